@@ -1,10 +1,10 @@
 // Package api is virt-api: the admission webhooks of Drydock's kinds, the
-// aggregated APIs subresources.kubevirt.io and upload.cdi.kubevirt.io, and the
-// upload proxy, in one process behind one certificate that the process makes
-// itself.
+// aggregated APIs subresources.kubevirt.io and upload.cdi.kubevirt.io, the answers
+// for groups that are not served, and the upload proxy, in one process behind one
+// certificate that the process makes itself.
 //
 // This package only puts the parts together; the rules are in defaults,
-// validate, subresource and upload.
+// validate, subresource, notserved and upload.
 package api
 
 import (
@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -38,6 +39,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"drydock.dev/drydock/internal/api/notserved"
+	"drydock.dev/drydock/internal/api/registration"
 	"drydock.dev/drydock/internal/api/server"
 	"drydock.dev/drydock/internal/api/subresource"
 	"drydock.dev/drydock/internal/api/upload"
@@ -212,6 +215,9 @@ func (p *served) add(mgr manager.Manager) error {
 	}
 	tokens := upload.NewTokens(direct)
 	groups = append(groups, server.Group{GroupVersion: upload.GroupVersion, API: tokens, Resources: tokens.Resources(), Operations: tokens.Operations()})
+	refusing, registrations := refusals()
+	groups = append(groups, refusing...)
+	registrations = append(registrations, registration.Groups{Versions: []schema.GroupVersion{upload.GroupVersion}})
 	serve := manager.RunnableFunc(func(ctx context.Context) error {
 		return p.serve(ctx, serving, groups, hooks)
 	})
@@ -222,7 +228,24 @@ func (p *served) add(mgr manager.Manager) error {
 			return fmt.Errorf("adding a part of virt-api: %w", err)
 		}
 	}
-	return errors.Join(nodesigner.Add(mgr), upload.Register(mgr, apiService))
+	return errors.Join(nodesigner.Add(mgr), registration.Add(mgr, apiService, registrations...))
+}
+
+// refusals are the groups that are not served, and how kube-apiserver gets to know of them.
+func refusals() ([]server.Group, []registration.Groups) {
+	var groups []server.Group
+	var registrations []registration.Groups
+	for _, together := range [][]notserved.Group{notserved.Exports, notserved.Templates} {
+		registered := registration.Groups{Yield: true}
+		for _, group := range together {
+			registered.Versions = append(registered.Versions, group.GroupVersions()...)
+			for _, version := range group.GroupVersions() {
+				groups = append(groups, server.Group{GroupVersion: version, API: group.Handler(), Resources: group.Resources()})
+			}
+		}
+		registrations = append(registrations, registered)
+	}
+	return groups, registrations
 }
 
 // follow has this process be as the KubeVirt object says.

@@ -52,6 +52,7 @@ func TestVirtAPI(t *testing.T) {
 	t.Run("instance types and preferences", w.instancetypes)
 	t.Run("discovery and version", w.discovery)
 	t.Run("deprecated versions mean the same", w.olderVersions)
+	t.Run("kinds that are not served say what to do instead", w.notServed)
 	t.Run("deprecated versions of snapshots and clones are judged", w.olderVersionsAreJudged)
 	t.Run("quantities may be numbers", w.fractions)
 	t.Run("OpenAPI tells about the subresources", w.openAPI)

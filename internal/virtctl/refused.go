@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // refused are KubeVirt's commands for what Drydock does not implement. They exist
@@ -14,9 +16,9 @@ var refused = []struct {
 }{
 	{"memory-dump", "snapshot the machine's disks with a VirtualMachineSnapshot; have the guest write its own memory dump, with kdump or Windows' crash dump"},
 	{"objectgraph", "'kubectl get vm,vmi,pods,datavolumes,pvc' lists what belongs to a machine"},
-	{"template", "write the machine's manifest with 'virtctl create vm', and keep the variants with kustomize or Helm"},
+	{"template", layout.InsteadOfTemplates},
 	{"usbredir", "give the device to the guest over the network, with usbip between this computer and the guest"},
-	{"vmexport", "copy a disk with a DataVolume whose source is its claim"},
+	{"vmexport", layout.InsteadOfExports},
 }
 
 // refusal is the error of a command that Drydock does not implement.

@@ -103,13 +103,16 @@ var session = []step{
 	{line: "virtctl objectgraph vm-cirros", fails: true, says: "not supported by Drydock: 'kubectl get vm,vmi,pods,datavolumes,pvc' lists"},
 	{line: "virtctl objectgraph --vmi vm-cirros", fails: true, says: "not supported by Drydock: 'kubectl get vm,vmi,pods,datavolumes,pvc' lists"},
 	{line: "virtctl usbredir 0951:1666 vm-cirros", fails: true, says: "not supported by Drydock: give the device to the guest over the network, with usbip"},
-	{line: "virtctl vmexport create copy --vm=vm-cirros", fails: true, says: notServed("post virtualmachineexports.export.kubevirt.io")},
-	{line: "virtctl vmexport download copy --vm=vm-cirros --output=copy.img", fails: true, says: notServed("post virtualmachineexports.export.kubevirt.io")},
-	{line: "virtctl vmexport download copy --output=copy.img --readiness-timeout=1s", fails: true,
-		says: "(?s)couldn't get VM Export copy, waiting for it to be created.*context deadline exceeded"},
-	{line: "virtctl template create --vm-name=vm-cirros", fails: true, says: notServed("post virtualmachinetemplaterequests.template.kubevirt.io")},
-	{line: "virtctl template process variant", fails: true, says: notServed("post virtualmachinetemplates.template.kubevirt.io variant")},
-	{line: "virtctl template convert variant", fails: true, says: notServed("get templates.template.openshift.io variant")},
+	{line: "virtctl vmexport create copy --vm=vm-cirros", fails: true, says: noExport},
+	{line: "virtctl vmexport delete copy", fails: true, says: noExport},
+	{line: "virtctl vmexport download copy --vm=vm-cirros --output=copy.img", fails: true, says: noExport},
+	{line: "virtctl vmexport download copy --output=copy.img", fails: true, says: noExport},
+	{line: "virtctl template create --vm-name=vm-cirros", fails: true, says: "VirtualMachineTemplateRequest: " + noTemplate},
+	{line: "virtctl template process variant", fails: true, says: "VirtualMachineTemplate: " + noTemplate},
+	{line: "virtctl template process variant --local", fails: true, says: "VirtualMachineTemplate: " + noTemplate},
+	// A template of OpenShift's is none of KubeVirt's kinds.
+	{line: "virtctl template convert variant", fails: true,
+		says: `(?m)(^|: )the server could not find the requested resource \(get templates\.template\.openshift\.io variant\)$`},
 
 	{line: "virtctl adm log-verbosity --virt-handler=3", says: "successfully set/reset the log verbosity"},
 	{line: "virtctl adm log-verbosity --virt-handler", says: "virt-handler=3"},
@@ -135,10 +138,11 @@ var session = []step{
 	{line: "virtctl console nobody", fails: true, says: `virtualmachineinstances.kubevirt.io "nobody" not found`},
 }
 
-// notServed is what a client says of a resource that the cluster has not.
-func notServed(resource string) string {
-	return `(?m)(^|: )the server could not find the requested resource \(` + regexp.QuoteMeta(resource) + `\)$`
-}
+// What is said of kinds that are not served.
+const (
+	noExport   = "VirtualMachineExport: not supported by Drydock: copy a disk with a DataVolume"
+	noTemplate = "not supported by Drydock: write the machine's manifest with 'virtctl create vm'"
+)
 
 // TestEachVerbWorksOrIsRefusedWithASentence types the session, and looks first whether the session leaves a verb out that
 // the program has.

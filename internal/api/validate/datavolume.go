@@ -21,17 +21,26 @@ import (
 func DataVolume(dv, old *cdiv1.DataVolume) field.ErrorList {
 	spec := field.NewPath("spec")
 	if old != nil {
-		if dv.DeletionTimestamp != nil || equality.Semantic.DeepEqual(dv.Spec, old.Spec) {
+		if dv.DeletionTimestamp != nil {
 			return nil
 		}
-		return field.ErrorList{field.Forbidden(spec, "Cannot update DataVolume Spec: delete it and create another")}
+		errs := supported.DataVolumeAnnotations(changed(dv.Annotations, old), annotations)
+		if !equality.Semantic.DeepEqual(dv.Spec, old.Spec) {
+			errs = append(errs, field.Forbidden(spec, "Cannot update DataVolume Spec: delete it and create another"))
+		}
+		return errs
 	}
 	errs := DataVolumeSpec(&dv.Spec, spec)
 	if wanted := datavolume.AllowedSource(dv); wanted != "" && dv.Annotations[datavolume.AnnCloneAllowed] != wanted {
 		namespace, _, _ := datavolume.SourceOf(&dv.Spec, dv.Namespace)
 		errs = append(errs, field.Forbidden(CloneNamespace(&dv.Spec, spec), CloneForbidden(namespace)))
 	}
-	return append(errs, checksum(dv, field.NewPath("metadata", "annotations"))...)
+	return append(errs, dataVolumeAnnotations(dv, annotations)...)
+}
+
+// dataVolumeAnnotations judges those of a DataVolume, or of a VM's template for one.
+func dataVolumeAnnotations(dv *cdiv1.DataVolume, path *field.Path) field.ErrorList {
+	return append(supported.DataVolumeAnnotations(dv.Annotations, path), checksum(dv, path)...)
 }
 
 // CloneNamespace is where a spec names the namespace that it clones from.

@@ -38,7 +38,7 @@ func dataVolumeTemplates(vm *v1.VirtualMachine, path *field.Path, settings clust
 		}
 		errs = append(errs, DataVolumeSpec(&template.Spec, at.Child("spec"))...)
 		dv := &cdiv1.DataVolume{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-		errs = append(errs, checksum(dv, at.Child("metadata", "annotations"))...)
+		errs = append(errs, dataVolumeAnnotations(dv, at.Child("metadata", "annotations"))...)
 	}
 	return errs
 }

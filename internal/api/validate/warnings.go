@@ -29,6 +29,7 @@ func VMWarnings(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) []s
 	spec := field.NewPath("spec")
 	all = append(all, deprecated(vm)...)
 	all = append(all, supported.VMSpecWarnings(&vm.Spec, spec)...)
+	all = append(all, dataVolumeTemplateWarnings(&vm.Spec, spec.Child("dataVolumeTemplates"), settings)...)
 	return append(all, templateWarnings(vm.Spec.Template, spec.Child("template", "spec"), settings)...)
 }
 
@@ -67,10 +68,25 @@ func templateWarnings(template *v1.VirtualMachineInstanceTemplateSpec, path *fie
 
 // DataVolumeWarnings does so for a DataVolume.
 func DataVolumeWarnings(dv, old *cdiv1.DataVolume) []string {
+	all := supported.DataVolumeAnnotationWarnings(changed(dv.Annotations, old), annotations)
 	if old != nil && equality.Semantic.DeepEqual(dv.Spec, old.Spec) {
+		return all
+	}
+	return append(all, supported.DataVolumeSpecWarnings(&dv.Spec, field.NewPath("spec"))...)
+}
+
+// dataVolumeTemplateWarnings tells it of the annotations of a VM's templates for DataVolumes. Where CDI serves those,
+// they are CDI's.
+func dataVolumeTemplateWarnings(spec *v1.VirtualMachineSpec, path *field.Path, settings clusterconfig.Settings) []string {
+	if settings.CDI {
 		return nil
 	}
-	return supported.DataVolumeSpecWarnings(&dv.Spec, field.NewPath("spec"))
+	var all []string
+	for i := range spec.DataVolumeTemplates {
+		at := path.Index(i).Child("metadata", "annotations")
+		all = append(all, supported.DataVolumeAnnotationWarnings(spec.DataVolumeTemplates[i].Annotations, at)...)
+	}
+	return all
 }
 
 // KubeVirtWarnings does so for the configuration.

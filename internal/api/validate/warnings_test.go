@@ -6,6 +6,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 func annotated(annotations map[string]string) metav1.ObjectMeta {
@@ -45,6 +48,12 @@ func TestAnnotationsWithoutEffectAreToldWhenTheyAreNew(t *testing.T) {
 				return MigrationWarnings(&v1.VirtualMachineInstanceMigration{ObjectMeta: annotated(now)}, unless(created, &v1.VirtualMachineInstanceMigration{ObjectMeta: annotated(before)}))
 			},
 		},
+		"a DataVolume": {
+			layout.AnnContentType, "spec.contentType says it",
+			func(now, before map[string]string, created bool) []string {
+				return DataVolumeWarnings(&cdiv1.DataVolume{ObjectMeta: annotated(now)}, unless(created, &cdiv1.DataVolume{ObjectMeta: annotated(before)}))
+			},
+		},
 		"the KubeVirt object": {
 			v1.EmulatorThreadCompleteToEvenParity, "no vCPU is pinned, so no thread of QEMU's has a CPU of its own",
 			func(now, before map[string]string, created bool) []string {
@@ -65,6 +74,39 @@ func TestAnnotationsWithoutEffectAreToldWhenTheyAreNew(t *testing.T) {
 				t.Errorf("%s: %s: %s", kind, when, diff)
 			}
 		}
+	}
+}
+
+// Where CDI serves DataVolumes, their annotations are CDI's.
+func TestAnnotationsOfTemplatesForDataVolumesAreTold(t *testing.T) {
+	vm := &v1.VirtualMachine{Spec: v1.VirtualMachineSpec{DataVolumeTemplates: []v1.DataVolumeTemplateSpec{
+		{}, {ObjectMeta: annotated(map[string]string{layout.AnnContentType: "archive", layout.AnnImmediate: "true"})},
+	}}}
+	settings := configured(t, "", "")
+	want := []string{"spec.dataVolumeTemplates[1].metadata.annotations[" + layout.AnnContentType + "] has no effect: spec.contentType says it"}
+	if diff := cmp.Diff(want, VMWarnings(vm, nil, settings)); diff != "" {
+		t.Error(diff)
+	}
+	settings.CDI = true
+	if got := VMWarnings(vm, nil, settings); len(got) > 0 {
+		t.Errorf("with CDI: %q", got)
+	}
+}
+
+// A DataVolume from before a rule can still be changed, and deleted.
+func TestADataVolumeKeepsAnAnnotationThatIsRefused(t *testing.T) {
+	had := &cdiv1.DataVolume{ObjectMeta: annotated(map[string]string{cdiv1.AnnCheckStaticVolume: ""})}
+	now := had.DeepCopy()
+	now.Finalizers = []string{"example.com/mine"}
+	if errs := DataVolume(now, had); len(errs) > 0 {
+		t.Errorf("a finalizer is added: %v", errs)
+	}
+	if errs := DataVolume(had, &cdiv1.DataVolume{}); len(errs) != 1 {
+		t.Errorf("the annotation alone is added: %v", errs)
+	}
+	now.DeletionTimestamp = new(metav1.Now())
+	if errs := DataVolume(now, &cdiv1.DataVolume{}); len(errs) > 0 {
+		t.Errorf("it is being deleted: %v", errs)
 	}
 }
 

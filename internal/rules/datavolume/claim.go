@@ -18,7 +18,8 @@ const mebibyte = 1 << 20
 
 // Annotations that name the class for claims that name none.
 const (
-	annDefaultVirtClass = "storageclass.kubevirt.io/is-default-virt-class"
+	// AnnDefaultVirtClass names that for the disks of machines.
+	AnnDefaultVirtClass = "storageclass.kubevirt.io/is-default-virt-class"
 	annDefaultClass     = "storageclass.kubernetes.io/is-default-class"
 )
 
@@ -32,7 +33,7 @@ func Class(classes []storagev1.StorageClass, name *string) *storagev1.StorageCla
 		}
 		return nil
 	}
-	for _, annotation := range []string{annDefaultVirtClass, annDefaultClass} {
+	for _, annotation := range []string{AnnDefaultVirtClass, annDefaultClass} {
 		var newest *storagev1.StorageClass
 		for i := range classes {
 			c := &classes[i]
@@ -108,10 +109,10 @@ func withOurs(labels map[string]string) map[string]string {
 	return out
 }
 
-// claimAnnotations are the DataVolume's own, but for what kubectl keeps there and
-// for what only the DataVolume may carry.
+// claimAnnotations are the DataVolume's own, but for what kubectl keeps there, for
+// what only the DataVolume may carry, and for what its spec says.
 func claimAnnotations(dv *cdiv1.DataVolume) map[string]string {
-	out := map[string]string{layout.AnnContentType: string(contentType(dv))}
+	out := map[string]string{}
 	for name, value := range dv.Annotations {
 		switch name {
 		case corev1.LastAppliedConfigAnnotation, AnnCloneAllowed, AnnAdoption, AnnPrePopulated, AnnPopulatedFor, AnnSource:
@@ -119,6 +120,7 @@ func claimAnnotations(dv *cdiv1.DataVolume) map[string]string {
 			out[name] = value
 		}
 	}
+	out[layout.AnnContentType] = string(contentType(dv))
 	return out
 }
 

@@ -88,7 +88,8 @@ func TestAClaimIsWhatTheDataVolumeAsksFor(t *testing.T) {
 }
 
 func TestTheNoteOnCloningDoesNotReachTheClaim(t *testing.T) {
-	dv := newDV(httpSource(), annotated(AnnCloneAllowed, "x"), annotated("mine", "kept"), annotated(AnnPopulatedFor, "disk"))
+	dv := newDV(httpSource(), annotated(AnnCloneAllowed, "x"), annotated("mine", "kept"), annotated(AnnPopulatedFor, "disk"),
+		annotated(layout.AnnContentType, "archive"))
 	claim := newClaim(Observed{DataVolume: dv, Config: ConfigOf(nil)}, methodImport)
 	want := map[string]string{"mine": "kept", layout.AnnContentType: "kubevirt"}
 	if diff := cmp.Diff(want, claim.Annotations); diff != "" {
@@ -100,7 +101,7 @@ func TestTheDefaultClassForMachinesComesFirst(t *testing.T) {
 	classes := []storagev1.StorageClass{
 		{ObjectMeta: metav1.ObjectMeta{Name: "plain"}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "default", Annotations: map[string]string{annDefaultClass: "true"}}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "machines", Annotations: map[string]string{annDefaultVirtClass: "true"}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "machines", Annotations: map[string]string{AnnDefaultVirtClass: "true"}}},
 	}
 	for _, test := range []struct {
 		name *string

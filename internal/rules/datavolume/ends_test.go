@@ -31,7 +31,8 @@ func TestWhatIsDoneAfterTheEnd(t *testing.T) {
 	}{
 		"its worker goes":               {newDV(httpSource(), inPhase(cdiv1.Succeeded)), worker(), corev1.ClaimBound, "delete worker", "True"},
 		"its worker is going":           {newDV(httpSource(), inPhase(cdiv1.Succeeded)), worker(goes), corev1.ClaimBound, "", "True"},
-		"its worker is to stay":         {newDV(httpSource(), inPhase(cdiv1.Succeeded), annotated(AnnRetain, "")), worker(), corev1.ClaimBound, "", "True"},
+		"its worker is to stay":         {newDV(httpSource(), inPhase(cdiv1.Succeeded), annotated(AnnRetain, "true")), worker(), corev1.ClaimBound, "", "True"},
+		"its worker is not to stay":     {newDV(httpSource(), inPhase(cdiv1.Succeeded), annotated(AnnRetain, "false")), worker(), corev1.ClaimBound, "delete worker", "True"},
 		"its worker is gone":            {newDV(httpSource(), inPhase(cdiv1.Succeeded)), nil, corev1.ClaimBound, "", "True"},
 		"its claim has lost its volume": {newDV(httpSource(), inPhase(cdiv1.Succeeded)), nil, corev1.ClaimLost, "", "False"},
 		"its claim is gone":             {newDV(httpSource(), inPhase(cdiv1.Succeeded)), nil, "", "", "False"},

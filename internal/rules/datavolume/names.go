@@ -22,13 +22,21 @@ const (
 	AnnAdoption = group + "/allowClaimAdoption"
 	// AnnPopulatedFor on a claim names the DataVolume that needs not fill it.
 	AnnPopulatedFor = group + "/storage.populatedFor"
-	// AnnPrePopulated on a DataVolume names the claim that is filled already.
+	// AnnPrePopulated on a DataVolume names the claim that is filled already. With any other value no claim is made
+	// either: somebody brings one.
 	AnnPrePopulated = cdiv1.AnnPrePopulated
-	// AnnRetain on a DataVolume keeps its worker pods when they have ended.
+	// AnnRetain on a DataVolume keeps its worker pods when they have ended, if it is "true".
 	AnnRetain = group + "/storage.pod.retainAfterCompletion"
 	// AnnChecksum on a DataVolume is "<algorithm>:<hex>" of the file as its source
 	// serves it. The API has no field for it.
 	AnnChecksum = group + "/storage.import.checksum"
+
+	// Those four on a DataVolume, or on a claim that takes an upload, are its worker pods': which networks they are on,
+	// and whether service meshes put a proxy into them.
+	AnnPodNetworks       = "k8s.v1.cni.cncf.io/networks"
+	AnnPodDefaultNetwork = "v1.multus-cni.io/default-network"
+	AnnPodIstio          = "sidecar.istio.io/inject"
+	AnnPodLinkerd        = "linkerd.io/inject"
 
 	// AnnCloneAllowed on a DataVolume is the source, "<kind>/<namespace>/<name>", that
 	// its creator may read. Only virt-api writes it.

@@ -177,7 +177,7 @@ func (d *decision) endSource() {
 // rest is for a DataVolume that has ended: its worker goes, and its conditions
 // stay true.
 func (d *decision) rest() {
-	_, retain := d.DataVolume.Annotations[AnnRetain]
+	retain := d.DataVolume.Annotations[AnnRetain] == "true"
 	d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating && !retain
 	d.endSource()
 	d.set(cdiv1.DataVolumeBound, boundCondition(d.DataVolume, d.Claim))
@@ -318,9 +318,8 @@ func (d *decision) make() *obstacle {
 
 // makeClaim plans the claim, when enough is known of what it is for.
 func (d *decision) makeClaim() *obstacle {
-	if d.DataVolume.Annotations[AnnPrePopulated] != "" {
-		return &obstacle{reason: ReasonNotFound, message: fmt.Sprintf("the claim %s is said to be filled and does not exist",
-			d.DataVolume.Annotations[AnnPrePopulated])}
+	if _, said := d.DataVolume.Annotations[AnnPrePopulated]; said {
+		return &obstacle{reason: ReasonNotFound, message: fmt.Sprintf("the claim %s is said to be filled and does not exist", d.DataVolume.Name)}
 	}
 	if stop := unknownSource(d.Observed); stop != nil {
 		return stop

@@ -56,6 +56,17 @@ func class(mode storagev1.VolumeBindingMode) *storagev1.StorageClass {
 	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "local.csi.drydock.dev", VolumeBindingMode: &mode}
 }
 
+// Whoever says that a claim is filled brings it: an import would be in its place.
+func TestAClaimThatIsSaidToBeFilledIsNotMade(t *testing.T) {
+	for _, said := range []string{"disk", "true", ""} {
+		p := decide(Observed{DataVolume: newDV(httpSource(), inPhase(cdiv1.Pending), annotated(AnnPrePopulated, said)), Config: ConfigOf(nil), Now: noon})
+		running := Condition(&cdiv1.DataVolume{Status: p.Status}, cdiv1.DataVolumeRunning)
+		if actions(p) != "" || running == nil || running.Message != "the claim disk is said to be filled and does not exist" {
+			t.Errorf("with %q: does %q, Running is %+v", said, actions(p), running)
+		}
+	}
+}
+
 // decide gives the plan when all that it may depend on was asked for, and was as it was
 // observed.
 func decide(o Observed) Plan {

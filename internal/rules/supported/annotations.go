@@ -11,8 +11,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// The tables below are about the annotations of KubeVirt's that users set, by the kind of object that has them. A test
-// holds them against the constants of the API module. Others are of no effect.
+// The tables below, and those of CDI's in cdiannotations.go, are about the annotations that users set, by the kind of
+// object that has them. A test holds them against the constants of the API modules. Others are of no effect.
 
 // vmiAnnotationTable is about annotations of a VirtualMachineInstance, or of the template that it is made of.
 var vmiAnnotationTable = table{

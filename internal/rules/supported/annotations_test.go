@@ -18,6 +18,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/instancetype"
 	poolv1beta1 "kubevirt.io/api/pool/v1beta1"
+	cdicore "kubevirt.io/containerized-data-importer-api/pkg/apis/core"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 )
@@ -28,11 +30,19 @@ var annotationTables = map[string]table{
 	"annotations of a VM":        vmAnnotationTable,
 	"annotations of a migration": migrationAnnotationTable,
 	"annotations of KubeVirt":    kubeVirtAnnotationTable,
+	"annotations of DataVolumes": dataVolumeAnnotationTable,
+	"annotations of claims":      claimAnnotationTable,
 	"annotations of nodes":       nodeTable,
 }
 
-// unnamed are annotations of the tables for which the API module has no constant.
-var unnamed = []string{layout.HookSidecarsAnnotation, layout.SkipBackupHooksAnnotation, layout.LeaveLauncherPodAnnotation}
+// unnamed are annotations of the tables for which the API modules have no constant.
+var unnamed = slices.Concat(
+	[]string{layout.HookSidecarsAnnotation, layout.SkipBackupHooksAnnotation, layout.LeaveLauncherPodAnnotation},
+	slices.DeleteFunc(slices.Sorted(maps.Keys(dataVolumeAnnotationTable)), func(name string) bool {
+		return name == cdiv1.AnnPrePopulated || name == cdiv1.AnnCheckStaticVolume
+	}),
+	slices.Sorted(maps.Keys(claimAnnotationTable)),
+)
 
 // componentNames are the names of the API module by which no user asks for something, in groups with the reason.
 var componentNames = map[string][]string{
@@ -111,29 +121,34 @@ func TestTablesHoldEveryAnnotationThatUsersSet(t *testing.T) {
 	}
 }
 
-// apiNames maps the names of KubeVirt's groups, such as kubevirt.io/domain, to the constants of the API module that hold them.
+// apiNames maps the names of KubeVirt's and CDI's groups, such as kubevirt.io/domain, to the constants of the API modules
+// that hold them.
 func apiNames(t *testing.T) map[string]string {
 	t.Helper()
-	core, err := build.Import("kubevirt.io/api/core", ".", build.FindOnly)
-	if err != nil {
-		t.Fatalf("finding the API module: %v", err)
-	}
 	names := map[string]string{}
-	err = filepath.WalkDir(filepath.Dir(core.Dir), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return err
+	for _, of := range []string{"kubevirt.io/api/core", "kubevirt.io/containerized-data-importer-api/pkg/apis/core"} {
+		core, err := build.Import(of, ".", build.FindOnly)
+		if err != nil {
+			t.Fatalf("finding the API module: %v", err)
 		}
-		for constant, value := range textConstants(t, path) {
-			if strings.Contains(value, "kubevirt.io/") {
-				names[value] = constant
+		err = filepath.WalkDir(filepath.Dir(core.Dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return err
 			}
+			for constant, value := range textConstants(t, path) {
+				if strings.Contains(value, "kubevirt.io/") {
+					names[value] = constant
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
-	for _, known := range []string{v1.DomainAnnotation, v1.VirtualMachineLabel, instancetype.DefaultPreferenceLabel} {
+	for _, known := range []string{
+		v1.DomainAnnotation, v1.VirtualMachineLabel, instancetype.DefaultPreferenceLabel, cdiv1.AnnPrePopulated, cdiv1.AnnCheckStaticVolume,
+	} {
 		if names[known] == "" {
 			t.Fatalf("%s is not found in the API module: the test looks in the wrong place", known)
 		}
@@ -191,6 +206,11 @@ func evaluated(e ast.Expr, values map[string]ast.Expr) (string, bool) {
 		return text, err == nil && e.Kind == token.STRING
 	case *ast.Ident:
 		return evaluated(values[e.Name], values)
+	case *ast.SelectorExpr:
+		// The one constant of another package that names are made of.
+		if id, isIdent := e.X.(*ast.Ident); isIdent && id.Name+"."+e.Sel.Name == "core.GroupName" {
+			return cdicore.GroupName, true
+		}
 	case *ast.ParenExpr:
 		return evaluated(e.X, values)
 	case *ast.BinaryExpr:
@@ -216,6 +236,11 @@ func TestAnnotationsAreServedToldOrRefused(t *testing.T) {
 		v1.VGADisplayForEFIGuestsX86Annotation:             "true",
 		v1.EmulatorThreadCompleteToEvenParity:              "",
 		layout.SkipBackupHooksAnnotation:                   "true",
+		cdiv1.AnnCheckStaticVolume:                         "",
+		layout.AnnImmediate:                                "true",
+		"cdi.kubevirt.io/storage.usePopulator":             "true",
+		"cdi.kubevirt.io/storage.deleteAfterCompletion":    "false",
+		"cdi.kubevirt.io/storage.newerThanDrydock":         "true",
 		v1.ImmediateDataVolumeCreation:                     "false",
 		v1.MigrationPendingPodTimeoutSecondsAnnotation:     "60",
 		v1.MigrationUtilityVolumesTimeoutSecondsAnnotation: "60",
@@ -241,6 +266,13 @@ func TestAnnotationsAreServedToldOrRefused(t *testing.T) {
 		}},
 		"told of a migration": {MigrationAnnotationWarnings(set, at), []string{
 			"metadata.annotations[kubevirt.io/migrationUtilityVolumesTimeoutSeconds] has no effect: there are no utility volumes",
+		}},
+		"refused in a DataVolume": {errs(DataVolumeAnnotations(set, at)), []string{
+			"metadata.annotations[cdi.kubevirt.io/storage.checkStaticVolume]: Forbidden: not supported by Drydock: a volume that exists and has a disk would be overwritten; make a claim of it, and annotate that with cdi.kubevirt.io/allowClaimAdoption=true",
+		}},
+		"told of a DataVolume": {DataVolumeAnnotationWarnings(set, at), []string{
+			"metadata.annotations[cdi.kubevirt.io/storage.usePopulator] has no effect: a worker writes to the claim itself, with any class",
+			"metadata.annotations[cdi.kubevirt.io/storage.newerThanDrydock] has no effect: Drydock does not know this annotation of CDI's",
 		}},
 		"refused in the KubeVirt object": {errs(KubeVirtAnnotations(set, at)), []string{
 			"metadata.annotations[kubevirt.io/vga-display-efi-x86]: Forbidden: not supported by Drydock: guests with UEFI have a bochs display; name `domain.devices.video.type: vga` in the VMs that need one",

@@ -56,6 +56,8 @@ func Pod(w *datavolume.Worker, dv *cdiv1.DataVolume, s Settings) (*corev1.Pod, e
 	if w.Namespace == dv.Namespace {
 		// A service account of another namespace is not the DataVolume's author's to use.
 		pod.Spec.ServiceAccountName = dv.Spec.ServiceAccountName
+		// Nor are networks of another namespace.
+		passOn(dv.Annotations, pod)
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(dv, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))}
 	}
 	pod.Annotations[datavolume.AnnTarget] = dv.Namespace + "/" + dv.Name
@@ -70,7 +72,19 @@ func ClaimPod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 		return nil, err
 	}
 	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.Claim, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))}
+	passOn(w.Claim.Annotations, pod)
 	return pod, nil
+}
+
+// passOn gives a worker those annotations of its owner that are meant for it.
+func passOn(annotations map[string]string, pod *corev1.Pod) {
+	for _, name := range []string{
+		datavolume.AnnPodNetworks, datavolume.AnnPodDefaultNetwork, datavolume.AnnPodIstio, datavolume.AnnPodLinkerd,
+	} {
+		if value, set := annotations[name]; set {
+			pod.Annotations[name] = value
+		}
+	}
 }
 
 func labels(component string) map[string]string {
@@ -127,7 +141,11 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: w.Name, Namespace: w.Namespace, Labels: withClaim(labels(w.Component), w),
-			Annotations: map[string]string{datavolume.AnnRestarts: strconv.Itoa(int(w.RestartsBefore))},
+			Annotations: map[string]string{
+				datavolume.AnnRestarts: strconv.Itoa(int(w.RestartsBefore)),
+				// A proxy in the pod goes on when the worker has ended, and the pod with it.
+				datavolume.AnnPodIstio: "false", datavolume.AnnPodLinkerd: "disabled",
+			},
 		},
 		Spec: spec,
 	}, nil

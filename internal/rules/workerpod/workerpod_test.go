@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -106,6 +107,40 @@ func TestASourceIsReadAndOwnedByNobodyElsewhere(t *testing.T) {
 	if claim == nil || !claim.ReadOnly || at[transfer.TLSDir].Secret.SecretName != "certificate" || len(pod.OwnerReferences) != 0 ||
 		pod.Spec.ServiceAccountName != "" {
 		t.Errorf("mounts %+v, owners %v, service account %q", at, pod.OwnerReferences, pod.Spec.ServiceAccountName)
+	}
+}
+
+func TestAWorkerIsOnTheNetworksOfItsOwner(t *testing.T) {
+	set := map[string]string{
+		datavolume.AnnPodNetworks: "storage", datavolume.AnnPodDefaultNetwork: "egress", datavolume.AnnPodLinkerd: "enabled", "mine": "kept",
+	}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", Annotations: set}}
+	worker := &datavolume.Worker{Name: "worker", Namespace: "ns", Claim: claim}
+	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", Annotations: set}, Spec: cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{}}}
+	elsewhere := *worker
+	elsewhere.Namespace = "golden"
+	asked := map[string]string{
+		datavolume.AnnPodNetworks: "storage", datavolume.AnnPodDefaultNetwork: "egress", datavolume.AnnPodLinkerd: "enabled",
+		datavolume.AnnPodIstio: "false", datavolume.AnnRestarts: "0",
+	}
+	for name, c := range map[string]struct {
+		pod  func() (*corev1.Pod, error)
+		want map[string]string
+	}{
+		"of a DataVolume": {func() (*corev1.Pod, error) { return Pod(worker, dv, Settings{}) }, asked},
+		"of a claim":      {func() (*corev1.Pod, error) { return ClaimPod(worker, Settings{}) }, asked},
+		"in another namespace": {func() (*corev1.Pod, error) { return Pod(&elsewhere, dv, Settings{}) }, map[string]string{
+			datavolume.AnnPodLinkerd: "disabled", datavolume.AnnPodIstio: "false", datavolume.AnnRestarts: "0",
+		}},
+	} {
+		pod, err := c.pod()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		delete(pod.Annotations, datavolume.AnnTarget)
+		if diff := cmp.Diff(c.want, pod.Annotations); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }
 

@@ -1,0 +1,217 @@
+// Package registration keeps APIServices that lead to virt-api and are in no manifest: those of groups that others may
+// serve in the same cluster.
+//
+// It owns when such an APIService is made and when it goes. It must not know what is answered.
+package registration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Groups are versions of API groups that are served by one and the same.
+type Groups struct {
+	Versions []schema.GroupVersion
+	// Yield has the APIServices go as soon as somebody else serves one of the groups: there is a definition of a kind
+	// of theirs, or an APIService that leads elsewhere. kube-apiserver serves no definition whose APIService somebody
+	// else has made.
+	Yield bool
+}
+
+// registrar keeps the APIServices of all groups. They are no part of the manifests, because where another component
+// serves a group, it owns objects of these very names, and keeps them: an APIService that leads elsewhere is not
+// touched. When the component goes, and its APIService with it, ours is made.
+type registrar struct {
+	client client.Client
+	// like is the name of an APIService that leads to this virt-api as well.
+	like   string
+	groups []Groups
+}
+
+// Add has mgr keep the APIServices, with the Service and the authority of the APIService like, which also owns them:
+// who uninstalls the one is rid of the others. See decisions 106 and 605.
+func Add(mgr manager.Manager, like string, groups ...Groups) error {
+	g := &registrar{client: mgr.GetClient(), like: like, groups: groups}
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: like}}}
+	})
+	needsNoLeader := false
+	err := builder.ControllerManagedBy(mgr).
+		Named("api-registration").
+		WithOptions(controller.Options{NeedLeaderElection: &needsNoLeader}).
+		Watches(&apiregistrationv1.APIService{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+			return o.GetName() == like || slices.ContainsFunc(groups, func(of Groups) bool { return of.has(o) })
+		}))).
+		WatchesMetadata(definition(), all, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+			return slices.ContainsFunc(groups, func(of Groups) bool { return of.Yield && of.has(o) })
+		}))).
+		Complete(g)
+	if err != nil {
+		return fmt.Errorf("adding the keeper of APIServices: %w", err)
+	}
+	return nil
+}
+
+// definition is the kind by which definitions are in the cache: their metadata is all that is looked at.
+func definition() *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	return object
+}
+
+// has reports whether an APIService or a definition is for one of the groups: what is before the first dot of its name
+// is the version or the resource.
+func (of Groups) has(o client.Object) bool {
+	_, group, _ := strings.Cut(o.GetName(), ".")
+	return slices.ContainsFunc(of.Versions, func(v schema.GroupVersion) bool { return v.Group == group })
+}
+
+// Reconcile makes, mends or removes the APIServices.
+func (g *registrar) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	var services apiregistrationv1.APIServiceList
+	if err := g.client.List(ctx, &services); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing APIServices: %w", err)
+	}
+	definitions := &metav1.PartialObjectMetadataList{}
+	definitions.SetGroupVersionKind(definition().GroupVersionKind())
+	if err := g.client.List(ctx, definitions); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing definitions: %w", err)
+	}
+	model := named(services.Items, g.like)
+	if model == nil || len(model.Spec.CABundle) == 0 || model.Spec.Service == nil || model.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
+	}
+	var errs []error
+	for _, of := range g.groups {
+		for _, s := range of.steps(services.Items, definitions.Items, model) {
+			errs = append(errs, g.take(ctx, s))
+		}
+	}
+	return reconcile.Result{}, errors.Join(errs...)
+}
+
+// step is what is to be done with one APIService.
+type step struct {
+	do      verb
+	service *apiregistrationv1.APIService
+}
+
+type verb string
+
+const (
+	create verb = "registering"
+	update verb = "mending the registration of"
+	remove verb = "withdrawing the registration of"
+)
+
+// take takes a step. Another process may have been faster, which the watch shows.
+func (g *registrar) take(ctx context.Context, s step) error {
+	var err error
+	switch s.do {
+	case create:
+		err = g.client.Create(ctx, s.service)
+	case update:
+		err = g.client.Update(ctx, s.service)
+	case remove:
+		err = g.client.Delete(ctx, s.service, client.Preconditions{UID: &s.service.UID, ResourceVersion: &s.service.ResourceVersion})
+	}
+	if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("%s %s: %w", s.do, s.service.Name, err)
+}
+
+// steps are what is to be done for the groups.
+func (of Groups) steps(services []apiregistrationv1.APIService, definitions []metav1.PartialObjectMetadata, model *apiregistrationv1.APIService) []step {
+	yield := of.Yield && of.servedElsewhere(services, definitions, model)
+	var steps []step
+	for _, version := range of.Versions {
+		present := named(services, version.Version+"."+version.Group)
+		switch {
+		case present == nil && !yield:
+			steps = append(steps, step{create, registration(version, model)})
+		case present == nil || present.DeletionTimestamp != nil:
+		case elsewhere(present, model):
+			if released := release(present, model); released != nil {
+				steps = append(steps, step{update, released})
+			}
+		case yield:
+			steps = append(steps, step{remove, present})
+		case !bytes.Equal(present.Spec.CABundle, model.Spec.CABundle):
+			changed := present.DeepCopy()
+			changed.Spec.CABundle = model.Spec.CABundle
+			steps = append(steps, step{update, changed})
+		}
+	}
+	return steps
+}
+
+// servedElsewhere reports whether somebody else serves one of the groups.
+func (of Groups) servedElsewhere(services []apiregistrationv1.APIService, definitions []metav1.PartialObjectMetadata, model *apiregistrationv1.APIService) bool {
+	return slices.ContainsFunc(definitions, func(d metav1.PartialObjectMetadata) bool { return of.has(&d) }) ||
+		slices.ContainsFunc(services, func(s apiregistrationv1.APIService) bool { return of.has(&s) && elsewhere(&s, model) })
+}
+
+// elsewhere reports whether an APIService leads to somebody else than the model, or to what kube-apiserver serves itself.
+func elsewhere(present, model *apiregistrationv1.APIService) bool {
+	service := present.Spec.Service
+	return service == nil || service.Namespace != model.Spec.Service.Namespace || service.Name != model.Spec.Service.Name
+}
+
+// release lets go of an APIService that was ours and that somebody else has taken over: it must not go with Drydock. nil
+// if it never was.
+func release(present, model *apiregistrationv1.APIService) *apiregistrationv1.APIService {
+	owned := func(o metav1.OwnerReference) bool { return o.UID == model.UID }
+	if !slices.ContainsFunc(present.OwnerReferences, owned) {
+		return nil
+	}
+	released := present.DeepCopy()
+	released.OwnerReferences = slices.DeleteFunc(released.OwnerReferences, owned)
+	if bytes.Equal(present.Spec.CABundle, model.Spec.CABundle) {
+		released.Spec.CABundle = nil
+	}
+	return released
+}
+
+// registration is a new APIService.
+func registration(version schema.GroupVersion, model *apiregistrationv1.APIService) *apiregistrationv1.APIService {
+	return &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: version.Version + "." + version.Group, Labels: model.Labels,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: apiregistrationv1.SchemeGroupVersion.String(), Kind: "APIService",
+				Name: model.Name, UID: model.UID,
+			}},
+		},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: version.Group, Version: version.Version,
+			GroupPriorityMinimum: model.Spec.GroupPriorityMinimum, VersionPriority: model.Spec.VersionPriority,
+			Service: model.Spec.Service.DeepCopy(), CABundle: model.Spec.CABundle,
+		},
+	}
+}
+
+func named(services []apiregistrationv1.APIService, name string) *apiregistrationv1.APIService {
+	i := slices.IndexFunc(services, func(s apiregistrationv1.APIService) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return services[i].DeepCopy()
+}
