@@ -27,6 +27,7 @@ import (
 	"drydock.dev/drydock/internal/controller/migration"
 	"drydock.dev/drydock/internal/controller/replicaset"
 	"drydock.dev/drydock/internal/controller/restore"
+	"drydock.dev/drydock/internal/controller/schedulable"
 	"drydock.dev/drydock/internal/controller/snapshot"
 	"drydock.dev/drydock/internal/controller/vm"
 	"drydock.dev/drydock/internal/controller/vmi"
@@ -139,6 +140,7 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		{"DataSources", func() error { return (&datavolume.DataSources{Reconciler: volumes}).SetupWithManager(mgr, pace(1)) }},
 		{"CDI's definitions", func() error { return definitions.SetupWithManager(mgr) }},
 		{"common instance types", func() error { return newCommonTypes(mgr, theOne).SetupWithManager(mgr, pace(1)) }},
+		{"nodes that virt-handler leaves", func() error { return newSchedulable(mgr, o).SetupWithManager(mgr, pace(1)) }},
 		{"the KubeVirt object", func() error { return newInstallation(mgr, o).SetupWithManager(mgr) }},
 	}, nil
 }
@@ -185,6 +187,10 @@ func newMaintenance(mgr ctrl.Manager, o options, disks *vmi.Reconciler) *mainten
 		Recorder: eventnote.Fitting(mgr.GetEventRecorder("maintenance-controller")), Now: o.now,
 		Settings: disks.Settings, Disks: disks,
 	}
+}
+
+func newSchedulable(mgr ctrl.Manager, o options) *schedulable.Reconciler {
+	return &schedulable.Reconciler{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Namespace: o.namespace}
 }
 
 func newCommonTypes(mgr ctrl.Manager, theOne func(context.Context) (*v1.KubeVirt, error)) *commontypes.Reconciler {

@@ -183,7 +183,7 @@ func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:                   {Label: podsOfDrydock(), Transform: trimPod},
 			&policyv1.PodDisruptionBudget{}: {Label: budgetsOfDrydock()},
-			&corev1.Node{}:                  {Transform: whetherCordoned},
+			&corev1.Node{}:                  {Transform: trimNode},
 			&appsv1.Deployment{}:            {Namespaces: deployments},
 			cdi.Definition():                {Transform: nameAndLabels},
 			snapshot.Content():              {Transform: nameAndLabels},
@@ -215,21 +215,6 @@ func nameAndLabels(object any) (any, error) {
 		definition.Annotations, definition.ManagedFields = nil, nil
 	}
 	return object, nil
-}
-
-// whetherCordoned keeps of a node whether it takes new pods, which is all that a loop
-// looks at by itself: what the labels and conditions of a node say is asked for when it
-// matters.
-func whetherCordoned(object any) (any, error) {
-	node, ok := object.(*corev1.Node)
-	if !ok {
-		return object, nil
-	}
-	return &corev1.Node{
-		TypeMeta:   node.TypeMeta,
-		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion},
-		Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
-	}, nil
 }
 
 // uncached are the kinds that are read so rarely that a copy of all of them

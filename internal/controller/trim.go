@@ -2,6 +2,7 @@ package controller
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -39,6 +40,28 @@ func trimPod(object any) (any, error) {
 		SecurityContext:   withSELinux(pod.Spec.SecurityContext),
 	}
 	return pod, nil
+}
+
+// trimNode keeps of a node whether it takes new pods, and what tells that virt-handler is away from it
+// (schedulable.Candidate), which is all that loops look at by themselves: what else a node says is asked for when it
+// matters.
+func trimNode(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	kept := &corev1.Node{
+		TypeMeta:   node.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion},
+		Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
+	}
+	if label, there := node.Labels[v1.NodeSchedulable]; there {
+		kept.Labels = map[string]string{v1.NodeSchedulable: label}
+	}
+	if devices, there := node.Status.Allocatable[layout.ResourceTUN]; there {
+		kept.Status.Allocatable = corev1.ResourceList{layout.ResourceTUN: devices}
+	}
+	return kept, nil
 }
 
 // whatCounts is of containers what says which they are, and what they are to have.

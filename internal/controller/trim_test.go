@@ -63,6 +63,31 @@ func TestWhatAPodSaysOfItsNetworksIsKeptWithinBounds(t *testing.T) {
 	}
 }
 
+func TestOfANodeOnlyWhatIsReadIsKept(t *testing.T) {
+	node := &corev1.Node{}
+	node.Name, node.UID, node.ResourceVersion = "node1", "1", "7"
+	node.Labels = map[string]string{v1.NodeSchedulable: "true", "zone": "a"}
+	node.Annotations = map[string]string{"a": "b"}
+	node.Spec = corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "t"}}}
+	node.Status.Allocatable = corev1.ResourceList{layout.ResourceTUN: resource.MustParse("0"), corev1.ResourceCPU: resource.MustParse("4")}
+	node.Status.Images = []corev1.ContainerImage{{Names: []string{"launcher:1"}}}
+
+	want := node.DeepCopy()
+	want.Annotations, want.Spec.Taints, want.Status.Images = nil, nil, nil
+	delete(want.Labels, "zone")
+	delete(want.Status.Allocatable, corev1.ResourceCPU)
+	got, err := trimNode(node)
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+	plain := &corev1.Node{}
+	plain.Labels, plain.Status.Allocatable = map[string]string{"zone": "a"}, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}
+	got, err = trimNode(plain)
+	if diff := cmp.Diff(&corev1.Node{}, got); err != nil || diff != "" {
+		t.Errorf("of a node that has no guests: %v (-want +got)\n%s", err, diff)
+	}
+}
+
 func TestOtherPodsAndObjectsAreKeptWhole(t *testing.T) {
 	got, err := trimPod(podWith(layout.AttachmentContainer))
 	if diff := cmp.Diff(podWith(layout.AttachmentContainer), got); err != nil || diff != "" {

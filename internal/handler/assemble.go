@@ -23,6 +23,7 @@ import (
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/nodekey"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
@@ -126,6 +127,7 @@ func register(collectors ...prometheus.Collector) error {
 func newLabeler(mgr ctrl.Manager, o options, probe nodeprobe.Result, selinux bool) *node.Labeler {
 	return &node.Labeler{
 		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Node: o.node, Probe: probe, SELinux: selinux,
+		Offers:   device.Exists(layout.TUNDevice),
 		Recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("node"),
 	}
 }

@@ -3,7 +3,8 @@
 // It owns the labels of the Node object that begin with KubeVirt's prefixes for
 // scheduling, those with the probe's results and the one for SELinux, and the events about a
 // change of the probe's results. It writes labels only when they differ: whether the
-// node lives is in its Ready condition, and there is no heartbeat (decision 043).
+// node lives is in its Ready condition, and there is no heartbeat (decision 043). Where virt-handler has left the
+// node, virt-controller sets kubevirt.io/schedulable to false; the next virt-handler sets it again.
 package node
 
 import (
@@ -20,6 +21,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -104,6 +106,8 @@ type Labeler struct {
 	Probe  nodeprobe.Result
 	// SELinux says that the node has SELinux.
 	SELinux bool
+	// Offers says that the kubelet is offered the node's devices.
+	Offers bool
 	// Recorder takes the events on the node.
 	Recorder events.EventRecorder
 	Log      logr.Logger
@@ -111,28 +115,44 @@ type Labeler struct {
 	reported bool
 }
 
-// The delays bound the back-off from an API server that is away.
+// The delays bound the back-off from an API server that is away, and the looks at a node whose kubelet has not
+// offered the devices yet: it does so within ten seconds.
 const (
 	firstDelay   = 200 * time.Millisecond
 	longestDelay = 30 * time.Second
+	firstLook    = 2 * time.Second
+	longestLook  = time.Minute
 )
 
-// Run labels the node, as often as it takes, and returns.
+// Run labels the node, as often as it takes, looks at the labels again when the kubelet offers the devices, and returns.
+//
+// virt-controller says false of a node that virt-handler has left, and only while the devices are not offered
+// (package rules/schedulable). Such a write may come when virt-handler is back already; it has come by the time of the
+// last look, or never does.
 func (l *Labeler) Run(ctx context.Context) error {
-	backoff.Retry(ctx, backoff.Doubling(firstDelay, longestDelay), func(ctx context.Context) bool {
-		err := l.label(ctx)
-		if err != nil && ctx.Err() == nil {
-			l.Log.Info("the node could not be labeled; trying again", "reason", err.Error())
-		}
-		return err == nil
-	})
+	l.until(ctx, backoff.Doubling(firstDelay, longestDelay), func(bool) bool { return true })
+	if l.Offers {
+		l.until(ctx, backoff.Doubling(firstLook, longestLook), func(offered bool) bool { return offered })
+	}
 	return nil
 }
 
-func (l *Labeler) label(ctx context.Context) error {
+// until labels the node until that has come about and is enough.
+func (l *Labeler) until(ctx context.Context, delays wait.Backoff, enough func(offered bool) bool) {
+	backoff.Retry(ctx, delays, func(ctx context.Context) bool {
+		offered, err := l.label(ctx)
+		if err != nil && ctx.Err() == nil {
+			l.Log.Info("the node could not be labeled; trying again", "reason", err.Error())
+		}
+		return err == nil && enough(offered)
+	})
+}
+
+// label labels the node, and reports whether the kubelet offered the devices when the labels were looked at.
+func (l *Labeler) label(ctx context.Context) (offered bool, err error) {
 	node := &corev1.Node{}
 	if err := l.Reader.Get(ctx, client.ObjectKey{Name: l.Node}, node); err != nil {
-		return fmt.Errorf("reading node %s: %w", l.Node, err)
+		return false, fmt.Errorf("reading node %s: %w", l.Node, err)
 	}
 	if !l.reported {
 		// Before the labels, by which it would be known that it has been told: an
@@ -146,12 +166,14 @@ func (l *Labeler) label(ctx context.Context) error {
 	if l.SELinux {
 		want[layout.SELinuxLabel] = layout.SELinuxEnabled
 	}
+	devices := node.Status.Allocatable[layout.ResourceTUN]
+	offered = !devices.IsZero()
 	patch, err := Patch(node.Labels, want)
 	if err != nil || patch == nil {
-		return err
+		return offered, err
 	}
 	if err := l.Writer.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		return fmt.Errorf("labeling node %s: %w", l.Node, err)
+		return offered, fmt.Errorf("labeling node %s: %w", l.Node, err)
 	}
-	return nil
+	return offered, nil
 }

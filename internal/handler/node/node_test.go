@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -124,6 +127,83 @@ func TestAChangeIsReportedOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// virt-controller has said false of the node, which virt-handler had left. That is no finding of a probe.
+func TestVirtHandlerComesBackToANode(t *testing.T) {
+	works, emulates := nodeprobe.Result{KVM: runs, TCG: runs}, nodeprobe.Result{KVM: none, TCG: runs}
+	for name, tc := range map[string]struct {
+		before, now nodeprobe.Result
+		want        string
+		events      int
+	}{
+		"with KVM":               {works, works, "true", 0},
+		"without KVM":            {emulates, emulates, "true", 0},
+		"and KVM is gone":        {works, emulates, "true", 0},
+		"and no guest runs":      {works, nodeprobe.Result{KVM: fails, TCG: fails}, "false", 1},
+		"and emulation broke":    {emulates, nodeprobe.Result{KVM: none, TCG: fails}, "false", 1},
+		"and UEFI is not to run": {emulates, nodeprobe.Result{KVM: none, TCG: nodeprobe.Accelerator{Usable: true, UEFI: "no"}}, "true", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{}
+			node.Name = "node1"
+			node.Labels = Labels(tc.before)
+			node.Labels["kubevirt.io/schedulable"] = "false"
+			server := fake.NewClientBuilder().WithObjects(node).Build()
+			recorder := events.NewFakeRecorder(10)
+			l := &Labeler{Reader: server, Writer: server, Node: "node1", Probe: tc.now, Recorder: recorder, Log: logr.Discard()}
+			if err := l.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := server.Get(t.Context(), client.ObjectKey{Name: "node1"}, node); err != nil {
+				t.Fatal(err)
+			}
+			if got := node.Labels["kubevirt.io/schedulable"]; got != tc.want || len(recorder.Events) != tc.events {
+				t.Errorf("the label is %q after %d events, want %q after %d", got, len(recorder.Events), tc.want, tc.events)
+			}
+		})
+	}
+}
+
+// A write of virt-controller's, which judged the node before virt-handler was back, comes after virt-handler has found
+// nothing to write. It can't come any more when the kubelet offers the devices.
+func TestTheLabelIsLookedAtAgainWhenTheDevicesAreOffered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		probe := nodeprobe.Result{KVM: runs, TCG: runs}
+		node := &corev1.Node{}
+		node.Name = "node1"
+		node.Labels = Labels(probe)
+		server := fake.NewClientBuilder().WithObjects(node).WithStatusSubresource(node).Build()
+		l := &Labeler{Reader: server, Writer: server, Node: "node1", Probe: probe, Offers: true,
+			Recorder: events.NewFakeRecorder(10), Log: logr.Discard()}
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(t.Context()) }()
+		synctest.Wait()
+
+		patch := func(text string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(text)) }
+		if err := server.Patch(t.Context(), node, patch(`{"metadata":{"labels":{"kubevirt.io/schedulable":"false"}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(longestLook)
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("virt-handler does not look any more, before the devices are offered: %v", err)
+		default:
+		}
+		if err := server.Status().Patch(t.Context(), node, patch(`{"status":{"allocatable":{"devices.kubevirt.io/tun":"1k"}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Get(t.Context(), client.ObjectKey{Name: "node1"}, node); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(Labels(probe), node.Labels); diff != "" {
+			t.Errorf("labels (-want +got):\n%s", diff)
+		}
+	})
 }
 
 func TestPatchOnlyWhatDiffers(t *testing.T) {

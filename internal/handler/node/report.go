@@ -88,7 +88,7 @@ type Report struct{ Type, Reason, Message string }
 func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 	if probe.Use() == "" {
 		// The rest follows from it.
-		if have[v1.NodeSchedulable] == "false" {
+		if foundNothing(have) {
 			return nil
 		}
 		message := "no guest can run on this node. Emulation: " + verdict(probe.TCG) + ". KVM: " + verdict(probe.KVM)
@@ -98,7 +98,7 @@ func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 		return []Report{{corev1.EventTypeWarning, ReasonNoGuests, message}}
 	}
 	var reports []Report
-	if have[v1.NodeSchedulable] == "false" {
+	if foundNothing(have) {
 		reports = append(reports, Report{corev1.EventTypeNormal, ReasonGuests, "guests can run on this node with " + probe.Use()})
 	}
 	for _, c := range capabilities(probe) {
@@ -111,6 +111,12 @@ func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 		}
 	}
 	return reports
+}
+
+// foundNothing reports whether the labels are those of a probe that ran no guest. The false of kubevirt.io/schedulable
+// alone does not say so: virt-controller writes it where virt-handler has left the node, beside what the probe had found.
+func foundNothing(have map[string]string) bool {
+	return have[v1.NodeSchedulable] == "false" && have[layout.KVMLabel] != Usable && have[layout.UEFILabel] != Usable
 }
 
 func verdict(a nodeprobe.Accelerator) string {

@@ -1,0 +1,125 @@
+// Package schedulable is the loop that has nodes which virt-handler has left say so, in their label
+// kubevirt.io/schedulable. Package schedulable of the rules decides; this package observes and acts.
+//
+// It writes that label from true to false, and nothing else of a node: a policy (config/rbac/node-policy.yaml) holds
+// virt-controller to that. virt-handler writes it else. It must not touch pods, nor the DaemonSet.
+package schedulable
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/rules/components"
+	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/schedulable"
+)
+
+// Reconciler is the loop. Its keys are nodes. All fields are required.
+type Reconciler struct {
+	// Client reads from the cache and writes; Reader asks the API server.
+	Client client.Client
+	Reader client.Reader
+	// Namespace is where virt-handler's DaemonSet is.
+	Namespace string
+}
+
+// SetupWithManager registers the loop.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
+	return r.wakeups(ctrl.NewControllerManagedBy(mgr)).
+		Named("schedulable").
+		WithOptions(pace).
+		Complete(r)
+}
+
+// Reconcile looks at one node.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	o, err := r.observe(ctx, req.Name)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	left, err := settle.Plan(ctx, func() (bool, schedulable.Question) { return schedulable.Decide(o) },
+		func(ctx context.Context, question schedulable.Question) error {
+			return r.ask(ctx, question, req.Name, &o)
+		})
+	if err != nil || !left {
+		return ctrl.Result{}, err
+	}
+	// Whoever has changed the node in between has woken the loop again by that.
+	wrote, err := versioned.Wrote(ctx, r.Client, "labeling the node that virt-handler has left,", o.Node, schedulable.Mark(o.Node))
+	if wrote {
+		ctrl.LoggerFrom(ctx).Info("virt-handler has left the node: its label kubevirt.io/schedulable is false", "node", req.Name)
+	}
+	return ctrl.Result{}, err
+}
+
+// observe gathers what the caches show of a node, and of the pods only when that may matter.
+func (r *Reconciler) observe(ctx context.Context, name string) (schedulable.Observed, error) {
+	var o schedulable.Observed
+	node := &corev1.Node{}
+	switch err := r.Client.Get(ctx, client.ObjectKey{Name: name}, node); {
+	case apierrors.IsNotFound(err):
+		return o, nil
+	case err != nil:
+		return o, fmt.Errorf("reading node %s: %w", name, err)
+	case !schedulable.Candidate(node):
+		return o, nil
+	}
+	o.Node = node
+	var err error
+	if o.DaemonSet, err = r.daemonSet(ctx, r.Client); err != nil {
+		return o, err
+	}
+	o.Guests, err = r.guests(ctx, name)
+	return o, err
+}
+
+// guests reports whether the cache has a launcher pod on a node.
+func (r *Reconciler) guests(ctx context.Context, node string) (bool, error) {
+	var launchers corev1.PodList
+	if err := r.Client.List(ctx, &launchers, client.MatchingLabels{v1.AppLabel: layout.LauncherApp}, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing the launcher pods: %w", err)
+	}
+	for i := range launchers.Items {
+		if pod := &launchers.Items[i]; pod.Spec.NodeName == node && !podstatus.Terminal(pod) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// ask puts a question to the API server.
+func (r *Reconciler) ask(ctx context.Context, question schedulable.Question, name string, o *schedulable.Observed) error {
+	var err error
+	switch question {
+	case schedulable.NeedNode:
+		o.Node, err = versioned.Read[corev1.Node](ctx, r.Reader, "node", client.ObjectKey{Name: name})
+		o.NodeAsked = err == nil
+	case schedulable.NeedPods:
+		if o.DaemonSet, err = r.daemonSet(ctx, r.Reader); err != nil {
+			return err
+		}
+		var pods corev1.PodList
+		if err = r.Reader.List(ctx, &pods, client.MatchingFields{"spec.nodeName": name}); err != nil {
+			return fmt.Errorf("listing the pods on node %s: %w", name, err)
+		}
+		o.Pods, o.PodsAsked = pods.Items, true
+	case schedulable.NeedNothing:
+	}
+	return err
+}
+
+// daemonSet reads that of virt-handler, nil for none.
+func (r *Reconciler) daemonSet(ctx context.Context, from client.Reader) (*appsv1.DaemonSet, error) {
+	return versioned.Read[appsv1.DaemonSet](ctx, from, "DaemonSet", client.ObjectKey{Namespace: r.Namespace, Name: components.Handler})
+}

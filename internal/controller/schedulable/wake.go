@@ -1,0 +1,108 @@
+package schedulable
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/components"
+	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/schedulable"
+)
+
+// wakeups are what the loop looks at a node for: virt-handler is away from it, the last guest may have gone, or
+// virt-handler's DaemonSet may want other nodes. At rest none of it happens. The kubelet writes its node
+// every five minutes at least, so what else was in the way is not in it for longer.
+func (r *Reconciler) wakeups(b *builder.Builder) *builder.Builder {
+	return b.
+		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(away())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(itsNode), builder.WithPredicates(guestEnded())).
+		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(r.candidates), builder.WithPredicates(otherNodes()))
+}
+
+// away lets through nodes that virt-handler is away from.
+func away() predicate.Predicate {
+	candidate := func(o client.Object) bool {
+		node, ok := o.(*corev1.Node)
+		return ok && schedulable.Candidate(node)
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return candidate(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return candidate(e.ObjectNew) },
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}
+
+// guestEnded lets through launcher pods that end or go.
+func guestEnded() predicate.Predicate {
+	launcher := func(o client.Object) bool { return o.GetLabels()[v1.AppLabel] == layout.LauncherApp }
+	ended := func(o client.Object) bool {
+		pod, ok := o.(*corev1.Pod)
+		return ok && podstatus.Terminal(pod)
+	}
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return launcher(e.ObjectNew) && ended(e.ObjectNew) && !ended(e.ObjectOld)
+		},
+		DeleteFunc: func(e event.DeleteEvent) bool { return launcher(e.Object) },
+	}
+}
+
+// itsNode is the node that a pod is on.
+func itsNode(_ context.Context, o client.Object) []reconcile.Request {
+	pod, ok := o.(*corev1.Pod)
+	if !ok || pod.Spec.NodeName == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: pod.Spec.NodeName}}}
+}
+
+// otherNodes lets through virt-handler's DaemonSet when it may want other nodes, or a pod has gone from one that it does
+// not want. In a rollout that changes with none of its pods.
+func otherNodes() predicate.Predicate {
+	handlers := func(o client.Object) (*appsv1.DaemonSet, bool) {
+		ds, ok := o.(*appsv1.DaemonSet)
+		return ds, ok && ds.Name == components.Handler
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool {
+			_, ok := handlers(e.Object)
+			return ok
+		},
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := handlers(e.ObjectOld)
+			after, alike := handlers(e.ObjectNew)
+			return ok && alike && (before.Status.ObservedGeneration != after.Status.ObservedGeneration ||
+				before.Status.DesiredNumberScheduled != after.Status.DesiredNumberScheduled ||
+				before.Status.NumberMisscheduled != after.Status.NumberMisscheduled)
+		},
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}
+
+// candidates are the nodes that virt-handler is away from.
+func (r *Reconciler) candidates(ctx context.Context, _ client.Object) []reconcile.Request {
+	var nodes corev1.NodeList
+	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "no node is looked at because of the DaemonSet")
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range nodes.Items {
+		if schedulable.Candidate(&nodes.Items[i]) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKey{Name: nodes.Items[i].Name}})
+		}
+	}
+	return out
+}

@@ -1,0 +1,274 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/util/retry"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/components"
+	"drydock.dev/drydock/internal/rules/schedulable"
+)
+
+// guestsLabel is by which virt-handler's DaemonSet selects nodes here. Its value is the world's namespace.
+const guestsLabel = "example.com/guests"
+
+// ofNode gives the writes of the loops to a node.
+func (w *writes) ofNode(name string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	for _, line := range w.lines {
+		if strings.Contains(line, " /api/v1/nodes/"+name+" ") {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// guestNode makes a node that says that it takes guests, with so many devices of virt-handler's. The test plays its
+// kubelet.
+func (w *world) guestNode(prefix, devices string, labels map[string]string) *corev1.Node {
+	w.t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix, Labels: map[string]string{v1.NodeSchedulable: "true"}}}
+	for name, value := range labels {
+		node.Labels[name] = value
+	}
+	room := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("4Gi"), corev1.ResourcePods: resource.MustParse("9"),
+	}
+	if devices != "" {
+		room[layout.ResourceTUN] = resource.MustParse(devices)
+	}
+	node.Status = corev1.NodeStatus{Capacity: room, Allocatable: room}
+	w.do("making a node", w.client.Create(w.ctx, node))
+	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), node) })
+	return node
+}
+
+// devices plays the kubelet: so many devices are offered.
+func (w *world) devices(node *corev1.Node, count string) {
+	w.t.Helper()
+	patch := fmt.Sprintf(`{"status":{"allocatable":{%q:%q}}}`, layout.ResourceTUN, count)
+	w.do("offering devices", w.client.Status().Patch(w.ctx, node, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+// labelNode plays virt-handler, or an administrator.
+func (w *world) labelNode(node *corev1.Node, name, value string) {
+	w.t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, name, value)
+	w.do("labeling the node", w.client.Patch(w.ctx, node, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+func (w *world) awaitTakesGuests(node *corev1.Node, want string) {
+	w.t.Helper()
+	w.eventually("the label to be "+want, func() (bool, string) {
+		w.do("reading the node", w.client.Get(w.ctx, client.ObjectKeyFromObject(node), node))
+		return node.Labels[v1.NodeSchedulable] == want, "it is " + node.Labels[v1.NodeSchedulable]
+	})
+}
+
+// stillTakesGuests has the loop look at the node, and makes sure that nothing is written. The loop looks at one node after
+// the other: when a node that has nothing and came after this one is marked, it has looked.
+func (w *world) stillTakesGuests(when string, node *corev1.Node, writes int) {
+	w.t.Helper()
+	touch := client.RawPatch(types.MergePatchType, []byte(fmt.Sprintf(`{"metadata":{"annotations":{"example.com/when":%q}}}`, when)))
+	w.do("touching the node", w.client.Patch(w.ctx, node, touch))
+	empty := w.guestNode("empty-", "", nil)
+	w.awaitTakesGuests(empty, "false")
+	w.do("removing the empty node", w.client.Delete(w.ctx, empty))
+	w.awaitTakesGuests(node, "true")
+	if got := w.writes.ofNode(node.Name); len(got) != writes {
+		w.t.Errorf("%s, the node was written: %q", when, got)
+	}
+}
+
+// nodePolicy has the policy of virt-controller's writes to nodes hold for the loops.
+func (w *world) nodePolicy() {
+	w.t.Helper()
+	data, err := os.ReadFile("../../config/rbac/node-policy.yaml")
+	w.do("reading the policy", err)
+	account := "system:serviceaccount:" + w.namespace + ":kubevirt-controller"
+	data = bytes.ReplaceAll(data, []byte("system:serviceaccount:kubevirt:kubevirt-controller"), []byte(account))
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			w.t.Fatalf("decoding the policy: %v", err)
+		}
+		object.SetName("test-" + w.namespace)
+		if object.GetKind() == "ValidatingAdmissionPolicyBinding" {
+			w.do("binding the policy", unstructured.SetNestedField(object.Object, object.GetName(), "spec", "policyName"))
+		}
+		w.do("making the policy", w.client.Create(w.ctx, object))
+		w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), object) })
+	}
+	loops, err := client.New(w.config, client.Options{Scheme: newScheme()})
+	w.do("making a client", err)
+	node := w.guestNode("policy-", "1", nil)
+	w.eventually("the policy to be in force", func() (bool, string) {
+		err := loops.Patch(w.ctx, node.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`)), client.DryRunAll)
+		return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "virt-controller may only say of a node"), fmt.Sprint(err)
+	})
+	w.do("reading the node", w.client.Get(w.ctx, client.ObjectKeyFromObject(node), node))
+	err = loops.Patch(w.ctx, schedulable.Mark(node), client.MergeFrom(node))
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "that virt-handler serves") {
+		w.t.Errorf("marking a node that virt-handler serves is answered %v", err)
+	}
+}
+
+// handlerWanting makes virt-handler's DaemonSet, which wants the world's nodes. The cluster's own controller makes its pods.
+func (w *world) handlerWanting() *appsv1.DaemonSet {
+	w.t.Helper()
+	labels := map[string]string{v1.AppLabel: "virt-handler"}
+	ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: components.Handler}}
+	ds.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+	ds.Spec.Template.Labels = labels
+	ds.Spec.Template.Spec = corev1.PodSpec{
+		NodeSelector: map[string]string{guestsLabel: w.namespace},
+		Tolerations:  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		Containers:   []corev1.Container{{Name: "c", Image: "example.com/none:1"}},
+	}
+	w.do("making the DaemonSet", w.client.Create(w.ctx, ds))
+	return ds
+}
+
+// place has the DaemonSet want other nodes, as workloads.nodePlacement does.
+func (w *world) place(ds *appsv1.DaemonSet, value string) {
+	w.t.Helper()
+	w.do("placing virt-handler", retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(ds), ds); err != nil {
+			return err
+		}
+		ds.Spec.Template.Spec.NodeSelector[guestsLabel] = value
+		return w.client.Update(w.ctx, ds)
+	}))
+}
+
+// awaitHandler waits until a pod of virt-handler's is on a node that is not the one of the UID, and is kept there.
+func (w *world) awaitHandler(node *corev1.Node, but types.UID) *corev1.Pod {
+	w.t.Helper()
+	var found corev1.Pod
+	w.eventually("virt-handler on the node", func() (bool, string) {
+		i := slices.IndexFunc(w.pods(), func(p corev1.Pod) bool {
+			found = p
+			return p.Labels[v1.AppLabel] == "virt-handler" && p.Spec.NodeName == node.Name && p.UID != but && p.DeletionTimestamp == nil
+		})
+		return i >= 0, "there is none"
+	})
+	return &found
+}
+
+// goesByTheLabel makes a pod on the node that virt-controller's caches do not have, and that is for nodes which take guests.
+func (w *world) goesByTheLabel(node *corev1.Node) *corev1.Pod {
+	w.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "by-the-label"}}
+	pod.Spec.NodeName, pod.Spec.NodeSelector = node.Name, map[string]string{v1.NodeSchedulable: "true"}
+	pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "example.com/none:1"}}
+	w.do("making a pod", w.client.Create(w.ctx, pod))
+	return pod
+}
+
+func TestANodeThatVirtHandlerLeavesSaysSo(t *testing.T) {
+	w := newWorld(t)
+	w.nodePolicy()
+	node := w.guestNode("leaves-", "1k", map[string]string{guestsLabel: w.namespace})
+	ds := w.handlerWanting()
+	handler := w.awaitHandler(node, "")
+	w.createVMI("guest")
+	guest := w.awaitLauncher("guest")
+	w.bindTo(guest, node.Name)
+	w.awaitPhase("guest", v1.Scheduled)
+	w.phase("guest", v1.Running)
+	w.stillTakesGuests("while virt-handler serves the node", node, 0)
+
+	w.devices(node, "0")
+	w.stillTakesGuests("while virt-handler is away", node, 0)
+	w.place(ds, "elsewhere")
+	w.awaitPodDeletion(handler)
+	w.stillTakesGuests("while virt-handler and a guest are on a node that it is to leave", node, 0)
+	w.removePod(handler)
+	w.stillTakesGuests("while a guest is there", node, 0)
+	other := w.goesByTheLabel(node)
+	w.end("guest", guest, v1.Succeeded)
+	w.stillTakesGuests("while a pod is there that a kubelet would end by the label", node, 0)
+	w.removePod(other)
+	w.labelNode(node, "zone", "a") // Something of the node changes, as it does every five minutes.
+	w.awaitTakesGuests(node, "false")
+
+	// At rest nothing is written, whatever the kubelet reports.
+	w.labelNode(node, "zone", "b")
+	w.devices(node, "0")
+	empty := w.guestNode("empty-", "0", nil)
+	w.awaitTakesGuests(empty, "false")
+	if got := w.writes.ofNode(node.Name); len(got) != 1 || !strings.HasPrefix(got[0], "PATCH ") || !strings.HasSuffix(got[0], " 200") {
+		t.Errorf("one write was wanted, got %q", got)
+	}
+
+	w.place(ds, w.namespace)
+	handler = w.awaitHandler(node, handler.UID)
+	w.labelNode(node, v1.NodeSchedulable, "true") // virt-handler's
+	w.stillTakesGuests("when virt-handler is back, before the kubelet offers its devices", node, 1)
+	w.devices(node, "1k")
+	w.stillTakesGuests("when virt-handler is back", node, 1)
+	w.devices(node, "0")
+	w.removePod(handler)
+	w.stillTakesGuests("when virt-handler has crashed", node, 1)
+}
+
+// virt-handler leaves an empty node: its DaemonSet's pod goes last, and nothing else tells.
+func TestAnEmptyNodeThatVirtHandlerLeavesSaysSo(t *testing.T) {
+	w := newWorld(t)
+	node := w.guestNode("leaves-", "1k", map[string]string{guestsLabel: w.namespace})
+	w.handlerWanting()
+	handler := w.awaitHandler(node, "")
+	w.labelNode(node, guestsLabel, "no-more")
+	w.awaitPodDeletion(handler)
+	w.devices(node, "0")
+	w.stillTakesGuests("while virt-handler ends", node, 0)
+	w.removePod(handler)
+	w.awaitTakesGuests(node, "false")
+}
+
+// virt-controller dies before it has written anything.
+func TestTheNextVirtControllerMarksNodesThatVirtHandlerHasLeft(t *testing.T) {
+	w := newWorld(t)
+	w.stop()
+	node := w.guestNode("left-", "", nil)
+	w.handlerWanting()
+	w.startLoops()
+	w.awaitTakesGuests(node, "false")
+}
+
+// A node of which the label was taken away by hand, and one without a DaemonSet to judge by.
+func TestNobodyMarksNodesWithoutVirtHandlersDaemonSet(t *testing.T) {
+	w := newWorld(t)
+	node := w.guestNode("kept-", "", nil)
+	ds := w.handlerWanting()
+	w.awaitTakesGuests(node, "false")
+	w.do("deleting the DaemonSet", w.client.Delete(w.ctx, ds))
+	w.labelNode(node, v1.NodeSchedulable, "true")
+	w.quiet()
+	w.awaitTakesGuests(node, "true")
+}
