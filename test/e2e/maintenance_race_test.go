@@ -46,7 +46,7 @@ const (
 	crowd, starters = 20, 3
 	// startPause, deedPause and killPause are the longest pauses of those who start the VM, who stop and delete, and who kill.
 	// After freePause at most a VM that is free is started: some of the starts are then quicker than any pod, and some not.
-	startPause, deedPause, killPause, freePause = 100 * time.Millisecond, 3 * time.Second, 12 * time.Second, time.Second
+	startPause, deedPause, killPause, freePause = 100 * time.Millisecond, 1500 * time.Millisecond, 12 * time.Second, time.Second
 )
 
 // TestPodsAndGuestsRaceForADisk has twenty maintenance pods at a time wait for one VM, which is started whenever the lock
@@ -242,13 +242,13 @@ func (r *race) endsAHolder(t *testing.T) {
 	})
 }
 
-// newPod is a maintenance pod that keeps the disk for a moment, and looks that nobody else has it.
+// newPod is a maintenance pod that keeps the disk for up to two seconds, and looks that nobody else has it.
 func (r *race) newPod(number int64) *corev1.Pod {
 	pod := maintainer(r.ns, fmt.Sprintf("pod-%d", number), "")
 	pod.Spec.TerminationGracePeriodSeconds = new(number % 3)
 	c := &pod.Spec.Containers[0]
 	c.VolumeDevices, c.VolumeMounts = nil, []corev1.VolumeMount{{Name: "data", MountPath: "/disk"}}
-	c.Command = []string{"busybox", "sh", "-c", fmt.Sprintf(observer, pod.Name, 1+number%4, (claimSize-leaseBytes)/4096)}
+	c.Command = []string{"busybox", "sh", "-c", fmt.Sprintf(observer, pod.Name, 1+number%12, (claimSize-leaseBytes)/4096)}
 	return pod
 }
 

@@ -548,9 +548,11 @@ func TestAHostilePeerOnTheControlConnection(t *testing.T) {
 			if len(target.kinds) > 0 {
 				t.Errorf("heard is %v", target.kinds)
 			}
-			p.stop()
-			if p.log.with(c.want) == 0 {
-				t.Errorf("logged is %v, want %q", p.log.all, c.want)
+			// It is logged after the target has heard of the end, and not if the server is stopped before.
+			for deadline := time.Now().Add(patience); p.log.with(c.want) == 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("logged is %v, want %q", p.log.all, c.want)
+				}
 			}
 		})
 	}
