@@ -200,11 +200,11 @@ func TestRevisionsThatKubeVirtMadeComeAlong(t *testing.T) {
 	w.createKubeVirtsRevision(old, "vm-three-1", `{"kind":"VirtualMachineInstancetype","apiVersion":"instancetype.kubevirt.io/v1beta1","metadata":`+
 		`{"name":"three","namespace":"x","uid":"3c2ae4ee-0d5c-4a5b-9f1b-1d0a4e0b5b11","generation":1,"creationTimestamp":null},`+
 		`"spec":{"memory":{"guest":"128Mi"},"cpu":{"guest":3}}}`)
-	w.createKubeVirtsRevision(old, "vm-cores-1", `{"kind":"VirtualMachinePreference","apiVersion":"instancetype.kubevirt.io/v1beta1","metadata":`+
-		`{"name":"cores","namespace":"x","uid":"3c2ae4ee-0d5c-4a5b-9f1b-1d0a4e0b5b12","generation":1,"creationTimestamp":null},`+
+	w.createKubeVirtsRevision(old, "vm-chosen-1", `{"kind":"VirtualMachinePreference","apiVersion":"instancetype.kubevirt.io/v1beta1","metadata":`+
+		`{"name":"chosen","namespace":"x","uid":"3c2ae4ee-0d5c-4a5b-9f1b-1d0a4e0b5b12","generation":1,"creationTimestamp":null},`+
 		`"spec":{"cpu":{"preferredCPUTopology":"cores"}}}`)
 	w.createType("three", 5)
-	w.createPreference("cores", instancetypev1.Sockets)
+	w.createPreference("chosen", instancetypev1.Sockets)
 
 	var all appsv1.ControllerRevisionList
 	w.do("listing the revisions", w.client.List(w.ctx, &all, client.InNamespace(w.namespace), client.HasLabels{"instancetype.kubevirt.io/object-uid"}))
@@ -219,12 +219,13 @@ func TestRevisionsThatKubeVirtMadeComeAlong(t *testing.T) {
 	})
 
 	w.createTypedVM("vm", func(vm *v1.VirtualMachine) {
-		vm.Spec.Instancetype.RevisionName, vm.Spec.Preference.RevisionName = "vm-three-1", "vm-cores-1"
+		vm.Spec.Preference.Name = "chosen"
+		vm.Spec.Instancetype.RevisionName, vm.Spec.Preference.RevisionName = "vm-three-1", "vm-chosen-1"
 	})
 	w.run("vm")
 	w.hasShape("vm", 1, 3)
 	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
-	if got := instancetype.RevisionOf(vm.Status.InstancetypeRef) + " " + instancetype.RevisionOf(vm.Status.PreferenceRef); got != "vm-three-1 vm-cores-1" {
+	if got := instancetype.RevisionOf(vm.Status.InstancetypeRef) + " " + instancetype.RevisionOf(vm.Status.PreferenceRef); got != "vm-three-1 vm-chosen-1" {
 		t.Errorf("the VM's status names the revisions %s", got)
 	}
 }
