@@ -36,6 +36,7 @@ import (
 // TestClusterLives is the story of one cluster; each chapter needs those before it.
 func TestClusterLives(t *testing.T) {
 	c := newCluster(t, "sys")
+	disk := hostDisk(t)
 	c.up("--nodes=2")
 	c.drydock("image", "load", agentImage(t, "drydock.test/agent:1"))
 	c.drydock("kubectl", "apply", "-f", "pods.yaml")
@@ -45,6 +46,7 @@ func TestClusterLives(t *testing.T) {
 		name string
 		run  func(*testing.T, *cluster)
 	}{
+		{"what the host unmounts is gone on the nodes", func(t *testing.T, c *cluster) { hostUnmounts(t, c, disk) }},
 		{"a pod reaches a pod on the other node", podToPod},
 		{"a pod resolves names and reaches services", namesAndServices},
 		{"a pod reads an image volume", imageVolume},

@@ -34,9 +34,11 @@ func binds(c layout.Cluster, node string) []bind {
 // mountAll gives the node its view of the file system. It runs in a mount
 // namespace of the node's own, so that nothing of it is seen outside.
 func mountAll(c layout.Cluster, node string) error {
-	// First cut the tie to the host, then share within the node: a privileged
-	// pod may mount things for others (mount propagation Bidirectional).
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+	// First have the host see nothing of the node's mounts, then share within the node: a
+	// privileged pod may mount things for others (mount propagation Bidirectional). What the
+	// host unmounts goes here, too: a copy that stayed would keep its device in use as long
+	// as the node runs.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("separating the mounts of %s from the host's: %w", node, err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
