@@ -107,6 +107,24 @@ func TestAKilledWorkersSuccessorGoesOn(t *testing.T) {
 	}
 }
 
+// A worker's pod is deleted when it has made the disk, and before anybody has read that: the next one begins again.
+func TestADiskThatNobodyHasHeardOfMakesRoom(t *testing.T) {
+	disk := someDisk(24*mib, 1)
+	s := serve(t, disk, "v1")
+	p := newPod(t, transfer.Task{URL: s.URL, Size: int64(len(disk))})
+	if result := p.run(); result.Reason != transfer.ReasonCompleted {
+		t.Fatalf("got %+v", result)
+	}
+	s.sent.Store(0)
+	stopHalfWay(t, p, s, len(disk), syscall.SIGKILL)
+	if names := p.left(); slices.Contains(names, "disk.img") {
+		t.Errorf("the claim must have room for two disks: in it are %q", names)
+	}
+	if result := p.run(); result.Reason != transfer.ReasonCompleted || !bytes.Equal(p.disk(), disk) {
+		t.Errorf("got %+v", result)
+	}
+}
+
 func TestOtherContentBeginsAgain(t *testing.T) {
 	first, second := someDisk(24*mib, 1), someDisk(24*mib, 2)
 	old := serve(t, first, "v1")

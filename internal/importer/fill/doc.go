@@ -10,7 +10,8 @@
 //	.disk.img.part alone            begins again
 //	and .disk.img.journal           goes on at Place, if the source still has the Version
 //	and the journal says Whole      renames it
-//	disk.img                        whole
+//	disk.img                        whole; a worker that comes all the same, because nobody has heard
+//	                                of it, removes it and begins again: a claim may not have room for two
 //
 // The journal is written only after the data it speaks of is on the disk, and removed
 // before the part is emptied. With a block claim the journal is in the worker's pod, and

@@ -31,7 +31,9 @@ type Disk struct {
 
 // Open opens the disk of a job. With keep, what an earlier worker wrote stays, and must
 // be there;
-// otherwise the disk reads as zero from its beginning to its end.
+// otherwise the disk reads as zero from its beginning to its end, and a whole disk goes
+// that an earlier worker has left: its pod was deleted before anybody heard of it, and a
+// claim may not have the room for both.
 func Open(j *job.Job, keep bool) (*Disk, error) {
 	if j.Task.Size <= 0 {
 		return nil, errors.New("opening the target: the task names no size")
@@ -42,6 +44,9 @@ func Open(j *job.Job, keep bool) (*Disk, error) {
 	flags := os.O_RDWR
 	if !keep {
 		flags |= os.O_CREATE | os.O_TRUNC
+		if err := os.Remove(filepath.Join(j.Places.Dir, diskName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("removing the disk of an earlier worker from the claim: %w", err)
+		}
 	}
 	file, err := os.OpenFile(filepath.Join(j.Places.Dir, partName), flags, 0o660)
 	if err != nil {
