@@ -23,7 +23,7 @@ var programs = []string{
 
 // guestdNames are the commands that guestd answers to.
 var guestdNames = []string{
-	"/init", "/sbin/acpid", "/sbin/modprobe", "/sbin/shutdown",
+	"/init", "/sbin/acpid", "/sbin/modprobe", "/sbin/shutdown", "/sbin/chpasswd",
 	"/bin/guestinfo", "/bin/disksoak", "/bin/diskjournal", "/bin/tpmsend",
 	"/bin/tpmkey", "/bin/tpmseal", "/bin/tpmunseal", "/bin/panic",
 }
