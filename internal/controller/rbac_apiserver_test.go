@@ -3,14 +3,15 @@
 package controller
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"os"
+	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,18 +25,9 @@ const manifestRBAC = "../../config/rbac/controller.yaml"
 // own, so that every test is one of the manifest, too.
 func (w *world) leastPrivilege() rest.ImpersonationConfig {
 	w.t.Helper()
-	data, err := os.ReadFile(manifestRBAC)
-	w.do("reading the manifest", err)
 	account := "system:serviceaccount:" + w.namespace + ":kubevirt-controller"
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-	for {
-		var raw map[string]any
-		if err := decoder.Decode(&raw); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			w.t.Fatalf("decoding %s: %v", manifestRBAC, err)
-		}
-		w.grant(raw, account)
+	for _, object := range w.manifest(manifestRBAC) {
+		w.grant(object.Object, account)
 	}
 	w.eventually("the rights to be in force", func() (bool, string) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -47,6 +39,24 @@ func (w *world) leastPrivilege() rest.ImpersonationConfig {
 		return review.Status.Allowed, review.Status.Reason
 	})
 	return rest.ImpersonationConfig{UserName: account, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+}
+
+// manifest reads the objects of a file, in which some texts are replaced by others.
+func (w *world) manifest(file string, replace ...string) []*unstructured.Unstructured {
+	w.t.Helper()
+	text, err := os.ReadFile(file)
+	w.do("reading the manifest", err)
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(strings.NewReplacer(replace...).Replace(string(text))), 4096)
+	var objects []*unstructured.Unstructured
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			return objects
+		} else if err != nil {
+			w.t.Fatalf("decoding %s: %v", file, err)
+		}
+		objects = append(objects, object)
+	}
 }
 
 // grant makes one object of the manifest, for this world.

@@ -3,17 +3,11 @@
 package controller
 
 import (
-	"bytes"
-	"errors"
-	"io"
-	"os"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -23,16 +17,7 @@ const manifestUsers = "../../config/rbac/users.yaml"
 // usersRoles applies the roles for users, as kubectl does.
 func (w *world) usersRoles() {
 	w.t.Helper()
-	data, err := os.ReadFile(manifestUsers)
-	w.do("reading the manifest", err)
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-	for {
-		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
-			return
-		} else if err != nil {
-			w.t.Fatalf("decoding %s: %v", manifestUsers, err)
-		}
+	for _, object := range w.manifest(manifestUsers) {
 		if object.GetKind() != "ClusterRole" {
 			continue
 		}

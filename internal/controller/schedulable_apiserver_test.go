@@ -3,11 +3,7 @@
 package controller
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/util/retry"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -105,18 +100,8 @@ func (w *world) stillTakesGuests(when string, node *corev1.Node, writes int) {
 // nodePolicy has the policy of virt-controller's writes to nodes hold for the loops.
 func (w *world) nodePolicy() {
 	w.t.Helper()
-	data, err := os.ReadFile("../../config/rbac/node-policy.yaml")
-	w.do("reading the policy", err)
-	account := "system:serviceaccount:" + w.namespace + ":kubevirt-controller"
-	data = bytes.ReplaceAll(data, []byte("system:serviceaccount:kubevirt:kubevirt-controller"), []byte(account))
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-	for {
-		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			w.t.Fatalf("decoding the policy: %v", err)
-		}
+	const account = "system:serviceaccount:%s:kubevirt-controller"
+	for _, object := range w.manifest("../../config/rbac/node-policy.yaml", fmt.Sprintf(account, "kubevirt"), fmt.Sprintf(account, w.namespace)) {
 		object.SetName("test-" + w.namespace)
 		if object.GetKind() == "ValidatingAdmissionPolicyBinding" {
 			w.do("binding the policy", unstructured.SetNestedField(object.Object, object.GetName(), "spec", "policyName"))

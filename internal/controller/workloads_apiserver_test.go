@@ -3,18 +3,13 @@
 package controller
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,16 +24,7 @@ func (w *world) deploy(change func(*unstructured.Unstructured)) {
 	files, err := filepath.Glob("../../config/deploy/*.yaml")
 	w.do("finding the manifests", err)
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		w.do("reading the manifest", err)
-		decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-		for {
-			object := &unstructured.Unstructured{}
-			if err := decoder.Decode(object); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				w.t.Fatalf("decoding %s: %v", file, err)
-			}
+		for _, object := range w.manifest(file) {
 			if kind := object.GetKind(); kind != "Deployment" && kind != "DaemonSet" {
 				continue
 			}

@@ -102,9 +102,7 @@ func TestTheServerFollowsItsAddress(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for l.with("have no address") == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	l.await(t, "have no address")
 	at := func(ip string) string {
 		return netip.AddrPortFrom(netip.MustParseAddr(ip), server.port).String()
 	}
@@ -117,11 +115,7 @@ func TestTheServerFollowsItsAddress(t *testing.T) {
 	}
 	// An address that is not this node's: what there is stays.
 	set("192.0.2.1")
-	for deadline := time.Now().Add(patience); l.with("can't be listened for") == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nothing is said of an address that can't be had")
-		}
-	}
+	l.await(t, "can't be listened for")
 	if server.Address() != at("127.0.0.1") {
 		t.Errorf("the address is %q", server.Address())
 	}

@@ -549,11 +549,7 @@ func TestAHostilePeerOnTheControlConnection(t *testing.T) {
 				t.Errorf("heard is %v", target.kinds)
 			}
 			// It is logged after the target has heard of the end, and not if the server is stopped before.
-			for deadline := time.Now().Add(patience); p.log.with(c.want) == 0; time.Sleep(time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("logged is %v, want %q", p.log.all, c.want)
-				}
-			}
+			p.log.await(t, c.want)
 		})
 	}
 }

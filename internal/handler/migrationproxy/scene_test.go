@@ -66,6 +66,18 @@ func (l *lines) with(text string) int {
 	return len(slices.DeleteFunc(slices.Clone(l.all), func(line string) bool { return !strings.Contains(line, text) }))
 }
 
+// await waits until something is logged.
+func (l *lines) await(t testing.TB, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); l.with(text) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			t.Fatalf("logged is %v, want %q", l.all, text)
+		}
+	}
+}
+
 func meet(t testing.TB) *pair {
 	t.Helper()
 	t.Cleanup(func() { noneLeft(t) })
