@@ -7,6 +7,7 @@
 //	# Verdict: accepted, warned or refused
 //	# Says: a part of a warning or of a refusal; as many lines as there are warnings
 //	# Guest: a word and what a guest that boots the manifest sees by it
+//	# Drivers: hardware, where the guest has more than virtio devices
 package corpus
 
 import (
@@ -44,6 +45,10 @@ type Manifest struct {
 	Says []string
 	// Guest is what a guest sees that boots it; empty for manifests that no test boots.
 	Guest []Fact
+	// HardwareDrivers tells that the guest needs drivers of real hardware: SATA, e1000e, a
+	// watchdog. A kernel that has them takes 60 MiB for itself, and a guest of 128 MiB may then
+	// run short.
+	HardwareDrivers bool
 	// Text is the whole file, objects in the order in which they are applied.
 	Text []byte
 }
@@ -91,6 +96,8 @@ func parse(text []byte) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("a verdict %s with %d lines Says", m.Verdict, len(m.Says))
 	case m.Verdict == Refused && len(m.Guest) > 0:
 		return Manifest{}, fmt.Errorf("a manifest that is refused has no guest")
+	case m.HardwareDrivers && len(m.Guest) == 0:
+		return Manifest{}, fmt.Errorf("a manifest that no test boots needs no Drivers")
 	}
 	return m, nil
 }
@@ -108,8 +115,13 @@ func (m *Manifest) read(comment string) error {
 	case "Guest":
 		word, rest, _ := strings.Cut(value, " ")
 		m.Guest = append(m.Guest, Fact{Word: word, Value: rest})
+	case "Drivers":
+		if value != "hardware" {
+			return fmt.Errorf("the Drivers are %q, want hardware or no such line", value)
+		}
+		m.HardwareDrivers = true
 	default:
-		return fmt.Errorf("%q begins with none of Shape, Verdict, Says, Guest", comment)
+		return fmt.Errorf("%q begins with none of Shape, Verdict, Says, Guest, Drivers", comment)
 	}
 	return nil
 }

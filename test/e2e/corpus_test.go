@@ -111,6 +111,10 @@ func TestGuestsOfTheCorpusSeeWhatTheirManifestsSay(t *testing.T) {
 // its VMI.
 func applyWithTestGuest(t *testing.T, ns string, m corpus.Manifest) string {
 	t.Helper()
+	image := guestImage
+	if m.HardwareDrivers {
+		image = guestFullImage
+	}
 	var machine string
 	for _, object := range decode(t, m) {
 		object.SetNamespace(ns)
@@ -120,13 +124,13 @@ func applyWithTestGuest(t *testing.T, ns string, m corpus.Manifest) string {
 			convert(t, object, vm)
 			vm.Spec.Running, vm.Spec.RunStrategy = nil, new(v1.RunStrategyAlways)
 			vm.Spec.DataVolumeTemplates = nil
-			bootTestGuest(&vm.Spec.Template.Spec)
+			bootTestGuest(&vm.Spec.Template.Spec, image)
 			machine = vm.Name
 			create(t, vm)
 		case "VirtualMachineInstance":
 			vmi := &v1.VirtualMachineInstance{}
 			convert(t, object, vmi)
-			bootTestGuest(&vmi.Spec)
+			bootTestGuest(&vmi.Spec, image)
 			machine = vmi.Name
 			create(t, vmi)
 		default:
@@ -158,9 +162,9 @@ func convert(t *testing.T, object *unstructured.Unstructured, into client.Object
 	}
 }
 
-// bootTestGuest puts the test guest's images in place of what a manifest boots, and empty
+// bootTestGuest puts an image of the test guest in place of what a manifest boots, and empty
 // disks in place of its further claims and images.
-func bootTestGuest(spec *v1.VirtualMachineInstanceSpec) {
+func bootTestGuest(spec *v1.VirtualMachineInstanceSpec, image string) {
 	spec.TerminationGracePeriodSeconds = new(int64(0))
 	if f := spec.Domain.Firmware; f != nil && f.KernelBoot != nil {
 		f.KernelBoot.Container.Image = guestKernelImage
@@ -172,7 +176,7 @@ func bootTestGuest(spec *v1.VirtualMachineInstanceSpec) {
 	for i := range spec.Volumes {
 		switch v := &spec.Volumes[i]; {
 		case i == root:
-			v.VolumeSource = v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: guestFullImage}}
+			v.VolumeSource = v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: image}}
 		case isImage(*v):
 			v.VolumeSource = v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("32Mi")}}
 		}
