@@ -183,6 +183,45 @@ func TestFindAsksForTheExactCommandLine(t *testing.T) {
 	}
 }
 
+func TestAChildThatHasJustBeenForkedIsNotTakenForItsParent(t *testing.T) {
+	// The shell in parentheses is a fork that goes on as the shell itself.
+	const script = "(read -r _; exit); exit"
+	in, hold, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Close()
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shell, err = filepath.EvalSymlinks(shell); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(shell, "-c", script)
+	cmd.Stdin = in
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }() // cleaning up
+	defer func() { _ = hold.Close() }()
+	var child int
+	eventually(t, "the shell's child", func() bool {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = fmt.Sscan(string(data), &child)
+		return err == nil
+	})
+
+	pid, found := Find([]int{child, cmd.Process.Pid}, shell, cmd.Args)
+
+	if !found || pid != cmd.Process.Pid {
+		t.Errorf("found process %d (%v), want the shell %d and not its child %d", pid, found, cmd.Process.Pid, child)
+	}
+}
+
 func TestWaitEndsWithItsContext(t *testing.T) {
 	p, err := Start(sleeper(t, "1007").Spec)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -163,16 +164,35 @@ func openLog(path string) (*os.File, error) {
 // exactly these arguments. One whose program file was replaced since (by a new
 // build, say) does not count: it is to be started again.
 func Find(pids []int, path string, argv []string) (pid int, found bool) {
-	for _, pid := range pids {
+	return First(pids, func(pid int) bool {
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-		if err != nil || exe != path {
-			continue
-		}
-		if slices.Equal(Argv(pid), argv) {
-			return pid, true
-		}
+		return err == nil && exe == path && slices.Equal(Argv(pid), argv)
+	})
+}
+
+// First returns the process among pids that matches. A program that starts another one forks,
+// and until that child has taken on its own program it looks like its parent: it is passed by,
+// for it is somebody else in a moment.
+func First(pids []int, matches func(pid int) bool) (pid int, found bool) {
+	matching := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !matches(pid) })
+	i := slices.IndexFunc(matching, func(pid int) bool { return !slices.Contains(matching, parent(pid)) })
+	if i < 0 {
+		return 0, false
 	}
-	return 0, false
+	return matching[i], true
+}
+
+// parent is 0 for a process that is gone.
+func parent(pid int) int {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0
+	}
+	stat, err := process.Stat()
+	if err != nil {
+		return 0
+	}
+	return stat.PPID
 }
 
 // Argv is the command line of a process, nil when it is gone.

@@ -72,9 +72,9 @@ func Read(ctx context.Context, c layout.Cluster, tree cgroup.Tree) (Cluster, err
 			return Cluster{}, err
 		}
 		n := Node{Name: name, IP: c.NodeIP(name).String(), Components: components(nodeNames, pids)}
-		i := slices.IndexFunc(pids, func(pid int) bool { return slices.Equal(proc.Argv(pid), nodeinit.Argv(c, name)) })
-		if i >= 0 {
-			n.Init = pids[i]
+		var runs bool
+		n.Init, runs = proc.First(pids, func(pid int) bool { return slices.Equal(proc.Argv(pid), nodeinit.Argv(c, name)) })
+		if runs {
 			n.Ready = ready[name]
 		}
 		st.Nodes = append(st.Nodes, n)
@@ -87,12 +87,7 @@ func components(names []string, pids []int) []Component {
 	found := make([]Component, len(names))
 	for i, name := range names {
 		found[i].Name = name
-		for _, pid := range pids {
-			if proc.Program(proc.Argv(pid)) == name {
-				found[i].PID = pid
-				break
-			}
-		}
+		found[i].PID, _ = proc.First(pids, func(pid int) bool { return proc.Program(proc.Argv(pid)) == name })
 	}
 	return found
 }

@@ -71,11 +71,11 @@ func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name str
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(pids, func(pid int) bool { return slices.Equal(proc.Argv(pid), nodeinit.Argv(c, name)) })
+	pid, runs := proc.First(pids, func(pid int) bool { return slices.Equal(proc.Argv(pid), nodeinit.Argv(c, name)) })
 	var p *proc.Process
 	var started time.Time
-	if i >= 0 {
-		if p, err = proc.Open(pids[i]); err != nil {
+	if runs {
+		if p, err = proc.Open(pid); err != nil {
 			return err
 		}
 		err = errors.Join(s.attach(c, name, p.PID), refresh(pids))
