@@ -191,14 +191,11 @@ func TestAChildThatHasJustBeenForkedIsNotTakenForItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hold.Close()
-	shell, err := exec.LookPath("sh")
+	cmd := exec.Command("sh", "-c", script)
+	shell, err := filepath.EvalSymlinks(cmd.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if shell, err = filepath.EvalSymlinks(shell); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(shell, "-c", script)
 	cmd.Stdin = in
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
