@@ -6,14 +6,15 @@
 package notserved
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"kubevirt.io/api/export"
 
+	"drydock.dev/drydock/internal/api/answer"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/supported"
 )
@@ -105,31 +106,19 @@ func (g Group) Handler() http.Handler {
 		}
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		write(w, metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: r.URL.Path + " is not known"})
+		answer.Error(w, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: r.URL.Path + " is not known",
+		}})
 	})
 	return mux
 }
 
 func (g Group) refuse(k kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		write(w, metav1.Status{
+		answer.Error(w, &apierrors.StatusError{ErrStatus: metav1.Status{
 			Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
 			Message: fmt.Sprintf("%s: %s: %s", k.name, supported.NotSupported, k.instead),
 			Details: &metav1.StatusDetails{Group: g.name, Kind: k.resource, Name: r.PathValue("name")},
-		})
+		}})
 	}
-}
-
-// write answers with a Status, as every Kubernetes client expects.
-func write(w http.ResponseWriter, status metav1.Status) {
-	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-	status.Status = metav1.StatusFailure
-	text, err := json.Marshal(status)
-	if err != nil {
-		http.Error(w, status.Message, int(status.Code))
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(int(status.Code))
-	_, _ = w.Write(text) // a caller that is gone needs no answer
 }

@@ -3,15 +3,14 @@ package subresource
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"drydock.dev/drydock/internal/api/answer"
 	"drydock.dev/drydock/internal/contracts/version"
 )
 
@@ -21,10 +20,10 @@ const maxBody = 3 << 20
 // handler does what a route is for; what it returns as an error is the answer.
 type handler func(http.ResponseWriter, *http.Request) error
 
-func answer(do handler) http.HandlerFunc {
+func serve(do handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := do(w, r); err != nil {
-			writeError(w, err)
+			answer.Error(w, err)
 		}
 	}
 }
@@ -76,31 +75,9 @@ func writeJSON(w http.ResponseWriter, object any) error {
 	return nil
 }
 
-// writeError answers with a Status, as every Kubernetes client expects.
-func writeError(w http.ResponseWriter, err error) {
-	var known apierrors.APIStatus
-	if !errors.As(err, &known) {
-		known = apierrors.NewInternalError(err)
-	}
-	status := known.Status()
-	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-	code := int(status.Code)
-	if code < 400 {
-		code = http.StatusInternalServerError
-	}
-	text, encodingErr := json.Marshal(status)
-	if encodingErr != nil {
-		http.Error(w, err.Error(), code)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_, _ = w.Write(text)
-}
-
 // version describes this build in the fields that KubeVirt's clients read.
 func (s *Server) version(w http.ResponseWriter, _ *http.Request) {
 	if err := writeJSON(w, version.Get()); err != nil {
-		writeError(w, err)
+		answer.Error(w, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/api/answer"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
@@ -107,7 +108,7 @@ func (s *Server) passTo(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualM
 		FlushInterval: -1,
 		Rewrite:       func(p *httputil.ProxyRequest) { rewrite(p.Out, destination) },
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			writeError(w, apierrors.NewInternalError(
+			answer.Error(w, apierrors.NewInternalError(
 				fmt.Errorf("calling virt-handler on node %s: %w", vmi.Status.NodeName, err)))
 		},
 	}
@@ -147,11 +148,11 @@ func credential(header string) bool {
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	kubevirts := &v1.KubeVirtList{}
 	if err := s.cluster.List(r.Context(), kubevirts, client.Limit(1)); err != nil {
-		writeError(w, apierrors.NewInternalError(fmt.Errorf("reading the KubeVirt object: %w", err)))
+		answer.Error(w, apierrors.NewInternalError(fmt.Errorf("reading the KubeVirt object: %w", err)))
 		return
 	}
 	if err := writeJSON(w, metav1.Status{Status: metav1.StatusSuccess}); err != nil {
-		writeError(w, err)
+		answer.Error(w, err)
 	}
 }
 
@@ -159,6 +160,6 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 // is there, and else puts a name together from a registry and a tag.
 func (s *Server) guestfs(w http.ResponseWriter, _ *http.Request) {
 	if err := writeJSON(w, map[string]string{"gsImage": s.maintenance.Image}); err != nil {
-		writeError(w, err)
+		answer.Error(w, err)
 	}
 }

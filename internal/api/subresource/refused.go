@@ -6,6 +6,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"drydock.dev/drydock/internal/api/answer"
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
@@ -52,7 +53,7 @@ var refusedVerbs = []refusedVerb{
 // routeRefused answers in every version, and describes none of it: there is nothing to be called.
 func (s *Server) routeRefused() {
 	for _, verb := range refusedVerbs {
-		refuse := func(w http.ResponseWriter, r *http.Request) { writeError(w, notServed(r, verb.instead)) }
+		refuse := func(w http.ResponseWriter, r *http.Request) { answer.Error(w, notServed(r, verb.instead)) }
 		for _, version := range GroupVersions {
 			s.mux.HandleFunc(verb.method+" "+Root+version.Version+"/"+verb.path, refuse)
 		}

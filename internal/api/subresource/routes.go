@@ -15,6 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/api/answer"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
@@ -54,7 +55,7 @@ func New(cluster Cluster, transport http.RoundTripper, maintenance Maintenance) 
 	s.routeCluster()
 	s.routeRefused()
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, notServed(r, ""))
+		answer.Error(w, notServed(r, ""))
 	})
 	return s
 }
@@ -122,7 +123,7 @@ func (s *Server) routeCluster() {
 	s.handle(http.MethodGet, "/version", s.version)
 	s.handle(http.MethodGet, "/healthz", s.healthz)
 	s.handle(http.MethodGet, "/guestfs", s.guestfs)
-	s.handle(http.MethodPut, "/namespaces/{namespace}/expand-vm-spec", answer(s.expandGiven))
+	s.handle(http.MethodPut, "/namespaces/{namespace}/expand-vm-spec", serve(s.expandGiven))
 	s.resources = append(s.resources,
 		metav1.APIResource{Name: "version", Kind: "Version", Verbs: metav1.Verbs{"list"}},
 		metav1.APIResource{Name: "healthz", Kind: "Health", Verbs: metav1.Verbs{"list"}},
@@ -137,10 +138,10 @@ var verbs = map[string]string{http.MethodGet: "get", http.MethodPut: "update", h
 // may follow it in the path.
 func (s *Server) route(method, resource, subresource string, do handler, optional ...string) {
 	path := "/namespaces/{namespace}/" + resource + "/{name}/" + subresource
-	s.handle(method, path, answer(do))
+	s.handle(method, path, serve(do))
 	for _, element := range optional {
 		path += "/" + element
-		s.handle(method, path, answer(do))
+		s.handle(method, path, serve(do))
 	}
 	verb := verbs[method]
 	for i := range s.resources {

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/api/answer"
 	"drydock.dev/drydock/internal/certs/workertls"
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
@@ -78,7 +79,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // refuse answers in words: the callers are browsers and curl, too.
 func refuse(w http.ResponseWriter, err error) {
-	status := statusOf(err)
+	status := answer.Status(err)
 	if status.Code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}

@@ -2,7 +2,6 @@ package upload
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/api/answer"
 )
 
 // GroupVersion is what Tokens serves.
@@ -41,8 +42,8 @@ func NewTokens(cluster client.Client) *Tokens {
 	t := &Tokens{cluster: cluster, now: time.Now, keys: &keys{cluster: cluster, now: time.Now}, mux: http.NewServeMux()}
 	t.mux.HandleFunc(create, t.create)
 	t.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeStatus(w, &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+		answer.Error(w, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
 			Message: r.Method + " " + r.URL.Path + ": an " + kind + " can only be created; nothing of it is kept",
 		}})
 	})
@@ -67,12 +68,12 @@ func (t *Tokens) create(w http.ResponseWriter, r *http.Request) {
 		err = t.answer(r, request)
 	}
 	if err != nil {
-		writeStatus(w, err)
+		answer.Error(w, err)
 		return
 	}
 	text, err := json.Marshal(request)
 	if err != nil {
-		writeStatus(w, fmt.Errorf("encoding the %s: %w", kind, err))
+		answer.Error(w, fmt.Errorf("encoding the %s: %w", kind, err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -123,30 +124,4 @@ func (t *Tokens) answer(r *http.Request, request *uploadv1.UploadTokenRequest) e
 	request.CreationTimestamp = metav1.NewTime(t.now())
 	request.Status = uploadv1.UploadTokenRequestStatus{Token: token}
 	return nil
-}
-
-// statusOf is an error as every Kubernetes client expects it.
-func statusOf(err error) metav1.Status {
-	var known apierrors.APIStatus
-	if !errors.As(err, &known) {
-		known = apierrors.NewInternalError(err)
-	}
-	status := known.Status()
-	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-	if status.Code < 400 {
-		status.Code = http.StatusInternalServerError
-	}
-	return status
-}
-
-func writeStatus(w http.ResponseWriter, err error) {
-	status := statusOf(err)
-	text, encodingErr := json.Marshal(status)
-	if encodingErr != nil {
-		http.Error(w, err.Error(), int(status.Code))
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(int(status.Code))
-	_, _ = w.Write(text)
 }

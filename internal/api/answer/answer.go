@@ -1,0 +1,41 @@
+// Package answer writes an error as the Status that every Kubernetes client expects. It owns how an error of virt-api's
+// becomes one; what is an error, and in which words, is for who calls it.
+package answer
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Status is the error's own, wherever it is wrapped; an error without one is internal, with code 500. The library's
+// function for this takes no error that is wrapped.
+func Status(err error) metav1.Status {
+	var known apierrors.APIStatus
+	if !errors.As(err, &known) {
+		known = apierrors.NewInternalError(err)
+	}
+	status := known.Status()
+	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	status.Status = metav1.StatusFailure
+	if status.Code < http.StatusBadRequest {
+		status.Code = http.StatusInternalServerError
+	}
+	return status
+}
+
+// Error answers a request with the error's Status.
+func Error(w http.ResponseWriter, err error) {
+	status := Status(err)
+	text, encodingErr := json.Marshal(status)
+	if encodingErr != nil {
+		http.Error(w, status.Message, int(status.Code))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	_, _ = w.Write(text) // a caller that is gone needs no answer
+}
