@@ -135,21 +135,26 @@ func kubeVirt() *v1.KubeVirt {
 	return &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "kubevirt"}}
 }
 
-// configure patches the KubeVirt object, and takes that back when the test ends. No test that does
-// it is parallel.
+// configure patches the KubeVirt object, waits until virt-controller has seen it, and takes it back
+// when the test ends. No test that does it is parallel.
 func configure(t *testing.T, patch, back string) {
 	t.Helper()
-	set := func(ctx context.Context, patch string) error {
-		return cluster.client.Patch(ctx, kubeVirt(), client.RawPatch(types.MergePatchType, []byte(patch)))
+	set := func(ctx context.Context, patch string) (*v1.KubeVirt, error) {
+		kv := kubeVirt()
+		return kv, cluster.client.Patch(ctx, kv, client.RawPatch(types.MergePatchType, []byte(patch)))
 	}
 	t.Cleanup(func() {
-		if err := set(context.Background(), back); err != nil {
+		if _, err := set(context.Background(), back); err != nil {
 			t.Errorf("taking back what was configured: %v", err)
 		}
 	})
-	if err := set(t.Context(), patch); err != nil {
+	configured, err := set(t.Context(), patch)
+	if err != nil {
 		t.Fatalf("configuring %s: %v", patch, err)
 	}
+	await(t, kubeVirt(), &v1.KubeVirtList{}, "virt-controller's word that it has seen "+patch, func(kv *v1.KubeVirt) bool {
+		return kv.Status.ObservedGeneration != nil && *kv.Status.ObservedGeneration >= configured.Generation
+	})
 }
 
 // component is a process of the embedded cluster, as `drydock status` shows it.
