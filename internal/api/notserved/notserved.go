@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"kubevirt.io/api/export"
 
-	"drydock.dev/drydock/internal/api/answer"
+	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/supported"
 )

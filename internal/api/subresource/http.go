@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"drydock.dev/drydock/internal/api/answer"
+	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/version"
 )
 
@@ -64,20 +64,9 @@ func readBody[T any](r *http.Request) (*T, error) {
 	return body, nil
 }
 
-func writeJSON(w http.ResponseWriter, object any) error {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	// A caller that is gone needs no answer.
-	_, _ = w.Write(text)
-	return nil
-}
-
 // version describes this build in the fields that KubeVirt's clients read.
 func (s *Server) version(w http.ResponseWriter, _ *http.Request) {
-	if err := writeJSON(w, version.Get()); err != nil {
+	if err := answer.JSON(w, http.StatusOK, version.Get()); err != nil {
 		answer.Error(w, err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/api/answer"
+	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
@@ -151,7 +151,7 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 		answer.Error(w, apierrors.NewInternalError(fmt.Errorf("reading the KubeVirt object: %w", err)))
 		return
 	}
-	if err := writeJSON(w, metav1.Status{Status: metav1.StatusSuccess}); err != nil {
+	if err := answer.JSON(w, http.StatusOK, metav1.Status{Status: metav1.StatusSuccess}); err != nil {
 		answer.Error(w, err)
 	}
 }
@@ -159,7 +159,7 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 // guestfs answers KubeVirt's virtctl, which asks for the image that `virtctl guestfs` runs on a claim. It goes by gsImage if that
 // is there, and else puts a name together from a registry and a tag.
 func (s *Server) guestfs(w http.ResponseWriter, _ *http.Request) {
-	if err := writeJSON(w, map[string]string{"gsImage": s.maintenance.Image}); err != nil {
+	if err := answer.JSON(w, http.StatusOK, map[string]string{"gsImage": s.maintenance.Image}); err != nil {
 		answer.Error(w, err)
 	}
 }

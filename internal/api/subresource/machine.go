@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/expansion"
 )
 
@@ -189,5 +190,5 @@ func (s *Server) expanded(ctx context.Context, vm *v1.VirtualMachine) (*v1.Virtu
 
 func writeVM(w http.ResponseWriter, vm *v1.VirtualMachine) error {
 	vm.SetGroupVersionKind(v1.VirtualMachineGroupVersionKind)
-	return writeJSON(w, vm)
+	return answer.JSON(w, http.StatusOK, vm)
 }

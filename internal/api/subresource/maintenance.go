@@ -17,6 +17,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/maintenance"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
@@ -66,7 +67,7 @@ func (s *Server) createMaintenance(w http.ResponseWriter, r *http.Request) error
 	}
 	state, created := Queue(m, vmi, pods), tell(pod)
 	state.Created = &created
-	return writeJSON(w, state)
+	return answer.JSON(w, http.StatusOK, state)
 }
 
 // machine reads the machine of a request, and of a VM its VMI. A VMI of a VM is no machine of its own: its disks are the VM's.
@@ -154,7 +155,7 @@ func (s *Server) getMaintenance(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, Queue(vm, vmi, pods))
+	return answer.JSON(w, http.StatusOK, Queue(vm, vmi, pods))
 }
 
 // deleteMaintenance ends the pod that holds the disks, or one that waits: the lock goes when it can no longer write.
@@ -187,7 +188,7 @@ func (s *Server) deleteMaintenance(w http.ResponseWriter, r *http.Request) error
 	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	return writeJSON(w, Queue(vm, vmi, pods))
+	return answer.JSON(w, http.StatusOK, Queue(vm, vmi, pods))
 }
 
 // forceRelease asks virt-controller to take the lock away from a pod of which the caller vouches that it writes no more.

@@ -6,7 +6,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"drydock.dev/drydock/internal/api/answer"
+	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/rules/supported"
 )
 

@@ -15,7 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/api/answer"
+	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )

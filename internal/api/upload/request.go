@@ -13,7 +13,7 @@ import (
 	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/api/answer"
+	"drydock.dev/drydock/internal/answer"
 )
 
 // GroupVersion is what Tokens serves.
@@ -71,14 +71,9 @@ func (t *Tokens) create(w http.ResponseWriter, r *http.Request) {
 		answer.Error(w, err)
 		return
 	}
-	text, err := json.Marshal(request)
-	if err != nil {
-		answer.Error(w, fmt.Errorf("encoding the %s: %w", kind, err))
-		return
+	if err := answer.JSON(w, http.StatusCreated, request); err != nil {
+		answer.Error(w, err)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusCreated)
-	_, _ = w.Write(text) // a caller that is gone needs no answer
 }
 
 // readRequest decodes the body, which must be for the namespace of the path.

@@ -30,7 +30,7 @@ type streamKey struct {
 }
 
 // limited is a route whose answer is a stream.
-func (s *streams) limited(verb nodeapi.Verb, do answer) answer {
+func (s *streams) limited(verb nodeapi.Verb, do route) route {
 	return func(m Machine, w http.ResponseWriter, r *http.Request) error {
 		key := streamKey{machine: m.ConsoleKey(), verb: verb}
 		if alone := r.URL.Query().Get(nodeapi.PreserveSession) == "true"; alone && !s.begin(key, 1) {

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
@@ -53,6 +54,6 @@ func holdAnswer(w http.ResponseWriter) func(launch.Hold, error) error {
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, http.StatusOK, hold)
+		return answer.JSON(w, http.StatusOK, hold)
 	}
 }

@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,18 +11,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/handler/stream"
 )
 
-// answer does what a route is for. What it returns as an error becomes the
+// route does what a route is for. What it returns as an error becomes the
 // answer; without one it has answered itself.
-type answer func(m Machine, w http.ResponseWriter, r *http.Request) error
+type route func(m Machine, w http.ResponseWriter, r *http.Request) error
 
 // Handler serves the routes of internal/contracts/nodeapi.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(method string, verb nodeapi.Verb, rest string, do answer) {
+	handle := func(method string, verb nodeapi.Verb, rest string, do route) {
 		mux.HandleFunc(method+" "+routePrefix+string(verb)+rest, s.onMachine(do))
 	}
 	handle(http.MethodPut, nodeapi.Pause, "", action(Machine.Pause))
@@ -48,8 +47,8 @@ func (s *Server) Handler() http.Handler {
 	handle(http.MethodGet, nodeapi.PortForward, "/{port}/{protocol}", forward)
 
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		answer.Error(w, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
 			Message: fmt.Sprintf("virt-handler has no route %s %s", r.Method, r.URL.Path),
 		}})
 	})
@@ -59,12 +58,12 @@ func (s *Server) Handler() http.Handler {
 const routePrefix = "/v1/namespaces/{namespace}/virtualmachineinstances/{name}/"
 
 // onMachine looks up the machine that a request names.
-func (s *Server) onMachine(do answer) http.HandlerFunc {
+func (s *Server) onMachine(do route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("name")
 		uid := types.UID(r.URL.Query().Get("uid"))
 		if uid == "" {
-			writeError(w, apierrors.NewBadRequest("the query parameter uid is missing: it must be the VMI's UID"))
+			answer.Error(w, apierrors.NewBadRequest("the query parameter uid is missing: it must be the VMI's UID"))
 			return
 		}
 		machine, err := s.machines.Lookup(namespace, name, uid)
@@ -73,13 +72,13 @@ func (s *Server) onMachine(do answer) http.HandlerFunc {
 		}
 		if err != nil {
 			s.log.V(1).Info("refused a request", "path", r.URL.Path, "reason", err.Error())
-			writeError(w, err)
+			answer.Error(w, err)
 		}
 	}
 }
 
 // action is a verb without an answer.
-func action(do func(Machine, context.Context) error) answer {
+func action(do func(Machine, context.Context) error) route {
 	return func(m Machine, w http.ResponseWriter, r *http.Request) error {
 		if err := do(m, r.Context()); err != nil {
 			return err
@@ -90,13 +89,13 @@ func action(do func(Machine, context.Context) error) answer {
 }
 
 // query is a verb that is answered by an object.
-func query[T any](ask func(Machine, context.Context) (T, error)) answer {
+func query[T any](ask func(Machine, context.Context) (T, error)) route {
 	return func(m Machine, w http.ResponseWriter, r *http.Request) error {
 		object, err := ask(m, r.Context())
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, http.StatusOK, object)
+		return answer.JSON(w, http.StatusOK, object)
 	}
 }
 
@@ -150,33 +149,9 @@ func splice(w http.ResponseWriter, r *http.Request, what string, dial stream.Dia
 	return nil
 }
 
-// writeError answers with a metav1.Status. An error that brings its own keeps
-// it.
-func writeError(w http.ResponseWriter, err error) {
-	var withStatus apierrors.APIStatus
-	if !errors.As(err, &withStatus) {
-		withStatus = apierrors.NewInternalError(err)
-	}
-	status := withStatus.Status()
-	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-	_ = writeJSON(w, int(status.Code), status) // a Status can always be encoded
-}
-
-func writeJSON(w http.ResponseWriter, code int, object any) error {
-	data, err := json.Marshal(object)
-	if err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	// A caller that has gone needs no answer.
-	_, _ = w.Write(data)
-	return nil
-}
-
 // refuseUpgrade answers a request for a stream that is no WebSocket's.
 func refuseUpgrade(w http.ResponseWriter, code int, reason error) {
-	status := metav1.Status{Status: metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReasonBadRequest,
+	status := metav1.Status{Code: int32(code), Reason: metav1.StatusReasonBadRequest,
 		Message: fmt.Sprintf("opening the stream: %v", reason)}
-	writeError(w, &apierrors.StatusError{ErrStatus: status})
+	answer.Error(w, &apierrors.StatusError{ErrStatus: status})
 }

@@ -1,10 +1,11 @@
-// Package answer writes an error as the Status that every Kubernetes client expects. It owns how an error of virt-api's
-// becomes one; what is an error, and in which words, is for who calls it.
+// Package answer writes what virt-api and virt-handler answer by HTTP: objects as JSON, and errors as the Status that every
+// Kubernetes client expects. It owns how an error becomes one; what is an error, and in which words, is for who calls it.
 package answer
 
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,12 +31,17 @@ func Status(err error) metav1.Status {
 // Error answers a request with the error's Status.
 func Error(w http.ResponseWriter, err error) {
 	status := Status(err)
-	text, encodingErr := json.Marshal(status)
-	if encodingErr != nil {
-		http.Error(w, status.Message, int(status.Code))
-		return
+	_ = JSON(w, int(status.Code), status) // a Status can always be encoded
+}
+
+// JSON answers a request with an object. Nothing is answered yet when it returns an error: the object can't be encoded.
+func JSON(w http.ResponseWriter, code int, object any) error {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(int(status.Code))
+	w.WriteHeader(code)
 	_, _ = w.Write(text) // a caller that is gone needs no answer
+	return nil
 }
