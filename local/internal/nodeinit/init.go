@@ -31,9 +31,14 @@ const GoFD = 3
 // Command is the hidden subcommand that Run serves.
 const Command = "node-init"
 
-// Argv is the command line of a node's init; the supervisor finds it by that.
+// Argv is the command line of a node's init, by which Find finds it.
 func Argv(c layout.Cluster, node string) []string {
 	return []string{"drydock", Command, c.Name, c.Dir, node}
+}
+
+// Find returns the node's init among pids.
+func Find(pids []int, c layout.Cluster, node string) (pid int, found bool) {
+	return proc.FindWhere(pids, func(pid int) bool { return slices.Equal(proc.Argv(pid), Argv(c, node)) })
 }
 
 // Run is the life of a node. It returns when it is asked to end.

@@ -185,23 +185,19 @@ func TestFindAsksForTheExactCommandLine(t *testing.T) {
 
 func TestAChildThatHasJustBeenForkedIsNotTakenForItsParent(t *testing.T) {
 	// The shell in parentheses is a fork that goes on as the shell itself.
-	const script = "(read -r _; exit); exit"
-	in, hold, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hold.Close()
-	cmd := exec.Command("sh", "-c", script)
+	cmd := exec.Command("sh", "-c", "(read -r _; exit); exit")
 	shell, err := filepath.EvalSymlinks(cmd.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stdin = in
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = cmd.Wait() }() // cleaning up
-	defer func() { _ = hold.Close() }()
+	defer func() { _ = errors.Join(stdin.Close(), cmd.Wait()) }() // cleaning up
 	var child int
 	eventually(t, "the shell's child", func() bool {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", cmd.Process.Pid))

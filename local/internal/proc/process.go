@@ -164,23 +164,25 @@ func openLog(path string) (*os.File, error) {
 // exactly these arguments. One whose program file was replaced since (by a new
 // build, say) does not count: it is to be started again.
 func Find(pids []int, path string, argv []string) (pid int, found bool) {
-	return First(pids, func(pid int) bool {
+	return FindWhere(pids, func(pid int) bool {
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 		return err == nil && exe == path && slices.Equal(Argv(pid), argv)
 	})
 }
 
-// First returns the process among pids that matches. A program that starts another one forks,
-// and until that child has taken on its own program it looks like its parent: it is passed by,
-// for it is somebody else in a moment.
-func First(pids []int, matches func(pid int) bool) (pid int, found bool) {
+// FindWhere returns the process among pids that matches and has not just been forked from one that does.
+func FindWhere(pids []int, matches func(pid int) bool) (pid int, found bool) {
 	matching := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !matches(pid) })
-	i := slices.IndexFunc(matching, func(pid int) bool { return !slices.Contains(matching, parent(pid)) })
+	i := slices.IndexFunc(matching, func(pid int) bool { return !justForked(pid, matching) })
 	if i < 0 {
 		return 0, false
 	}
 	return matching[i], true
 }
+
+// justForked reports whether a process is the child of one that looks like it. A program that starts another one forks,
+// and that child shows its parent's program and arguments until it has taken on its own: it is somebody else in a moment.
+func justForked(pid int, alike []int) bool { return slices.Contains(alike, parent(pid)) }
 
 // parent is 0 for a process that is gone.
 func parent(pid int) int {

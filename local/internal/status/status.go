@@ -73,10 +73,8 @@ func Read(ctx context.Context, c layout.Cluster, tree cgroup.Tree) (Cluster, err
 		}
 		n := Node{Name: name, IP: c.NodeIP(name).String(), Components: components(nodeNames, pids)}
 		var runs bool
-		n.Init, runs = proc.First(pids, func(pid int) bool { return slices.Equal(proc.Argv(pid), nodeinit.Argv(c, name)) })
-		if runs {
-			n.Ready = ready[name]
-		}
+		n.Init, runs = nodeinit.Find(pids, c, name)
+		n.Ready = runs && ready[name]
 		st.Nodes = append(st.Nodes, n)
 	}
 	return st, nil
@@ -87,7 +85,7 @@ func components(names []string, pids []int) []Component {
 	found := make([]Component, len(names))
 	for i, name := range names {
 		found[i].Name = name
-		found[i].PID, _ = proc.First(pids, func(pid int) bool { return proc.Program(proc.Argv(pid)) == name })
+		found[i].PID, _ = proc.FindWhere(pids, func(pid int) bool { return proc.Program(proc.Argv(pid)) == name })
 	}
 	return found
 }

@@ -71,7 +71,7 @@ func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name str
 	if err != nil {
 		return err
 	}
-	pid, runs := proc.First(pids, func(pid int) bool { return slices.Equal(proc.Argv(pid), nodeinit.Argv(c, name)) })
+	pid, runs := nodeinit.Find(pids, c, name)
 	var p *proc.Process
 	var started time.Time
 	if runs {
