@@ -34,6 +34,8 @@ func TestHeadsThatSayTooLittleAreRefused(t *testing.T) {
 		"# Shape: s\n# Verdict: accepted\n# Says: no":                 "accepted with 1 lines",
 		"# Shape: s\n# Verdict: accepted\n# Beware: dog":              "Beware",
 		"# Shape: s\n# Verdict: refused\n# Says: no\n# Guest: cpus 2": "no guest",
+		"# Shape: s\n# Verdict: accepted\n# Drivers: hardware":        "needs no Drivers",
+		"# Shape: s\n# Verdict: accepted\n# Drivers: all":             `"all"`,
 	} {
 		if _, err := parse([]byte(head)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want an error with %q", head, err, want)

@@ -135,26 +135,33 @@ func kubeVirt() *v1.KubeVirt {
 	return &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "kubevirt"}}
 }
 
-// configure patches the KubeVirt object, waits until virt-controller has seen it, and takes it back
-// when the test ends. No test that does it is parallel.
+// configure patches the KubeVirt object, and takes that back when the test ends. No test that does
+// it is parallel.
 func configure(t *testing.T, patch, back string) {
 	t.Helper()
-	set := func(ctx context.Context, patch string) (*v1.KubeVirt, error) {
-		kv := kubeVirt()
-		return kv, cluster.client.Patch(ctx, kv, client.RawPatch(types.MergePatchType, []byte(patch)))
-	}
 	t.Cleanup(func() {
-		if _, err := set(context.Background(), back); err != nil {
+		if err := patchKubeVirt(context.Background(), kubeVirt(), back); err != nil {
 			t.Errorf("taking back what was configured: %v", err)
 		}
 	})
-	configured, err := set(t.Context(), patch)
-	if err != nil {
+	configureFurther(t, patch)
+}
+
+// configureFurther patches the KubeVirt object and waits until virt-controller has seen it. What a call of
+// configure takes back is not taken back again.
+func configureFurther(t *testing.T, patch string) {
+	t.Helper()
+	configured := kubeVirt()
+	if err := patchKubeVirt(t.Context(), configured, patch); err != nil {
 		t.Fatalf("configuring %s: %v", patch, err)
 	}
 	await(t, kubeVirt(), &v1.KubeVirtList{}, "virt-controller's word that it has seen "+patch, func(kv *v1.KubeVirt) bool {
 		return kv.Status.ObservedGeneration != nil && *kv.Status.ObservedGeneration >= configured.Generation
 	})
+}
+
+func patchKubeVirt(ctx context.Context, kv *v1.KubeVirt, patch string) error {
+	return cluster.client.Patch(ctx, kv, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
 // component is a process of the embedded cluster, as `drydock status` shows it.

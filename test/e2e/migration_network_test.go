@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -14,9 +13,7 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // traffic is a connection to a guest's echo on which a line goes there and back again and again.
@@ -140,8 +137,8 @@ func TestAConnectionLivesThroughMigrations(t *testing.T) {
 	talk := newTraffic(t, dialFrom(t, c.first, address+":7777"))
 	t.Logf("before, an echo took at most %v", talk.lives("before the first migration"))
 
-	migrateOver(t, dedicated.name)
-	t.Cleanup(func() { migrateOver(t, "") })
+	configure(t, fmt.Sprintf(`{"spec":{"configuration":{"migrations":{"network":%q}}}}`, dedicated.name),
+		`{"spec":{"configuration":{"migrations":{"network":null}}}}`)
 	moved := migrated(t, ns, "talks")
 	t.Logf("figure migration: an echo took at most %v on the way there", talk.lives("on the way there"))
 	dedicated.unused(t, moved)
@@ -204,20 +201,6 @@ func macOn(t *testing.T, vmi *v1.VirtualMachineInstance, network string) string 
 	}
 	t.Fatalf("VMI %s has no interface %s: %+v", vmi.Name, network, vmi.Status.Interfaces)
 	return ""
-}
-
-// migrateOver sets the network of migrations; empty takes that back.
-func migrateOver(t *testing.T, network string) {
-	t.Helper()
-	value := "null"
-	if network != "" {
-		value = fmt.Sprintf("%q", network)
-	}
-	patch := fmt.Sprintf(`{"spec":{"configuration":{"migrations":{"network":%s}}}}`, value)
-	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "kubevirt"}}
-	if err := cluster.client.Patch(context.Background(), kv, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
-		t.Fatalf("setting the network of migrations: %v", err)
-	}
 }
 
 // targetAddress is where the target's virt-handler has listened in the VMI's last migration.

@@ -94,9 +94,7 @@ func (n *nicChange) stage(change func(*v1.VirtualMachineInstanceSpec), names ...
 	if len(vmi.Spec.Networks) != 3 || condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired) != nil {
 		n.t.Errorf("staged, the VMI has %+v, and says %+v", vmi.Spec.Networks, vmi.Status.Conditions)
 	}
-	if err := cluster.client.Patch(n.t.Context(), kubeVirt(), client.RawPatch("application/merge-patch+json", []byte(liveUpdate))); err != nil {
-		n.t.Fatal(err)
-	}
+	configureFurther(n.t, liveUpdate)
 }
 
 // lansInGuest is how many of the lans the guest has an interface on.

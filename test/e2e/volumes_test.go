@@ -88,7 +88,7 @@ func allowWhatIsOfNodes(t *testing.T, vm *v1.VirtualMachine) {
 			t.Errorf("without the gate %s: %v", gate, err)
 		}
 	}
-	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "kubevirt"}}
+	kv := kubeVirt()
 	gates := func(ctx context.Context, value string) {
 		t.Helper()
 		patch := `{"spec":{"configuration":{"developerConfiguration":{"featureGates":` + value + `}}}}`
