@@ -29,15 +29,17 @@ func (w *world) leastPrivilege() rest.ImpersonationConfig {
 	for _, object := range w.manifest(manifestRBAC) {
 		w.grant(object.Object, account)
 	}
-	w.eventually("the rights to be in force", func() (bool, string) {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: account, ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: w.namespace, Verb: "create", Group: "coordination.k8s.io", Resource: "leases",
-			},
-		}}
-		w.do("reviewing the rights", w.client.Create(w.ctx, review))
-		return review.Status.Allowed, review.Status.Reason
-	})
+	// Roles and their bindings come to the authorizer one by one: one right of each role is awaited.
+	inForce := func(right authorizationv1.ResourceAttributes) {
+		w.t.Helper()
+		w.eventually("the right to "+right.Verb+" "+right.Resource+" to be in force", func() (bool, string) {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: account, ResourceAttributes: &right}}
+			w.do("reviewing the rights", w.client.Create(w.ctx, review))
+			return review.Status.Allowed, review.Status.Reason
+		})
+	}
+	inForce(authorizationv1.ResourceAttributes{Namespace: w.namespace, Verb: "create", Group: "coordination.k8s.io", Resource: "leases"})
+	inForce(authorizationv1.ResourceAttributes{Verb: "list", Group: "kubevirt.io", Resource: "virtualmachines"})
 	return rest.ImpersonationConfig{UserName: account, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
 }
 

@@ -74,7 +74,8 @@ func (g *guest) writeOn(volumes map[string]v1.DiskBus) {
 // written is how far the guest has come on a disk, which must have at least that.
 func (g *guest) written(name string) int {
 	g.t.Helper()
-	said, err := strconv.Atoi(g.run("cat /run/written/" + name))
+	// There is no file before the first number is on the disk, and it is empty for a moment each time that it is written.
+	said, err := strconv.Atoi(g.run("until n=$(cat /run/written/" + name + " 2>/dev/null) && [ -n \"$n\" ]; do sleep 0.1; done; echo $n"))
 	if err != nil {
 		g.t.Fatalf("reading what %s has written to %s: %v", g.name, name, err)
 	}
