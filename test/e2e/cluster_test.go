@@ -140,8 +140,13 @@ func kubeVirt() *v1.KubeVirt {
 func configure(t *testing.T, patch, back string) {
 	t.Helper()
 	t.Cleanup(func() {
-		if err := patchKubeVirt(context.Background(), kubeVirt(), back); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		kv := kubeVirt()
+		if err := patchKubeVirt(ctx, kv, back); err != nil {
 			t.Errorf("taking back what was configured: %v", err)
+		} else if _, err := watchUntil(ctx, kubeVirt(), &v1.KubeVirtList{}, hasSeen(kv)); err != nil {
+			t.Errorf("waiting until virt-controller has seen %s: %v", back, err)
 		}
 	})
 	configureFurther(t, patch)
@@ -155,9 +160,14 @@ func configureFurther(t *testing.T, patch string) {
 	if err := patchKubeVirt(t.Context(), configured, patch); err != nil {
 		t.Fatalf("configuring %s: %v", patch, err)
 	}
-	await(t, kubeVirt(), &v1.KubeVirtList{}, "virt-controller's word that it has seen "+patch, func(kv *v1.KubeVirt) bool {
-		return kv.Status.ObservedGeneration != nil && *kv.Status.ObservedGeneration >= configured.Generation
-	})
+	await(t, kubeVirt(), &v1.KubeVirtList{}, "virt-controller's word that it has seen "+patch, hasSeen(configured))
+}
+
+// hasSeen reports whether virt-controller has seen what is configured.
+func hasSeen(configured *v1.KubeVirt) func(*v1.KubeVirt) bool {
+	return func(now *v1.KubeVirt) bool {
+		return now.Status.ObservedGeneration != nil && *now.Status.ObservedGeneration >= configured.Generation
+	}
 }
 
 func patchKubeVirt(ctx context.Context, kv *v1.KubeVirt, patch string) error {

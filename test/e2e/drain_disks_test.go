@@ -62,6 +62,7 @@ func TestDrainMovesLocalDisks(t *testing.T) {
 	plugLocal(t, vm)
 	g := bootVM(t, vm)
 	awaitPlugged(t, ns, "leaves", "leaves-plugged")
+	g.sees("its disks", "ls /sys/block | grep -c '^[sv]d'", "3")
 	kept, bootID := g.keepJournals(), g.bootID()
 	vmi := awaitRunning(t, ns, "leaves")
 	from, own := vmi.Status.NodeName, v1.CreatedByLabel+"="+string(vmi.UID)

@@ -22,7 +22,7 @@ import (
 )
 
 // drainTime is how long a drain may take whose guests can all leave, on a busy machine.
-const drainTime = "170s"
+const drainTime = "280s"
 
 // evictable is a VM that says what becomes of its guest when its pod is evicted.
 func evictable(vm *v1.VirtualMachine, strategy v1.EvictionStrategy) *v1.VirtualMachine {

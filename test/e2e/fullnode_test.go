@@ -20,7 +20,7 @@ import (
 // one migration brings the guest to the other node, and it has them there. Not parallel: its node is full meanwhile.
 func TestAGuestLeavesAFullNodeToGrow(t *testing.T) {
 	ns := newNamespace(t)
-	configure(t, `{"spec":{"workloadUpdateStrategy":{"workloadUpdateMethods":["LiveMigrate"]}}}`, `{"spec":{"workloadUpdateStrategy":null}}`)
+	configure(t, migratesWorkloads, `{"spec":{"workloadUpdateStrategy":null}}`)
 	g := bootVM(t, withMemoryRoom(newMigratableVM(t, ns, "grows")))
 	from, boot, memory := awaitMigratable(t, ns, "grows").Status.NodeName, g.bootID(), g.memoryKiB()
 	fill(t, ns, from)

@@ -69,7 +69,8 @@ func TestPluggingLeaksNothing(t *testing.T) {
 	slower, load := lastToFirst(took), lastToFirst(pods)
 	t.Logf("figure hotplug: %d cycles, %d at once take %v (median); in the last fifth %.2f times as long as in the first, a pod %.2f times",
 		rounds*atOnce, atOnce, median(took), slower, load)
-	if slower > 2*max(load, 1) {
+	// Of a few rounds the first and the last overlap, and say nothing.
+	if rounds >= 10 && slower > 2*max(load, 1) {
 		t.Errorf("cycles have become slow: %v", took)
 	}
 	eventually(t, "no more than before", func(context.Context) error { return costs(t, parts).grownSince(before) })

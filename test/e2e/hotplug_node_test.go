@@ -46,7 +46,7 @@ func TestADrainWaitsForTheGuest(t *testing.T) {
 	}
 	g.sees("what was written before the drain", "head -n 1 "+g.device("before"), "kept")
 
-	if out, err := drain(t, node1, own, "80s"); err != nil {
+	if out, err := drain(t, node1, own, drainTime); err != nil {
 		t.Fatalf("draining the guest, too: %v\n%s", err, out)
 	}
 	awaitAttachmentPods(t, ns, "drained", 0)

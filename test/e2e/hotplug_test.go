@@ -108,9 +108,8 @@ func (g *guest) loses(volume string) {
 	awaitVMI(g.t, g.namespace, g.name, volume+" gone from the status", func(vmi *v1.VirtualMachineInstance) bool {
 		return volumeStatus(vmi, volume) == nil
 	})
-	if err := g.has(volume, false); err != nil {
-		g.t.Error(err)
-	}
+	// QEMU has no disk any more; the guest's kernel may still be told.
+	eventually(g.t, volume+" out of the guest", func(context.Context) error { return g.has(volume, false) })
 }
 
 // has reports whether the guest has a disk with the volume's name as its serial.
@@ -212,9 +211,8 @@ func TestManyVolumesComeWithOneEdit(t *testing.T) {
 		}
 		return nil
 	})
-	if pods, err := attachmentPods(t.Context(), ns, "many"); err != nil || len(pods) > 5 {
-		t.Errorf("%d attachment pods hold %d volumes (%v)", len(pods), many, err)
-	}
+	// A pod that a busy node does not start in time is split, and what came of it is merged later.
+	awaitAttachmentPods(t, ns, "many", 5)
 }
 
 func claimSource(name string, hotpluggable bool) v1.VolumeSource {

@@ -109,8 +109,9 @@ func TestCPUsChangeInPlace(t *testing.T) {
 		c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceVCPUChange)
 		return c != nil && c.Reason == "PodResizeRefused" && strings.Contains(c.Message, "exceeded quota: small") && vmi.Status.CurrentCPUTopology.Sockets == 3
 	})
-	quota.Spec.Hard[corev1.ResourceRequestsCPU] = resource.MustParse("1")
-	if err := cluster.client.Update(t.Context(), quota); err != nil {
+	raised := quota.DeepCopy()
+	raised.Spec.Hard[corev1.ResourceRequestsCPU] = resource.MustParse("1")
+	if err := cluster.client.Patch(t.Context(), raised, client.MergeFrom(quota)); err != nil {
 		t.Fatalf("raising the quota: %v", err)
 	}
 	g.hasCPUs(4)

@@ -45,6 +45,7 @@ func TestMaintenanceBesideOthersOfTheDisks(t *testing.T) {
 
 	do(t, ns, "stop", "user")
 	awaitPod(t, waits, "its turn", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+	awaitGone(t, objectFor(ns, "user"))
 	cantTake(t, ns, "user", "the maintenance pod waits of other uses the claim plugged")
 	deleteObject(t, waits)
 	out := do(t, ns, "maintenance", "take", "user", "--image", toolsImage, "--pull-policy=IfNotPresent")

@@ -221,6 +221,8 @@ func (l *lane) run(t *testing.T) {
 	g := bootVM(t, l.vm)
 	before := map[string]string{}
 	for _, disk := range l.disks {
+		// A disk that can be unplugged may come when the guest is up.
+		g.run("while ! test -b /dev/" + disk + "; do sleep 0.1; done")
 		before[disk] = sampled(g, disk)
 	}
 	l.instance = instanceUID(t, l.ns, l.vm.Name)

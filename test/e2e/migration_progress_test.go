@@ -32,7 +32,7 @@ func TestAMigrationTellsHowFarItIs(t *testing.T) {
 	ns := newNamespace(t)
 	g := bootVM(t, newMigratableVM(t, ns, "tells"))
 	g.run("dd if=/dev/urandom of=/run/memory bs=1M count=24 2>/dev/null")
-	limit(t, ns, "tells", migrationsv1.MigrationPolicySpec{BandwidthPerMigration: new(resource.MustParse("5Mi"))})
+	limit(t, ns, "tells", migrationsv1.MigrationPolicySpec{BandwidthPerMigration: new(resource.MustParse("2Mi"))})
 	from := awaitRunning(t, ns, "tells").Status.NodeName
 
 	shown := make(chan string, 1)

@@ -66,6 +66,7 @@ func TestASourceThatIsGoneForGood(t *testing.T) {
 	create(t, again)
 	awaitEnd(t, again, v1.MigrationSucceeded)
 	g = login(t, ns, "left")
+	awaitOneLauncher(t, back, otherThan(from))
 	if g.bootID() != bootID {
 		t.Error("the guest was started again")
 	}

@@ -105,9 +105,11 @@ func (s *staying) goesOn() {
 	if now := budgets(s.t, s.vmi.Namespace); now != s.budgets {
 		s.t.Errorf("the budgets are %s, and were %s", now, s.budgets)
 	}
-	now := awaitRunning(s.t, s.vmi.Namespace, s.vmi.Name)
-	if len(now.Status.ActivePods) != 1 || now.Status.NodeName != s.vmi.Status.NodeName {
-		s.t.Errorf("the VMI is on node %s with the pods %v", now.Status.NodeName, now.Status.ActivePods)
+	now := awaitVMI(s.t, s.vmi.Namespace, s.vmi.Name, "one pod", func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Status.Phase == v1.Running && len(vmi.Status.ActivePods) == 1
+	})
+	if now.Status.NodeName != s.vmi.Status.NodeName {
+		s.t.Errorf("the VMI is on node %s, and was on %s", now.Status.NodeName, s.vmi.Status.NodeName)
 	}
 }
 

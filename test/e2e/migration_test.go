@@ -50,8 +50,8 @@ func (g *guest) count() {
 // counted is how far the guest has counted in memory.
 func (g *guest) counted() int {
 	g.t.Helper()
-	// The file is empty for a moment each time that it is written.
-	n, err := strconv.Atoi(g.run(`until n=$(cat /run/count/memory) && [ -n "$n" ]; do :; done; echo $n`))
+	// There is no file at first, and it is empty for a moment each time that it is written.
+	n, err := strconv.Atoi(g.run(`until n=$(cat /run/count/memory 2>/dev/null) && [ -n "$n" ]; do :; done; echo $n`))
 	if err != nil {
 		g.t.Fatalf("reading what %s has counted: %v", g.name, err)
 	}
@@ -203,7 +203,7 @@ func movesThereAndBack(t *testing.T, ns string, g *guest) {
 			t.Errorf("%s: the guest's uptime is %v, want more than %v", turn, now, uptime)
 		}
 		// The file is empty for a moment each time that it is written.
-		g.run(`sync; until n=$(cat /count) && [ -n "$n" ]; do :; done; test $n -ge ` + strconv.Itoa(counted))
+		g.run(`sync; until n=$(cat /count 2>/dev/null) && [ -n "$n" ]; do :; done; test $n -ge ` + strconv.Itoa(counted))
 		journals.check(g)
 		if tpm {
 			g.knowsTPM()
@@ -236,6 +236,10 @@ func toldOfDowntimes(t *testing.T, ns string, migrations int) {
 	})
 }
 
+// cancelTime is what a cancellation takes at most on a busy machine, from the command to the target's end. The migration
+// that is canceled would take far longer.
+const cancelTime = 30 * time.Second
+
 // TestACanceledMigrationLeavesTheGuestWhereItIs cancels a migration in each phase that it has a target pod in: the guest
 // never notices, and nothing is left soon.
 func TestACanceledMigrationLeavesTheGuestWhereItIs(t *testing.T) {
@@ -263,8 +267,8 @@ func TestACanceledMigrationLeavesTheGuestWhereItIs(t *testing.T) {
 		awaitGone(t, m)
 		gone := time.Since(canceled)
 		t.Logf("figure cancel: in phase %q it has ended after %.1f s, and its target pod after %.1f s", seen.Status.Phase, ended.Seconds(), gone.Seconds())
-		if ended > 10*time.Second {
-			t.Errorf("canceling in phase %q took %v", seen.Status.Phase, ended)
+		if ended > cancelTime {
+			t.Errorf("canceling in phase %q took %v, more than %v", seen.Status.Phase, ended, cancelTime)
 		}
 		s.goesOn()
 	}
@@ -315,6 +319,7 @@ func TestTheTargetsEndLeavesTheGuestWhereItIs(t *testing.T) {
 func TestHandlersDieWhileAGuestMigrates(t *testing.T) {
 	ns := newNamespace(t)
 	g := bootVM(t, newMigratableVM(t, ns, "survives"))
+	limit(t, ns, "survives", migrationsv1.MigrationPolicySpec{BandwidthPerMigration: new(resource.MustParse("20Mi"))})
 	g.count()
 	bootID := g.bootID()
 	for _, side := range []string{"source", "target"} {

@@ -85,7 +85,7 @@ func TestOnlyDeclaredPortsAreOpen(t *testing.T) {
 func TestPortForward(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	boot(t, newVMI(ns, "forwarded"))
+	boot(t, newVMI(ns, "forwarded")).sees("its address", "ip -o -4 addr show eth0 | grep -c inet", "1")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
