@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -91,8 +92,8 @@ func start(t *testing.T) *world {
 	must(t, err)
 	w := &world{t: t, admin: admin, config: config}
 
-	address := freeAddress(t, "0.0.0.0:0")
-	w.uploadAddress = freeAddress(t, "127.0.0.1:0")
+	address := freeAddress(t, "0.0.0.0")
+	w.uploadAddress = freeAddress(t, "127.0.0.1")
 	w.install(address)
 	w.namespace = w.newNamespace()
 
@@ -113,13 +114,22 @@ func start(t *testing.T) *world {
 	return w
 }
 
-// freeAddress is one that nothing listens on.
-func freeAddress(t *testing.T, like string) string {
+// freeAddress is one that nothing listens on. Its port is none of those that the kernel gives to connections by
+// itself, so that it is still free when virt-api comes to listen there.
+func freeAddress(t *testing.T, host string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", like)
-	must(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
+	const first, count = 12000, 20000
+	var problem error
+	for range 100 {
+		listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(first+rand.N(count))))
+		if err == nil {
+			defer listener.Close()
+			return listener.Addr().String()
+		}
+		problem = err
+	}
+	t.Fatalf("finding a free port: %v", problem)
+	return ""
 }
 
 // impersonating makes a kubeconfig with the rights of virt-api's service

@@ -102,7 +102,9 @@ func (w *world) newHandlerPod(nodeName, ip string) *corev1.Pod {
 			Labels: map[string]string{v1.AppLabel: "virt-handler"},
 		},
 		Spec: corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "a", Image: "a"}},
-			ServiceAccountName: clusterconfig.HandlerServiceAccount, AutomountServiceAccountToken: new(false)},
+			ServiceAccountName: clusterconfig.HandlerServiceAccount, AutomountServiceAccountToken: new(false),
+			// Nobody says that its node is ready.
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}},
 	}
 	must(w.t, w.admin.Create(w.t.Context(), pod))
 	w.t.Cleanup(func() {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -27,6 +28,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/process"
@@ -70,7 +72,34 @@ func runOnNode(m *testing.M) (code int, err error) {
 		defer func() { err = errors.Join(err, client.IgnoreNotFound(c.Delete(context.Background(), node))) }()
 	}
 	defer func() { err = errors.Join(err, removeCommonTypes(c)) }()
+	ctx, cancel := context.WithCancel(context.Background())
+	var beating sync.WaitGroup
+	for _, name := range []string{testNode, otherNode} {
+		beating.Go(func() { beat(ctx, c, name) })
+	}
+	defer beating.Wait()
+	defer cancel()
 	return m.Run(), nil
+}
+
+// beat renews a node's lease as its kubelet does, until ctx ends: of a node that is not heard of the node controller says so
+// in the conditions that the tests write. What fails is tried again soon.
+func beat(ctx context.Context, c client.Client, node string) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: node}}
+	for tick := time.NewTicker(3 * time.Second); ; {
+		renewed := func() error {
+			lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: new(int32(10)), RenewTime: new(metav1.NowMicro())}
+			return nil
+		}
+		_, _ = controllerutil.CreateOrUpdate(ctx, c, lease, renewed)
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			_ = c.Delete(context.Background(), lease) // it goes with its node anyway
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // serverUnderTest is how the API server is reached.
@@ -188,6 +217,11 @@ func newWorld(t *testing.T, changes ...func(*options)) *world {
 func clockStands(o *options) {
 	start := time.Now()
 	o.now = func() time.Time { return start }
+}
+
+// granted are those writes that met nobody else's: what they are for is written again, and how often is a matter of luck.
+func granted(writes []string) []string {
+	return slices.DeleteFunc(slices.Clone(writes), func(line string) bool { return strings.HasSuffix(line, " 409") })
 }
 
 // startLoops runs virt-controller's loops in this process.

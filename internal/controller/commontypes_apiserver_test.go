@@ -146,11 +146,13 @@ func TestTheCommonTypesAreTurnedOff(t *testing.T) {
 		w.do("making "+object.GetName(), w.client.Create(w.ctx, object))
 		t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), object) })
 	}
-	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: clusterconfig.Name, Namespace: w.namespace}}
-	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
 
 	before := len(w.commonWrites())
 	w.startLoops()
+	w.commonRest()
+	// What they have seen before there is an object that an event can be about is told when there is one.
+	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: clusterconfig.Name, Namespace: w.namespace}}
+	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
 	w.awaitLeft("VirtualMachineClusterInstancetype left as somebody has changed them: u1.nano; left as others have made them: u1.large; " +
 		"delete those that are to be as they come with Drydock")
 	w.commonRest()

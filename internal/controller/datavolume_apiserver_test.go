@@ -33,6 +33,8 @@ import (
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
@@ -399,6 +401,11 @@ func TestDrydockStandsDownWhileCDIIsInstalled(t *testing.T) {
 	w := newWorld(t)
 	class := w.storageClass(storagev1.VolumeBindingImmediate)
 	deployment := w.installCDI()
+	w.setEmulation(clusterconfig.Name, w.namespace, true)
+	w.eventually("the loops to have seen CDI", func() (bool, string) {
+		c := condition.Find(w.kubevirt().Status.Conditions, clusterconfig.ConditionDataVolumes)
+		return c != nil && c.Status == corev1.ConditionFalse, fmt.Sprintf("the KubeVirt object says %+v", c)
+	})
 	w.createDV("disk", class, blank())
 	w.quiet()
 	if dv := w.dv("disk"); dv.Status.Phase != "" {

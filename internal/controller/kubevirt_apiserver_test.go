@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"fmt"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,6 +21,16 @@ func (w *world) kubevirt() *v1.KubeVirt {
 	var kv v1.KubeVirt
 	w.do("reading the KubeVirt object", w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: clusterconfig.Name}, &kv))
 	return &kv
+}
+
+// seesKubeVirt waits until the loops have seen the KubeVirt object as it is now.
+func (w *world) seesKubeVirt() {
+	w.t.Helper()
+	wanted := w.kubevirt().Generation
+	w.eventually("the loops to have seen the KubeVirt object", func() (bool, string) {
+		seen := w.kubevirt().Status.ObservedGeneration
+		return seen != nil && *seen >= wanted, fmt.Sprintf("its generation is %d, and they have not seen that", wanted)
+	})
 }
 
 func (w *world) available() (status corev1.ConditionStatus, message string) {

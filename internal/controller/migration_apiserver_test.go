@@ -411,12 +411,7 @@ func TestNoMoreMigrateAtATimeThanIsAllowed(t *testing.T) {
 	w.t.Cleanup(func() {
 		_ = w.client.Delete(w.cleanup(), &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: "kubevirt", Namespace: w.namespace}})
 	})
-	w.eventually("the limits to be in the cache", func() (bool, string) {
-		kv := &v1.KubeVirt{}
-		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "kubevirt"}, kv)
-		return err == nil, fmt.Sprint(err)
-	})
-	w.quiet()
+	w.seesKubeVirt()
 	names := []string{"a", "b", "c"}
 	sources := map[string]*corev1.Pod{}
 	for _, name := range names {

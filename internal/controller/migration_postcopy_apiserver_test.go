@@ -22,13 +22,7 @@ func (w *world) allowPostCopy(allowed bool) {
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: "kubevirt", Namespace: w.namespace}}
 	patch := fmt.Sprintf(`{"spec":{"configuration":{"migrations":{"allowPostCopy":%t}}}}`, allowed)
 	w.do("allowing post-copy", w.client.Patch(w.ctx, kv, client.RawPatch(types.MergePatchType, []byte(patch))))
-	w.eventually("that to be in the cache", func() (bool, string) {
-		kv := &v1.KubeVirt{}
-		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "kubevirt"}, kv)
-		c := kv.Spec.Configuration.MigrationConfiguration
-		return err == nil && c != nil && c.AllowPostCopy != nil && *c.AllowPostCopy == allowed, fmt.Sprint(err)
-	})
-	w.quiet()
+	w.seesKubeVirt()
 }
 
 // postCopyNode makes a node that runs guests and that no other test's VMI selects; label is what its virt-handler

@@ -53,6 +53,7 @@ func TestAReplicaSetKeepsItsNumber(t *testing.T) {
 	w := newWorld(t)
 	rs := w.createSet(3)
 	w.awaitReplicas(3)
+	w.eventually("3 pods", func() (bool, string) { n := len(w.pods()); return n >= 3, fmt.Sprint(n) })
 	w.quiet()
 	if n := len(w.pods()); n != 3 {
 		t.Errorf("%d pods for 3 replicas", n)

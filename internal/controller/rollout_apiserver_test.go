@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// setRollout has the cluster's rollout strategy be another.
+// setRollout has the cluster's rollout strategy be another, and waits until the loops have seen that.
 func (w *world) setRollout(strategy v1.VMRolloutStrategy) {
 	w.t.Helper()
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: clusterconfig.Name, Namespace: w.namespace}}
@@ -26,9 +26,10 @@ func (w *world) setRollout(strategy v1.VMRolloutStrategy) {
 	if kv.ResourceVersion == "" {
 		w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
 		w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), kv) })
-		return
+	} else {
+		w.do("changing the rollout strategy", w.client.Patch(w.ctx, kv, client.MergeFrom(before)))
 	}
-	w.do("changing the rollout strategy", w.client.Patch(w.ctx, kv, client.MergeFrom(before)))
+	w.seesKubeVirt()
 }
 
 // changeTemplate changes the spec in the template of the VM "vm".

@@ -121,7 +121,7 @@ func TestAVMThatRunsIsSnapshotted(t *testing.T) {
 		n.refusal = apierrors.NewConflict(v1.Resource("virtualmachineinstances"), "vm", fmt.Errorf("it is being migrated"))
 	})
 	w.snapshot("waits", "vm", func(s *snapshotv1.VirtualMachineSnapshot) {
-		s.Spec.FailureDeadline = &metav1.Duration{Duration: 3 * time.Second}
+		s.Spec.FailureDeadline = &metav1.Duration{Duration: 15 * time.Second}
 	})
 	fails("waits", "it is being migrated")
 

@@ -158,7 +158,7 @@ func TestStorageThatFailsHalfWay(t *testing.T) {
 	w.claimOfNobody("nobodys")
 	w.createVMOn("vm", "one", "nobodys")
 	w.snapshot("snap", "vm", func(s *snapshotv1.VirtualMachineSnapshot) {
-		s.Spec.FailureDeadline = &metav1.Duration{Duration: 5 * time.Second}
+		s.Spec.FailureDeadline = &metav1.Duration{Duration: 15 * time.Second}
 	})
 	w.eventually("both cuts to be asked for", func() (bool, string) { n := w.volumeSnapshots(); return n == 2, fmt.Sprint(n) })
 	s := w.awaitSnapshot("snap", snapshotv1.Failed)

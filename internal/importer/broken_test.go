@@ -141,7 +141,7 @@ func TestBrokenSources(t *testing.T) {
 				test.task.Size = 4 * mib
 			}
 			if test.task.StallSeconds == 0 {
-				test.task.StallSeconds = 5
+				test.task.StallSeconds = 60
 			}
 			p := newPod(t, test.task)
 			result := p.run()

@@ -157,7 +157,7 @@ func TestACutConnectionIsTakenUpInTheWorker(t *testing.T) {
 	for name, content := range map[string][]byte{"raw": disk, "gz": compressed(t, disk, "gzip", "-1"), "qcow2": image(t, disk, "qcow2")} {
 		t.Run(name, func(t *testing.T) {
 			s.become(cutting(serve(t, content, "v1"), int64(len(content))/3))
-			p := newPod(t, transfer.Task{URL: s.URL, Size: 24 * mib, StallSeconds: 5})
+			p := newPod(t, transfer.Task{URL: s.URL, Size: 24 * mib, StallSeconds: 60})
 			result := p.run()
 			if result.Reason != transfer.ReasonCompleted || !bytes.Equal(p.disk(), disk) {
 				t.Fatalf("got %+v", result)

@@ -99,8 +99,5 @@ func authoritiesReplaced(t *testing.T, c *cluster) {
 		t.Errorf("after up: %q, %v", reasons, err)
 	}
 	c.eventually("the cluster works with new authorities", c.works)
-	after, err := c.containers()
-	if err != nil || !maps.Equal(after, containers) {
-		t.Errorf("the containers were %v and are %v, %v", containers, after, err)
-	}
+	c.assertSameContainers(containers)
 }

@@ -30,7 +30,7 @@ var written = map[[2]string]string{
 
 func volumesServe(t *testing.T, c *cluster) {
 	c.drydock("kubectl", "apply", "-f", "volumes.yaml", "-f", "keepers.yaml")
-	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/keeper", "pod/guest", "--timeout=30s")
+	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/keeper", "pod/guest", "--timeout="+patience.String())
 	for at, text := range written {
 		if at[0] == "keeper" {
 			c.mustExec(at[0], "agent", "put", at[1], text)
@@ -80,7 +80,7 @@ func (c *cluster) size(pod, path string) int64 {
 
 func volumesAreCopied(t *testing.T, c *cluster) {
 	c.drydock("kubectl", "apply", "-f", "copies.yaml")
-	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/copies", "--timeout=30s")
+	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/copies", "--timeout="+patience.String())
 	// What happens to the originals from now on is not seen in the copies.
 	c.mustExec("keeper", "agent", "put", "/own/file", "later")
 	c.mustExec("keeper", "agent", "put", "/dev/own", "later")
@@ -127,7 +127,7 @@ func volumesGrow(t *testing.T, c *cluster) {
 	// Elsewhere it grows when it is mounted next. In any case the next pod finds everything.
 	c.drydock("kubectl", "delete", "pod", "keeper", "--wait")
 	c.drydock("kubectl", "apply", "-f", "keepers.yaml")
-	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/keeper", "--timeout=30s")
+	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/keeper", "--timeout="+patience.String())
 	c.eventually("the filesystem is larger for the next pod", grown("/own", 96*mib))
 	c.eventually("the volumes kept their data", c.volumesHold)
 }

@@ -554,7 +554,7 @@ func downAndUp(t *testing.T, c *cluster) {
 	}
 	c.comesBack(before)
 	c.drydock("kubectl", "run", "later", "--image=drydock.test/later:1", "--image-pull-policy=Never", "--", "wait")
-	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/later", "--timeout=30s")
+	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/later", "--timeout="+patience.String())
 }
 
 // comesBack starts a cluster that was down, and waits until all its pods run anew.

@@ -37,7 +37,7 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 
 	// told is what was last said of each kind's objects that are left as they are. There is one worker.
-	told map[string]string
+	told map[string]report
 }
 
 // theOne is the only request: all objects are looked at together.
@@ -118,15 +118,24 @@ func act[T client.Object](ctx context.Context, c client.Client, kind string, p c
 	return nil
 }
 
-// tell says once which objects are left as they are.
+// report is what was said of the objects of one kind.
+type report struct {
+	// left are those that are left as they are.
+	left string
+	// event is whether there was a KubeVirt object, which the event is about.
+	event bool
+}
+
+// tell says once which objects are left as they are, and once more when there is a KubeVirt object.
 func (r *Reconciler) tell(ctx context.Context, kv *v1.KubeVirt, kind, left string) {
-	if r.told[kind] == left {
+	now := report{left: left, event: kv != nil}
+	if r.told[kind] == now {
 		return
 	}
 	if r.told == nil {
-		r.told = map[string]string{}
+		r.told = map[string]report{}
 	}
-	r.told[kind] = left
+	r.told[kind] = now
 	if left == "" {
 		return
 	}

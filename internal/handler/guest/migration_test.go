@@ -114,7 +114,7 @@ func TestAGuestRunsBeforeQEMUHasAnswered(t *testing.T) {
 		select {
 		case <-ran:
 			return nil, nil
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			return nil, errors.New("nobody was told that the guest runs")
 		}
 	})

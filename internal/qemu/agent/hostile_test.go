@@ -85,13 +85,13 @@ func TestCVE202613322AnAgentThatNeverAnswersCostsOnlyTime(t *testing.T) {
 			_, err = conn.Write(noise)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	client, err := agent.Dial(ctx, socket)
+	client, err := agent.Dial(t.Context(), socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
 	used := allocated(func() { err = client.Ping(ctx) })
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("it ended with %v", err)

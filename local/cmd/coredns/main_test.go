@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/caddy/caddyfile"
@@ -62,9 +63,10 @@ func TestNamesOutsideTheClusterAreForwarded(t *testing.T) {
 	defer func() { _ = server.Shutdown() }()
 
 	address := serve(t, upstream.LocalAddr().String())
+	client := &dns.Client{Timeout: time.Minute}
 	for _, from := range []string{"the other name server", "the cache"} {
 		query := new(dns.Msg).SetQuestion("example.org.", dns.TypeA)
-		got, err := dns.Exchange(query, address)
+		got, _, err := client.Exchange(query, address)
 		if err != nil || len(got.Answer) != 1 || !strings.HasSuffix(got.Answer[0].String(), "192.0.2.7") {
 			t.Fatalf("from %s: got %v, %v", from, got, err)
 		}
