@@ -55,8 +55,9 @@ func TestEveryKindOfVolume(t *testing.T) {
 	}
 	vmi.Spec.Domain.Devices.DownwardMetrics = &v1.DownwardMetrics{}
 	vm := newVM(vmi, v1.RunStrategyAlways)
-	allowWhatIsOfNodes(t, vm)
-	first := bootVM(t, vm)
+	createWithWhatIsOfNodes(t, vm)
+	awaitPrintable(t, ns, "volumes", v1.VirtualMachineStatusRunning)
+	first := login(t, ns, "volumes")
 	first.sees("hostname", "hostname", "named-by-the-drive")
 	first.run("mkdir -p /tmp/config && mount -o ro " + first.device("CONFIG") + " /tmp/config")
 	first.sees("setting", "cat /tmp/config/color", "blue")
@@ -78,9 +79,9 @@ func TestEveryKindOfVolume(t *testing.T) {
 	second.sees("the base as it was, under the ephemeral disk", "head -n 1 "+second.device("BASE"), "what-the-base-holds")
 }
 
-// allowWhatIsOfNodes has the KubeVirt object allow a VM's host disk, and figures of its host, until the test
-// has ended; without the gates the VM is refused.
-func allowWhatIsOfNodes(t *testing.T, vm *v1.VirtualMachine) {
+// createWithWhatIsOfNodes has the KubeVirt object allow a VM's host disk, and figures of its host, until the test
+// has ended, and creates the VM; without the gates it is refused.
+func createWithWhatIsOfNodes(t *testing.T, vm *v1.VirtualMachine) {
 	t.Helper()
 	dryRun := func(ctx context.Context) error { return cluster.client.Create(ctx, vm.DeepCopy(), client.DryRunAll) }
 	for _, gate := range []string{"HostDisk", "DownwardMetrics"} {
@@ -98,7 +99,8 @@ func allowWhatIsOfNodes(t *testing.T, vm *v1.VirtualMachine) {
 	}
 	gates(t.Context(), `["HostDisk", "DownwardMetrics"]`)
 	t.Cleanup(func() { gates(context.WithoutCancel(t.Context()), "null") })
-	eventually(t, "virt-api to allow what is of nodes", dryRun)
+	// There are two of virt-api, and one sees it before the other.
+	eventually(t, "virt-api to allow what is of nodes", func(ctx context.Context) error { return cluster.client.Create(ctx, vm) })
 }
 
 // device is the path in the guest of the disk with a serial.
