@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -124,7 +125,12 @@ func virtctl(ctx context.Context, args ...string) (string, error) {
 }
 
 func output(ctx context.Context, program string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	return outputWithin(ctx, patience, program, args...)
+}
+
+// outputWithin is output for what takes longer than others.
+func outputWithin(ctx context.Context, limit time.Duration, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, binary(program), args...).CombinedOutput()
 	return string(out), err

@@ -29,6 +29,9 @@ const (
 	exampleClaim = "vm-datavolume-root"
 )
 
+// libguestfsTime is what one use of libguestfs takes at most: it starts a machine of its own, which is emulated.
+const libguestfsTime = 3 * patience
+
 // TestTheExamplesOfMaintenance runs them on one VM, which is halted and was never started: the first pod has its disk placed
 // where the VM fits. The tiny guest has neither accounts nor packages, so that pod puts another system on the disk: one
 // partition on half of it, busybox, and what tells libguestfs that it is a Debian.
@@ -39,7 +42,7 @@ func TestTheExamplesOfMaintenance(t *testing.T) {
 		"      terminationGracePeriodSeconds: 30\n", "      nodeSelector: {kubernetes.io/hostname: "+node2+"}\n")
 	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: exampleClaim}}
 	await(t, dv, &cdiv1.DataVolumeList{}, "the claim", func(dv *cdiv1.DataVolume) bool { return dv.Status.Phase == cdiv1.WaitForFirstConsumer })
-	out := do(t, ns, "guestfs", "--vm", exampleVM, "--command", debian)
+	out := guestfs(t, ns, "--command", debian)
 	if !strings.Contains(out, "finding a node on which the VM fits and these claims can be bound: "+exampleClaim) {
 		t.Errorf("of the disk that was never filled it is said:\n%s", out)
 	}
@@ -63,7 +66,7 @@ func TestTheExamplesOfMaintenance(t *testing.T) {
 	for _, name := range []string{"reset-password", "install-package", "grow-filesystem", "sparsify-now"} {
 		awaitJob(t, ns, name)
 	}
-	out = do(t, ns, "guestfs", "--vm", exampleVM, "--read-only", "--command", result)
+	out = guestfs(t, ns, "--read-only", "--command", result)
 	for _, want := range []string{"root:$", "hello from a package", "Package: hello", "Status: install ok installed"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the disk has no %q:\n%s", want, out)
@@ -175,7 +178,7 @@ func homeOf(t *testing.T, ns, claim string) []string {
 // awaitJob waits until a Job has succeeded. libguestfs's machine is emulated, and other tests run beside it.
 func awaitJob(t *testing.T, ns, name string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), libguestfsTime)
 	defer cancel()
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
 	last, err := watchUntil(ctx, job, &batchv1.JobList{}, func(j *batchv1.Job) bool { return j.Status.Succeeded+j.Status.Failed > 0 })
@@ -183,6 +186,16 @@ func awaitJob(t *testing.T, ns, name string) {
 		logs, _ := kubectl(t.Context(), "-n", ns, "logs", "job/"+name, "--tail=50")
 		t.Fatalf("the Job %s: %v, %+v\n%s", name, err, last.Status, logs)
 	}
+}
+
+// guestfs runs a command of libguestfs on the disk of the example, and returns what it printed.
+func guestfs(t *testing.T, ns string, args ...string) string {
+	t.Helper()
+	out, err := outputWithin(t.Context(), libguestfsTime, "virtctl", append([]string{"-n", ns, "guestfs", "--vm", exampleVM}, args...)...)
+	if err != nil {
+		t.Fatalf("virtctl guestfs: %v\n%s", err, out)
+	}
+	return strings.TrimSpace(out)
 }
 
 // packageFile is a Debian package with one file.
