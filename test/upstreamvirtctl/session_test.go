@@ -56,7 +56,8 @@ var session = []step{
 	{line: "kubectl wait vm/vm-cirros --for=condition=AgentConnected --timeout=5m", awaited: true},
 	{line: anew, says: "booted anew", awaited: true},
 	{line: "virtctl guestosinfo vm-cirros", says: `"guestAgentVersion": "\d`},
-	{line: "virtctl ssh $SSH root@vm/vm-cirros --command='mount -t vfat -o ro /dev/sda1 /mnt'"},
+	// Disks on SATA may come in any order, and some time after the login; one has a partition.
+	{line: "virtctl ssh $SSH root@vm/vm-cirros --command='mount -t vfat -o ro /dev/sd?1 /mnt'", awaited: true},
 	{line: "virtctl fslist vm-cirros", says: `"mountPoint": "/mnt"`},
 	{line: "virtctl userlist vm-cirros", says: `"items": \[`},
 	{line: "virtctl pause vm vm-cirros", says: "VMI vm-cirros was scheduled to pause"},
