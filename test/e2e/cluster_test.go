@@ -146,13 +146,8 @@ func kubeVirt() *v1.KubeVirt {
 func configure(t *testing.T, patch, back string) {
 	t.Helper()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		kv := kubeVirt()
-		if err := patchKubeVirt(ctx, kv, back); err != nil {
+		if err := configureAndAwait(context.Background(), back); err != nil {
 			t.Errorf("taking back what was configured: %v", err)
-		} else if _, err := watchUntil(ctx, kubeVirt(), &v1.KubeVirtList{}, hasSeen(kv)); err != nil {
-			t.Errorf("waiting until virt-controller has seen %s: %v", back, err)
 		}
 	})
 	configureFurther(t, patch)
@@ -162,22 +157,26 @@ func configure(t *testing.T, patch, back string) {
 // configure takes back is not taken back again.
 func configureFurther(t *testing.T, patch string) {
 	t.Helper()
+	if err := configureAndAwait(t.Context(), patch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// configureAndAwait patches the KubeVirt object and waits until virt-controller has seen it.
+func configureAndAwait(ctx context.Context, patch string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	configured := kubeVirt()
-	if err := patchKubeVirt(t.Context(), configured, patch); err != nil {
-		t.Fatalf("configuring %s: %v", patch, err)
+	if err := cluster.client.Patch(ctx, configured, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		return fmt.Errorf("configuring %s: %w", patch, err)
 	}
-	await(t, kubeVirt(), &v1.KubeVirtList{}, "virt-controller's word that it has seen "+patch, hasSeen(configured))
-}
-
-// hasSeen reports whether virt-controller has seen what is configured.
-func hasSeen(configured *v1.KubeVirt) func(*v1.KubeVirt) bool {
-	return func(now *v1.KubeVirt) bool {
+	last, err := watchUntil(ctx, kubeVirt(), &v1.KubeVirtList{}, func(now *v1.KubeVirt) bool {
 		return now.Status.ObservedGeneration != nil && *now.Status.ObservedGeneration >= configured.Generation
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until virt-controller has seen %s: %w; last seen: %+v", patch, err, last.Status)
 	}
-}
-
-func patchKubeVirt(ctx context.Context, kv *v1.KubeVirt, patch string) error {
-	return cluster.client.Patch(ctx, kv, client.RawPatch(types.MergePatchType, []byte(patch)))
+	return nil
 }
 
 // component is a process of the embedded cluster, as `drydock status` shows it.

@@ -24,6 +24,9 @@ import (
 // drainTime is how long a drain may take whose guests can all leave, on a busy machine.
 const drainTime = "280s"
 
+// rolloutTime is how long one of Drydock's own workloads may take to be rolled out, on a busy machine.
+const rolloutTime = "280s"
+
 // evictable is a VM that says what becomes of its guest when its pod is evicted.
 func evictable(vm *v1.VirtualMachine, strategy v1.EvictionStrategy) *v1.VirtualMachine {
 	vm.Spec.Template.Spec.EvictionStrategy = &strategy

@@ -92,7 +92,7 @@ func runImage(t *testing.T, object, image string) {
 
 func rolledOut(t *testing.T, object string) {
 	t.Helper()
-	if out, err := kubectl(context.Background(), "-n", "kubevirt", "rollout", "status", object, "--timeout=280s"); err != nil {
+	if out, err := kubectl(context.Background(), "-n", "kubevirt", "rollout", "status", object, "--timeout="+rolloutTime); err != nil {
 		t.Fatalf("%s is not rolled out: %v\n%s", object, err, out)
 	}
 }

@@ -215,7 +215,7 @@ func annotateHandlers(t *testing.T, networks string) {
 	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{%q:%s}}}}}`, launcherpod.NetworksAnnotation, value)
 	for _, args := range [][]string{
 		{"-n", "kubevirt", "patch", "daemonset", "virt-handler", "--type", "merge", "-p", patch},
-		{"-n", "kubevirt", "rollout", "status", "daemonset/virt-handler", "--timeout=280s"},
+		{"-n", "kubevirt", "rollout", "status", "daemonset/virt-handler", "--timeout=" + rolloutTime},
 	} {
 		if out, err := kubectl(context.Background(), args...); err != nil {
 			t.Fatalf("kubectl %v: %v\n%s", args, err, out)

@@ -114,7 +114,7 @@ func launchWith(t *testing.T, image string) {
 		if err := cluster.client.Patch(ctx, d, client.MergeFrom(before)); err != nil {
 			return err
 		}
-		out, err := kubectl(ctx, "-n", "kubevirt", "rollout", "status", "deployment/virt-controller", "--timeout=280s")
+		out, err := kubectl(ctx, "-n", "kubevirt", "rollout", "status", "deployment/virt-controller", "--timeout="+rolloutTime)
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}

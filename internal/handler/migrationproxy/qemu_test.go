@@ -100,17 +100,7 @@ func (m *machine) await(statuses ...string) {
 // awaitRunState waits until the guest has a run state, which QEMU sets a moment after the migration's status.
 func (m *machine) awaitRunState(want string) {
 	m.t.Helper()
-	var now struct {
-		Status string `json:"status"`
-	}
-	for deadline := time.Now().Add(patience); now.Status != want; time.Sleep(5 * time.Millisecond) {
-		if err := m.monitor.Execute(m.t.Context(), "query-status", nil, &now); err != nil {
-			m.t.Fatal(err)
-		}
-		if time.Now().After(deadline) {
-			m.t.Fatalf("the guest is %q, want %q", now.Status, want)
-		}
-	}
+	m.awaitStatus("query-status", want)
 }
 
 // Two real QEMUs migrate through two virt-handlers, with one stream and with several.
@@ -196,15 +186,21 @@ func TestQEMURunsOnWhenTheTargetsVirtHandlerEnds(t *testing.T) {
 // statusIs waits for a status that a migration need not stay in, other than failure.
 func (m *machine) statusIs(want string) {
 	m.t.Helper()
+	m.awaitStatus("query-migrate", want)
+}
+
+// awaitStatus waits until a query is answered with a status.
+func (m *machine) awaitStatus(query, want string) {
+	m.t.Helper()
 	var now struct {
 		Status string `json:"status"`
 	}
 	for deadline := time.Now().Add(patience); now.Status != want; time.Sleep(time.Millisecond) {
-		if err := m.monitor.Execute(m.t.Context(), "query-migrate", nil, &now); err != nil {
+		if err := m.monitor.Execute(m.t.Context(), query, nil, &now); err != nil {
 			m.t.Fatal(err)
 		}
 		if time.Now().After(deadline) {
-			m.t.Fatalf("the migration is %q, want %q", now.Status, want)
+			m.t.Fatalf("%s says %q, want %q", query, now.Status, want)
 		}
 	}
 }
