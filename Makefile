@@ -9,6 +9,12 @@ export CGO_ENABLED := 0
 export VERSION := $(or $(VERSION),$(shell hack/version))
 RELEASE := build/drydock-$(VERSION)-linux-amd64.tar.gz
 BUILD := cd local && go run ./build -version '$(VERSION)'
+# What takes long is left out of tests, or has a smaller bound, unless SHORT is empty.
+export SHORT ?= -short
+# SLOW=4 leaves tests a quarter of the CPU time.
+SLOWLY := $(if $(SLOW),hack/slow '$(SLOW)')
+# How long the soak goes on: half an hour. `make soak SOAK="…"` takes others.
+SOAK ?= -hotplug.for 5m -hotplug.changes 2m -hotplug.cycles 100 -migration.kills 100 -migration.trios 1 -migration.atonce 10 -migration.volumekills 20 -migration.silence -maintenance.for 2m -maintenance.starts 300
 # The linter reads all that is imported, from source, when its cache is empty. A third
 # of its time went into collecting garbage; up to 4 GiB it now seldom does.
 LINT := GOGC=400 GOMEMLIMIT=4GiB $(CURDIR)/bin/golangci-lint run --config $(CURDIR)/.golangci.yml
@@ -22,12 +28,15 @@ run: images ## Start the embedded cluster with Drydock in it and boot a VM
 down: ## Stop the embedded cluster; its data stays (`bin/drydock down --purge` removes it)
 	bin/drydock down
 
-test: ## Everything but the soaks: checks, unit tests, API server, whole system with real guests
-	hack/stages prerequisites images check apart system
+test: ## Checks, unit tests, API server, whole system with real guests; SLOW=4 with a quarter of the CPU time
+	$(SLOWLY) hack/stages build/test-passed prerequisites images check apart system
 
-soak: images ## What takes long: disks are hotplugged and removed for half an hour, watched for gaps and leaks; migrations are interrupted; pods and guests race for a disk (root)
-	hack/test-cluster -timeout 6h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing|TestMigrationsAreInterruptedAtRandom|TestStorageMigrationsAreInterruptedAtRandom|TestASourceThatIsGoneForGood|TestManyGuestsMigrateAtOnce|TestPodsAndGuestsRaceForADisk' \
-		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500 -migration.kills 900 -migration.trios 2 -migration.atonce 10 -migration.volumekills 100 -migration.silence -maintenance.for 2m -maintenance.starts 10000
+test-all: ## All tests: with larger bounds and the long ones, the soak, migrations from the commit BEFORE, a release's virtctl (root; two hours)
+	$(SLOWLY) env SHORT= hack/stages build/test-all-passed prerequisites images check apart system soak test-versions test-upstream-virtctl
+
+soak: images ## What takes long: disks are hotplugged and removed, watched for gaps and leaks; migrations are interrupted; pods and guests race for a disk (root; half an hour)
+	hack/test-cluster -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing|TestMigrationsAreInterruptedAtRandom|TestStorageMigrationsAreInterruptedAtRandom|TestASourceThatIsGoneForGood|TestManyGuestsMigrateAtOnce|TestPodsAndGuestsRaceForADisk' \
+		$(SOAK)
 
 # Unit tests keep the CPUs busy, and the others wait half of the time: for packages and for clusters to start. Each of
 # them prints when it has ended.
@@ -39,7 +48,7 @@ in-turn:
 	hack/stage 'the embedded Kubernetes' env MAKEFLAGS= $(MAKE) --no-print-directory embedded
 	hack/stage 'the release' env MAKEFLAGS= $(MAKE) --no-print-directory test-release
 
-test-versions: images ## Guests migrate between this version and that of BEFORE=<commit>, both ways (root)
+test-versions: images ## Guests migrate between this version and that of the commit BEFORE, both ways (root); by default the last one of the day before
 	hack/between-versions '$(BEFORE)'
 
 test-upstream-virtctl: images ## Each verb of the virtctl of a KubeVirt release, on a cluster of its own (root); building that takes minutes
@@ -53,14 +62,14 @@ check: prerequisites generate-check tidy-check lint ## What needs no running: li
 # The linter vets (make check).
 unit: ## Unit tests, without a cluster; without root, too: what needs it is then left out
 	@echo 'guests of unit tests run with $(or $(DRYDOCK_ACCEL),tcg) (DRYDOCK_ACCEL)'
-	hack/stage "Drydock's packages" go test -vet=off -timeout 45m ./...
-	hack/stage "the packages of local" go -C local test -vet=off -timeout 45m ./...
-	hack/stage "the packages of local/runtime" go -C local/runtime test -vet=off -timeout 45m ./...
+	hack/stage "Drydock's packages" go test $(SHORT) -vet=off -timeout 6h ./...
+	hack/stage "the packages of local" go -C local test $(SHORT) -vet=off -timeout 6h ./...
+	hack/stage "the packages of local/runtime" go -C local/runtime test $(SHORT) -vet=off -timeout 6h ./...
 
 embedded: images ## Tests of the embedded Kubernetes alone (root)
 	@# What these mount is seen nowhere else: a mount namespace that others make meanwhile would keep it, and its device.
-	go -C local test -count=1 -timeout 45m -tags system -exec 'unshare --mount' ./internal/loop ./internal/csi/...
-	go -C local test -count=1 -timeout 45m -tags system ./internal/network ./system
+	go -C local test -count=1 -timeout 6h -tags system -exec 'unshare --mount' ./internal/loop ./internal/csi/...
+	go -C local test -count=1 -timeout 6h -tags system ./internal/network ./system
 
 system: images ## Tests on embedded clusters with real guests (root)
 	hack/test-cluster
@@ -100,7 +109,7 @@ release: images manifests ## Make the one file that runs without the source and 
 	go run ./release -version '$(VERSION)'
 
 test-release: release ## Unpack the release into an empty folder and run it without Go (root)
-	DRYDOCK_RELEASE='$(CURDIR)/$(RELEASE)' go test -count=1 -v -timeout 30m -tags release ./release
+	DRYDOCK_RELEASE='$(CURDIR)/$(RELEASE)' go test -count=1 -v -timeout 6h -tags release ./release
 
 lint: bin/golangci-lint ## gofmt, golangci-lint with the project's own configuration
 	$(LINT) ./...

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// use is what CPU time is used for.
+type use struct {
+	// Part is the part of the system, as the report names it.
+	Part string `json:"part"`
+	// Cluster is the embedded cluster that the process belongs to, if it does.
+	Cluster string `json:"cluster,omitempty"`
+	// Guest is namespace and name of the VMI whose guest it is.
+	Guest string `json:"guest,omitempty"`
+	// PID tells guests of one name apart.
+	PID int `json:"pid,omitempty"`
+	// Package is the folder of the package whose test binary the process is, or was started by.
+	Package string `json:"package,omitempty"`
+}
+
+// Parts that the report looks at.
+const (
+	partGuest  = "guests (QEMU)"
+	partTest   = "test binaries"
+	partOthers = "others"
+)
+
+// parts are the programs by the name of the process; what is not here goes by partOthers.
+var parts = map[string]string{
+	"go": "compiler", "compile": "compiler", "link": "compiler", "asm": "compiler", "cgo": "compiler", "vet": "compiler",
+	"gcc": "C compiler", "cc1": "C compiler", "as": "C compiler", "ld": "C compiler", "make": "C compiler",
+	"golangci-lint": "linter",
+	"mmdebstrap":    "Debian packages", "dpkg-deb": "Debian packages", "apt-get": "Debian packages", "dpkg": "Debian packages",
+	"containerd-shim": "containerd and runc", "containerd-shim-runc-v2": "containerd and runc", "containerd": "containerd and runc", "runc": "containerd and runc",
+	"qemu-img": "qemu-img", "virtctl": "virtctl", "virt-launcher": "virt-launcher", "virt-importer": "virt-importer",
+	"golang-build": "images",
+}
+
+// embedded are the parts of the embedded Kubernetes, whose programs are one.
+var embedded = []string{
+	"kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns", "kubectl", "deploy", "image", "up", "down",
+}
+
+// program is what /proc says once of a process.
+type program struct {
+	pid               int
+	args, environment []string
+	// folder is the working folder.
+	folder string
+}
+
+// useOf says what a process is for. Of its parent it takes what it does not say itself.
+func useOf(p program, parent use) use {
+	u := use{Cluster: parent.Cluster, Package: parent.Package}
+	if name := environmentValue(p.environment, "DRYDOCK_NAME"); name != "" {
+		u.Cluster = name
+	}
+	if len(p.args) == 0 {
+		u.Part = "the kernel"
+		return u
+	}
+	u.Part = partOf(p.args, parent.Part)
+	name := filepath.Base(p.args[0])
+	switch {
+	case strings.HasSuffix(name, ".test"):
+		u.Part, u.Package = partTest, p.folder
+	case strings.HasPrefix(name, "qemu-system"):
+		u.PID = p.pid
+		u.Guest, _, _ = strings.Cut(strings.TrimPrefix(after(p.args, "-name"), "guest="), ",")
+	}
+	return u
+}
+
+func partOf(args []string, parent string) string {
+	name := filepath.Base(args[0])
+	if part, ok := parts[name]; ok {
+		return part
+	}
+	switch {
+	case strings.HasPrefix(name, "qemu-system"):
+		if strings.HasPrefix(after(args, "-name"), "guestfs") {
+			return "libguestfs (QEMU)"
+		}
+		return partGuest
+	case name == "virt" && len(args) > 1:
+		return "virt-" + args[1]
+	case name == "drydock":
+		for _, arg := range args[1:] {
+			if slices.Contains(embedded, arg) {
+				return arg
+			}
+		}
+		return "drydock"
+	case parent == "compiler" || parent == "linter" || parent == "Debian packages" || parent == "C compiler":
+		return parent
+	}
+	return partOthers
+}
+
+// after returns the argument that follows another one.
+func after(args []string, flag string) string {
+	if i := slices.Index(args, flag); i >= 0 && i+1 < len(args) {
+		return args[i+1]
+	}
+	return ""
+}
+
+func environmentValue(environment []string, name string) string {
+	for _, entry := range environment {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
