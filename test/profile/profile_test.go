@@ -83,6 +83,10 @@ func TestAProcessSaysWhatItIsFor(t *testing.T) {
 			program{args: []string{"/x/bin/drydock", "kube-apiserver", "--etcd-servers=x"}}, cluster,
 			use{Part: "kube-apiserver", Cluster: "ddtest"},
 		},
+		"a cluster's supervisor, of which all of its processes descend": {
+			program{args: []string{"drydock", "supervisor", "ddtest", "/var/lib/x"}}, use{Part: "compiler", Cluster: "other"},
+			use{Part: "drydock", Cluster: "ddtest"},
+		},
 		"a component":     {program{args: []string{"/usr/bin/virt", "handler"}}, cluster, use{Part: "virt-handler", Cluster: "ddtest"}},
 		"a test binary":   {program{args: []string{"/tmp/b001/driver.test"}, folder: "/src/driver"}, use{Part: "compiler"}, use{Part: partTest, Package: "/src/driver"}},
 		"a cluster's own": {program{args: []string{"x"}, environment: []string{"A=1", "DRYDOCK_NAME=dd"}}, use{}, use{Part: partOthers, Cluster: "dd"}},

@@ -57,6 +57,9 @@ func useOf(p program, parent use) use {
 	if name := environmentValue(p.environment, "DRYDOCK_NAME"); name != "" {
 		u.Cluster = name
 	}
+	if len(p.args) > 2 && p.args[0] == "drydock" && p.args[1] == "supervisor" {
+		u.Cluster = p.args[2]
+	}
 	if len(p.args) == 0 {
 		u.Part = "the kernel"
 		return u
