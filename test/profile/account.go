@@ -42,13 +42,23 @@ func (a *account) observe(now []process) map[use]float64 {
 	return used
 }
 
-// ended returns what was seen of the children that have ended since the last call, by their parent.
+// ended returns what was seen of the processes that have ended since the last call, by who has waited for them: the
+// nearest of their ancestors that runs.
 func (a *account) ended(current map[identity]process, byPID map[int]process) map[identity]float64 {
+	before := make(map[int]process, len(a.last))
+	for _, p := range a.last {
+		before[p.pid] = p
+	}
 	sums := map[identity]float64{}
 	for id, p := range a.last {
-		if _, runs := current[id]; !runs {
-			sums[byPID[p.parent].identity] += p.own + p.children
+		if _, runs := current[id]; runs {
+			continue
 		}
+		parent := p.parent
+		for generations := 0; byPID[parent].pid == 0 && before[parent].pid != 0 && generations < len(before); generations++ {
+			parent = before[parent].parent
+		}
+		sums[byPID[parent].identity] += p.own + p.children
 	}
 	return sums
 }

@@ -36,6 +36,10 @@ func TestWhatIsUsedBetweenTwoLooksIsCounted(t *testing.T) {
 			before: []process{of(2, 1, compiler, 1, 0), of(3, 2, etcd, 4, 1)}, after: []process{of(2, 1, compiler, 1, 5.5)},
 			want: map[use]float64{compiler: 0.5},
 		},
+		"a child and its child have ended": {
+			before: []process{of(2, 1, compiler, 1, 0), of(3, 2, etcd, 4, 1), of(4, 3, etcd, 2, 0)}, after: []process{of(2, 1, compiler, 1, 8)},
+			want: map[use]float64{compiler: 1},
+		},
 		"a child has ended that nobody waits for": {
 			before: []process{of(2, 1, compiler, 1, 0), of(3, 2, etcd, 4, 1)}, after: []process{of(2, 1, compiler, 1, 0)},
 		},
@@ -89,7 +93,7 @@ func TestAProcessSaysWhatItIsFor(t *testing.T) {
 		},
 		"a component":     {program{args: []string{"/usr/bin/virt", "handler"}}, cluster, use{Part: "virt-handler", Cluster: "ddtest"}},
 		"a test binary":   {program{args: []string{"/tmp/b001/driver.test"}, folder: "/src/driver"}, use{Part: "compiler"}, use{Part: partTest, Package: "/src/driver"}},
-		"a cluster's own": {program{args: []string{"x"}, environment: []string{"A=1", "DRYDOCK_NAME=dd"}}, use{}, use{Part: partOthers, Cluster: "dd"}},
+		"a cluster's own": {program{args: []string{"x"}, environment: []string{"A=1", "DRYDOCK_NAME=dd"}}, use{}, use{Part: "x", Cluster: "dd"}},
 		"a kernel thread": {program{}, use{}, use{Part: "the kernel"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +151,7 @@ func TestAProcessThatComputesIsSeen(t *testing.T) {
 	seen := 0.0
 	if err := readSamples(folder, func(s sample) {
 		for _, e := range s.Used {
-			if e.Part == partTest || e.Part == partOthers {
+			if e.Part == partTest || e.Part == "sh" {
 				seen += e.Seconds
 			}
 		}

@@ -15,6 +15,9 @@ import (
 	"drydock.dev/drydock/test/namespace"
 )
 
+// smallest is the share of the CPU time that a part is named for.
+const smallest = 0.003
+
 // shown is how many tests and packages the report names.
 const shown = 10
 
@@ -119,11 +122,16 @@ func (s *sums) cost(t *test) *cost {
 
 func (s *sums) print(out io.Writer) {
 	fmt.Fprintf(out, "CPU time, in seconds: %.0f of all processes; the CPUs computed %.0f\n", total(s.parts), s.busy)
+	little := 0.0
 	for _, part := range descending(s.parts) {
-		if seconds := s.parts[part]; seconds >= 1 {
-			fmt.Fprintf(out, "%9.0f  %4.1f %%  %s\n", seconds, 100*seconds/total(s.parts), part)
+		share := s.parts[part] / total(s.parts)
+		if share < smallest {
+			little += s.parts[part]
+			continue
 		}
+		fmt.Fprintf(out, "%9.0f  %4.1f %%  %s\n", s.parts[part], 100*share, part)
 	}
+	fmt.Fprintf(out, "%9.0f  %4.1f %%  others, of less than %.1f %% each\n", little, 100*little/total(s.parts), 100*smallest)
 	if len(s.guests) > 0 {
 		each := slices.Sorted(maps.Values(s.guests))
 		fmt.Fprintf(out, "%d guests were started: %.1f s each in the median, %.1f the most expensive tenth\n",

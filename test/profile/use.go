@@ -22,12 +22,11 @@ type use struct {
 
 // Parts that the report looks at.
 const (
-	partGuest  = "guests (QEMU)"
-	partTest   = "test binaries"
-	partOthers = "others"
+	partGuest = "guests (QEMU)"
+	partTest  = "test binaries"
 )
 
-// parts are the programs by the name of the process; what is not here goes by partOthers.
+// parts are programs that are one part together. Others go by their names.
 var parts = map[string]string{
 	"go": "compiler", "compile": "compiler", "link": "compiler", "asm": "compiler", "cgo": "compiler", "vet": "compiler",
 	"gcc": "C compiler", "cc1": "C compiler", "as": "C compiler", "ld": "C compiler", "make": "C compiler",
@@ -99,7 +98,7 @@ func partOf(args []string, parent string) string {
 	case parent == "compiler" || parent == "linter" || parent == "Debian packages" || parent == "C compiler":
 		return parent
 	}
-	return partOthers
+	return name
 }
 
 // after returns the argument that follows another one.
