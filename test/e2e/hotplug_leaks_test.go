@@ -35,6 +35,7 @@ const atOnce = 4
 // goroutine or memory of it, and it takes no longer in the end. Not parallel: what
 // other tests do would count.
 func TestPluggingLeaksNothing(t *testing.T) {
+	onlyInTestAll(t)
 	ns := newNamespace(t)
 	var names []string
 	for i := range atOnce {

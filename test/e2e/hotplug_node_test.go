@@ -21,6 +21,7 @@ import (
 // the guest is gone. On the node that is used again the VM has its disks. Not
 // parallel: the others need the node.
 func TestADrainWaitsForTheGuest(t *testing.T) {
+	onlyInTestAll(t)
 	ns := newNamespace(t)
 	for _, name := range []string{"before", "after"} {
 		claim(t, ns, name, corev1.PersistentVolumeFilesystem, folderOnNode1(ns, name))

@@ -24,6 +24,7 @@ import (
 // virtctl and by the API.
 func TestVolumesThatCannotBePluggedAreRefused(t *testing.T) {
 	t.Parallel()
+	onlyInTestAll(t)
 	ns := newNamespace(t)
 	refusalsStage(t, ns)
 

@@ -172,6 +172,7 @@ func claimOfClass(namespace, name, class string, mode corev1.PersistentVolumeMod
 // starve, and in the end the guest has what was asked for last.
 func TestTheLastSetThatWasAskedForIsThere(t *testing.T) {
 	t.Parallel()
+	onlyInTestAll(t)
 	ns := newNamespace(t)
 	names := []string{"vol-a", "vol-b", "vol-c"}
 	for _, name := range append(names, "patient") {

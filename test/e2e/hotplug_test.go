@@ -178,6 +178,7 @@ func awaitNoRestartRequired(t *testing.T, namespace, name string) {
 // TestManyVolumesComeWithOneEdit puts sixty-four volumes into a template at once.
 func TestManyVolumesComeWithOneEdit(t *testing.T) {
 	t.Parallel()
+	onlyInTestAll(t)
 	const many = 64
 	ns := newNamespace(t)
 	g := bootVM(t, newVM(onNode1(newVMI(ns, "many")), v1.RunStrategyAlways))

@@ -37,6 +37,7 @@ const libguestfsTime = 3 * patience
 // partition on half of it, busybox, and what tells libguestfs that it is a Debian.
 func TestTheExamplesOfMaintenance(t *testing.T) {
 	t.Parallel()
+	onlyInTestAll(t)
 	ns := newNamespace(t)
 	applyExample(t, ns, "vm-datavolume.yaml", "runStrategy: Always", "runStrategy: Halted",
 		"      terminationGracePeriodSeconds: 30\n", "      nodeSelector: {kubernetes.io/hostname: "+node2+"}\n")

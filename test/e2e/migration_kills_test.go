@@ -41,6 +41,7 @@ const (
 // lives there. There are never two of it, and it goes on, unless what was killed is what it ran in; then its VM
 // starts it again. Not parallel: it breaks what the other tests stand on.
 func TestMigrationsAreInterruptedAtRandom(t *testing.T) {
+	onlyInTestAll(t)
 	ns := newNamespace(t)
 	c := newCampaign(t, ns, map[string]int{guestMigration: *killsFor})
 	for i := range *trios {

@@ -18,6 +18,7 @@ var guestsAtOnce = flag.Int("migration.atonce", 5, "how many guests migrate at t
 // all of them arrive, and none is started again, nor is the one that was booted from a kernel in an image. How long that takes beside what the bandwidth
 // allows, bench/migrate measures. Not parallel: it sets the cluster's limits.
 func TestManyGuestsMigrateAtOnce(t *testing.T) {
+	onlyInTestAll(t)
 	const bandwidth = 64
 	count := *guestsAtOnce
 	ns := newNamespace(t)

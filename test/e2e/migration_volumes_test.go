@@ -311,6 +311,7 @@ func migrationUnderWay(t *testing.T, ns, name string) *v1.VirtualMachineInstance
 // lost nothing when it has arrived. Drydock migrates it again by itself. Not parallel: it breaks what the other
 // tests stand on.
 func TestStorageMigrationsAreInterruptedAtRandom(t *testing.T) {
+	onlyInTestAll(t)
 	ns := newNamespace(t)
 	c := newCampaign(t, ns, map[string]int{storageMigration: *volumeKills})
 	vm := newLocalVM(t, ns, "local")

@@ -85,6 +85,7 @@ func awaitNoDisks(t *testing.T, ns string) {
 // go through. The VM is deleted half way, and made again. Not parallel: the other
 // tests need virt-controller.
 func TestVirtControllerDiesAtEachStepOfADisk(t *testing.T) {
+	onlyInTestAll(t)
 	ns := newNamespace(t)
 	url, sum := serveImage(t, ns, "what-outlives-virt-controller\n")
 	attempt := func() *v1.VirtualMachine {
@@ -148,6 +149,7 @@ func TestVirtControllerDiesAtEachStepOfADisk(t *testing.T) {
 // storage's provisioner hang, and then the node. One VM's claims are bound by a provisioning pod, the other's,
 // which have no DataVolumes, by its launcher pod. Not in parallel: other tests need both.
 func TestANodeIsLostBeforeItsClaimsAreBound(t *testing.T) {
+	onlyInTestAll(t)
 	provisioned := vmWithBlankDisk(newNamespace(t), "vm", classLocal)
 	addDataVolume(provisioned, "more", classLocal, blankDisk())
 	vms := []*v1.VirtualMachine{provisioned, vmWithClaims(t, newNamespace(t))}

@@ -1,0 +1,14 @@
+//go:build e2e
+
+package e2e
+
+import "testing"
+
+// onlyInTestAll skips a test in `make test`: what it shows is shown there by cheaper tests as well, on this level or on a
+// lower one, and it looks longer, or oftener, or at more of the same (docs/decisions/609-each-test-at-its-level.md).
+func onlyInTestAll(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
+}
