@@ -12,3 +12,19 @@ func onlyInTestAll(t *testing.T) {
 		t.Skip("make test-all runs it")
 	}
 }
+
+// chapter is a part of a test that begins with what the parts before it have left.
+type chapter struct {
+	name string
+	run  func(*testing.T)
+}
+
+// inTurn runs chapters, up to the first that fails.
+func inTurn(t *testing.T, chapters ...chapter) {
+	t.Helper()
+	for _, c := range chapters {
+		if !t.Run(c.name, c.run) {
+			t.FailNow()
+		}
+	}
+}

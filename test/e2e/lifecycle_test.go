@@ -7,116 +7,113 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestRebootFromInside keeps the same instance: the guest boots again, nothing
-// else changes.
-func TestRebootFromInside(t *testing.T) {
+// TestTheLifeOfAVM has one VM's guest go through all that it can do and be asked to do. What becomes of a VM under each
+// strategy is a table in internal/rules/vmlifecycle, and how QEMU ends is in test/machine; only a guest in a real pod shows
+// that the one leads to the other, and that nobody starts it again who should not.
+func TestTheLifeOfAVM(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	g := bootVM(t, newVM(newVMI(ns, "reboots"), v1.RunStrategyAlways))
-	boot, instance := g.bootID(), instanceUID(t, ns, "reboots")
+	vmi := newVMI(ns, "lives")
+	vmi.Spec.TerminationGracePeriodSeconds = new(int64(3600))
+	create(t, newVM(vmi, v1.RunStrategyRerunOnFailure))
+	awaitPrintable(t, ns, "lives", v1.VirtualMachineStatusRunning)
+	inTurn(t,
+		chapter{"a reboot from inside keeps the instance", func(t *testing.T) { rebootsFromInside(t, ns) }},
+		chapter{"it is booted again from outside, asked or not", func(t *testing.T) { rebootsFromOutside(t, ns) }},
+		chapter{"its time stands still while it is paused", func(t *testing.T) { pauses(t, ns) }},
+		chapter{"a panic is told, and under RerunOnFailure another instance runs", func(t *testing.T) { panics(t, ns) }},
+		chapter{"it powers off, which under RerunOnFailure is the end", func(t *testing.T) {
+			login(t, ns, "lives").tell("poweroff")
+			awaitPrintable(t, ns, "lives", v1.VirtualMachineStatusStopped)
+		}},
+		chapter{"it powers off, upon which under Always another instance runs", func(t *testing.T) { runsAlways(t, ns) }},
+		chapter{"it is stopped, and powers off itself", func(t *testing.T) { stopsWithGrace(t, ns) }},
+		chapter{"it does not listen, and is stopped by force", func(t *testing.T) { stopsByForce(t, ns) }},
+	)
+}
+
+func rebootsFromInside(t *testing.T, ns string) {
+	t.Helper()
+	g := login(t, ns, "lives")
+	boot, instance := g.bootID(), instanceUID(t, ns, "lives")
 
 	g.tell("reboot")
 	g.expect(`drydock guest ready`)
 
-	g = login(t, ns, "reboots")
+	g = login(t, ns, "lives")
 	if g.bootID() == boot {
 		t.Error("the guest did not boot again")
 	}
-	if instanceUID(t, ns, "reboots") != instance {
+	if instanceUID(t, ns, "lives") != instance {
 		t.Error("a reboot from inside made another VMI; it should be the guest's own affair")
 	}
 }
 
-// TestPoweroffFromInside shows what each run strategy makes of a guest that
-// ends itself.
-func TestPoweroffFromInside(t *testing.T) {
-	t.Parallel()
-	strategies := map[v1.VirtualMachineRunStrategy]struct {
-		start bool
-		after v1.VirtualMachinePrintableStatus
-		again bool
-	}{
-		v1.RunStrategyAlways:         {again: true},
-		v1.RunStrategyRerunOnFailure: {after: v1.VirtualMachineStatusStopped},
-		v1.RunStrategyOnce:           {after: v1.VirtualMachineStatusStopped},
-		v1.RunStrategyManual:         {start: true, after: v1.VirtualMachineStatusStopped},
+// runsAlways starts the VM by its strategy, and has the guest end itself.
+func runsAlways(t *testing.T, ns string) {
+	t.Helper()
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"runStrategy":"Always"}}`))
+	if err := cluster.client.Patch(t.Context(), &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "lives"}}, patch); err != nil {
+		t.Fatalf("changing the run strategy: %v", err)
 	}
-	for strategy, want := range strategies {
-		t.Run("under "+string(strategy), func(t *testing.T) {
-			t.Parallel()
-			ns := newNamespace(t)
-			create(t, newVM(newVMI(ns, "ends"), strategy))
-			if want.start {
-				do(t, ns, "start", "ends")
-			}
-			awaitPrintable(t, ns, "ends", v1.VirtualMachineStatusRunning)
-			instance := instanceUID(t, ns, "ends")
-			login(t, ns, "ends").tell("poweroff")
-			if want.again {
-				awaitNextInstance(t, ns, "ends", instance)
-				return
-			}
-			awaitPrintable(t, ns, "ends", want.after)
-		})
-	}
+	awaitPrintable(t, ns, "lives", v1.VirtualMachineStatusRunning)
+	instance := instanceUID(t, ns, "lives")
+	login(t, ns, "lives").tell("poweroff")
+	awaitNextInstance(t, ns, "lives", instance)
 }
 
-// TestStopWithGrace lets the guest end by itself.
-func TestStopWithGrace(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	vmi := newVMI(ns, "graceful")
-	vmi.Spec.TerminationGracePeriodSeconds = new(int64(120))
-	g := bootVM(t, newVM(vmi, v1.RunStrategyAlways))
+// stopsWithGrace lets the guest end by itself.
+func stopsWithGrace(t *testing.T, ns string) {
+	t.Helper()
+	g := login(t, ns, "lives")
 
-	if out := do(t, ns, "stop", "graceful"); !strings.Contains(out, "VM graceful was scheduled to stop") {
+	if out := do(t, ns, "stop", "lives"); !strings.Contains(out, "VM lives was scheduled to stop") {
 		t.Errorf("virtctl stop printed %q", out)
 	}
 	g.expect(`guest: powering off`)
-	awaitPrintable(t, ns, "graceful", v1.VirtualMachineStatusStopped)
-	awaitGone(t, objectFor(ns, "graceful"))
+	awaitPrintable(t, ns, "lives", v1.VirtualMachineStatusStopped)
+	awaitGone(t, objectFor(ns, "lives"))
 
-	if out := do(t, ns, "start", "graceful"); !strings.Contains(out, "VM graceful was scheduled to start") {
+	if out := do(t, ns, "start", "lives"); !strings.Contains(out, "VM lives was scheduled to start") {
 		t.Errorf("virtctl start printed %q", out)
 	}
-	awaitPrintable(t, ns, "graceful", v1.VirtualMachineStatusRunning)
+	awaitPrintable(t, ns, "lives", v1.VirtualMachineStatusRunning)
 }
 
-// TestStopByForce ends a guest that does not listen, long before its grace
+// stopsByForce ends a guest that does not listen, long before its grace
 // period is over.
-func TestStopByForce(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	vmi := newVMI(ns, "stubborn")
-	vmi.Spec.TerminationGracePeriodSeconds = new(int64(3600))
-	g := bootVM(t, newVM(vmi, v1.RunStrategyAlways))
+func stopsByForce(t *testing.T, ns string) {
+	t.Helper()
+	g := login(t, ns, "lives")
 	g.run("killall -STOP acpid || killall -9 acpid")
 
 	begin := time.Now()
-	do(t, ns, "stop", "stubborn", "--force", "--grace-period=0")
-	awaitGone(t, objectFor(ns, "stubborn"))
+	do(t, ns, "stop", "lives", "--force", "--grace-period=0")
+	awaitGone(t, objectFor(ns, "lives"))
 	t.Logf("the guest was ended by force in %v", time.Since(begin).Round(time.Millisecond))
-	awaitPrintable(t, ns, "stubborn", v1.VirtualMachineStatusStopped)
+	awaitPrintable(t, ns, "lives", v1.VirtualMachineStatusStopped)
 }
 
-// TestPauseStopsTheGuestsTime pauses a guest and sees its clock of running time
+// pauses pauses the guest and sees its clock of running time
 // stand still.
-func TestPauseStopsTheGuestsTime(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	g := bootVM(t, newVM(newVMI(ns, "sleeper"), v1.RunStrategyAlways))
+func pauses(t *testing.T, ns string) {
+	t.Helper()
+	g := login(t, ns, "lives")
 
 	asked, before := time.Now(), g.uptime()
-	do(t, ns, "pause", "vm", "sleeper")
-	awaitPrintable(t, ns, "sleeper", v1.VirtualMachineStatusPaused)
+	do(t, ns, "pause", "vm", "lives")
+	awaitPrintable(t, ns, "lives", v1.VirtualMachineStatusPaused)
 	paused := time.Now()
 	<-time.After(6 * time.Second) // the pause itself is what is measured
 	stood := time.Since(paused)
-	do(t, ns, "unpause", "vm", "sleeper")
-	awaitPrintable(t, ns, "sleeper", v1.VirtualMachineStatusRunning)
+	do(t, ns, "unpause", "vm", "lives")
+	awaitPrintable(t, ns, "lives", v1.VirtualMachineStatusRunning)
 	after := g.uptime()
 
 	// The guest ran for the whole time less the pause; the two readings take a moment.
@@ -125,32 +122,28 @@ func TestPauseStopsTheGuestsTime(t *testing.T) {
 	}
 }
 
-// TestSoftRebootAndReset boots the guest again from outside, asking it and not
+// rebootsFromOutside boots the guest again from outside, asking it and not
 // asking it.
-func TestSoftRebootAndReset(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	g := boot(t, newVMI(ns, "again"))
+func rebootsFromOutside(t *testing.T, ns string) {
+	t.Helper()
+	g := login(t, ns, "lives")
 	for _, verb := range []string{"soft-reboot", "reset"} {
 		before := g.bootID()
-		do(t, ns, verb, "again")
+		do(t, ns, verb, "lives")
 		g.expect(`drydock guest ready`)
-		g = login(t, ns, "again")
+		g = login(t, ns, "lives")
 		if g.bootID() == before {
 			t.Errorf("virtctl %s did not boot the guest again", verb)
 		}
 	}
 }
 
-// TestGuestThatPanicsIsSeen fails the VMI, says why, and RerunOnFailure runs it
+// panics fails the VMI, says why, and RerunOnFailure runs it
 // again.
-func TestGuestThatPanicsIsSeen(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	create(t, newVM(newVMI(ns, "panics"), v1.RunStrategyRerunOnFailure))
-	awaitPrintable(t, ns, "panics", v1.VirtualMachineStatusRunning)
-	instance := instanceUID(t, ns, "panics")
-	login(t, ns, "panics").tell("panic")
-	awaitNextInstance(t, ns, "panics", instance)
-	eventually(t, "an event that names the panic", hasEvent(ns, "panics", "panic"))
+func panics(t *testing.T, ns string) {
+	t.Helper()
+	instance := instanceUID(t, ns, "lives")
+	login(t, ns, "lives").tell("panic")
+	awaitNextInstance(t, ns, "lives", instance)
+	eventually(t, "an event that names the panic", hasEvent(ns, "lives", "panic"))
 }
