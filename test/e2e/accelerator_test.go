@@ -22,12 +22,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// TestANodeSaysWhatItsGuestsRunWith compares a node's labels with what a guest sees.
-func TestANodeSaysWhatItsGuestsRunWith(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	g := boot(t, newVMI(ns, "accelerated"))
-	vmi := awaitRunning(t, ns, "accelerated")
+// nodeSaysWhatItRunsWith compares a node's labels with what a guest sees.
+func nodeSaysWhatItRunsWith(t *testing.T, g *guest) {
+	t.Helper()
+	vmi := awaitRunning(t, g.namespace, g.name)
 	node := &corev1.Node{}
 	if err := cluster.client.Get(t.Context(), client.ObjectKey{Name: vmi.Status.NodeName}, node); err != nil {
 		t.Fatal(err)

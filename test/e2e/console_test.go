@@ -39,18 +39,16 @@ func openConsole(t *testing.T, namespace, name string) *console.Console {
 	return console.New(conn)
 }
 
-// TestConsoleShowsWhatWasMissed looks at a console for the first time when the
+// consoleShowsWhatWasMissed looks at a console for the first time when the
 // guest has long booted.
-func TestConsoleShowsWhatWasMissed(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	create(t, newVMI(ns, "booted"))
-	awaitVMI(t, ns, "booted", "the guest agent", func(vmi *v1.VirtualMachineInstance) bool {
+func consoleShowsWhatWasMissed(t *testing.T, ns string) {
+	t.Helper()
+	awaitVMI(t, ns, "machine", "the guest agent", func(vmi *v1.VirtualMachineInstance) bool {
 		return slices.ContainsFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
 			return c.Type == v1.VirtualMachineInstanceAgentConnected && c.Status == corev1.ConditionTrue
 		})
 	})
-	if out := do(t, ns, "console", "booted", "--until", "drydock guest ready.*"); !strings.Contains(out, "drydock guest ready") {
+	if out := do(t, ns, "console", "machine", "--until", "drydock guest ready.*"); !strings.Contains(out, "drydock guest ready") {
 		t.Errorf("the console shows %q", out)
 	}
 }

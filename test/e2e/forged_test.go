@@ -13,14 +13,12 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// TestAForgedAttachmentPodIsRefused: nobody but virt-controller makes a pod that
+// forgedPodsAreRefused: nobody but virt-controller makes a pod that
 // passes for one of a VM's, or makes one of them into something else. What every pod
 // author may do to a pod goes on.
-func TestAForgedAttachmentPodIsRefused(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	create(t, newVM(onNode1(newVMI(ns, "target")), v1.RunStrategyAlways))
-	vmi := awaitRunning(t, ns, "target")
+func forgedPodsAreRefused(t *testing.T, vmi *v1.VirtualMachineInstance) {
+	t.Helper()
+	ns := vmi.Namespace
 	launcher := launcherPod(t, vmi)
 
 	for what, labels := range map[string]map[string]string{

@@ -13,25 +13,48 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestGuestSeesTheMachineThatWasAskedFor asks the guest itself for everything
-// that its manifest says.
+// TestGuestSeesTheMachineThatWasAskedFor asks one guest for everything that its manifest says, and looks at it from all
+// sides. What QEMU makes of a specification is in test/machine; here a kubelet has put images, Secrets and the network of
+// the pod where QEMU finds them.
 func TestGuestSeesTheMachineThatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	const uuid = "5d307ca9-b3ef-428c-8861-06e72d69f223"
+	create(t, toolsPod(ns, "peer"))
+	servesPort80(t, ns, "machine")
+	create(t, machineWithEverything(t, ns))
+	inTurn(t,
+		chapter{"its console shows what was missed", func(t *testing.T) { consoleShowsWhatWasMissed(t, ns) }},
+		chapter{"it sees the machine", func(t *testing.T) { seesItsMachine(t, login(t, ns, "machine")) }},
+		chapter{"the status tells the same", func(t *testing.T) { statusMatchesGuest(t, login(t, ns, "machine")) }},
+		chapter{"it is Ready when it answers by HTTP", func(t *testing.T) { awaitVMI(t, ns, "machine", "condition Ready", ready) }},
+		chapter{"its node says what it runs with", func(t *testing.T) { nodeSaysWhatItRunsWith(t, login(t, ns, "machine")) }},
+		chapter{"it and pods reach each other", func(t *testing.T) { reachesPods(t, login(t, ns, "machine")) }},
+		chapter{"a port is forwarded to it", func(t *testing.T) { portIsForwarded(t, ns) }},
+		chapter{"pods that pass for its own are refused", func(t *testing.T) { forgedPodsAreRefused(t, awaitRunning(t, ns, "machine")) }},
+	)
+}
+
+const machineUUID = "5d307ca9-b3ef-428c-8861-06e72d69f223"
+
+// machineWithEverything is a VMI with disks on all buses and of all that the kubelet gives a pod.
+func machineWithEverything(t *testing.T, ns string) *v1.VirtualMachineInstance {
+	t.Helper()
 	create(t, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "credentials"},
 		StringData: map[string]string{"token": "from-the-secret"},
 	})
 
 	vmi := newVMI(ns, "machine")
+	vmi.Labels = map[string]string{"app": "machine"}
+	vmi.Spec.ReadinessProbe = &v1.Probe{Handler: v1.Handler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(80)}}, PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 1}
 	vmi.Spec.Volumes[0].ContainerDisk.Image = guestFullImage
 	*vmi.Spec.Domain.Memory.Guest = resource.MustParse("192Mi")
 	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 1, Cores: 2, Threads: 1}
-	vmi.Spec.Domain.Firmware = &v1.Firmware{UUID: types.UID(uuid), Serial: "SN-0042"}
+	vmi.Spec.Domain.Firmware = &v1.Firmware{UUID: types.UID(machineUUID), Serial: "SN-0042"}
 	vmi.Spec.Domain.Devices.Disks[0].Serial = "ROOT-1"
 	addDisk(vmi, v1.Disk{
 		Name: "scratch", Serial: "SCRATCH-2",
@@ -56,10 +79,12 @@ func TestGuestSeesTheMachineThatWasAskedFor(t *testing.T) {
 		InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
 	}}
 	vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+	return vmi
+}
 
-	g := boot(t, vmi)
-
-	g.sees("UUID", "guestinfo uuid", uuid)
+func seesItsMachine(t *testing.T, g *guest) {
+	t.Helper()
+	g.sees("UUID", "guestinfo uuid", machineUUID)
 	g.sees("serial number", "cat /sys/class/dmi/id/product_serial", "SN-0042")
 	g.sees("number of CPUs", "grep -c ^processor /proc/cpuinfo", "2")
 	g.sees("hostname", "hostname", "named-by-cloud-init")
@@ -77,7 +102,6 @@ func TestGuestSeesTheMachineThatWasAskedFor(t *testing.T) {
 	secret := g.diskBySerial("SECRET-4")
 	g.run("mkdir -p /tmp/secret && mount -o ro /dev/" + secret.name + " /tmp/secret")
 	g.sees("secret's content", "cat /tmp/secret/token", "from-the-secret")
-	t.Run("and the status tells the same", func(t *testing.T) { statusMatchesGuest(t, g) })
 }
 
 // statusMatchesGuest compares what the VMI's status says of the network with
@@ -99,33 +123,6 @@ func statusMatchesGuest(t *testing.T, g *guest) {
 	g.sees("its NIC, with an address by DHCP", "guestinfo nics | head -n 1 | cut -d' ' -f1-3", "eth0 02:00:00:aa:bb:cc 10.0.2.2")
 }
 
-// TestGuestBoots boots the guest in every way that firmware can.
-func TestGuestBoots(t *testing.T) {
-	t.Parallel()
-	ways := map[string]func(*v1.VirtualMachineInstance){
-		"by BIOS": func(*v1.VirtualMachineInstance) {},
-		"by UEFI": func(vmi *v1.VirtualMachineInstance) {
-			*vmi.Spec.Domain.Memory.Guest = resource.MustParse("256Mi") // UEFI itself takes its share
-			vmi.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{SecureBoot: new(false)}}}
-		},
-		"from a kernel in an image": fromKernel,
-	}
-	for way, change := range ways {
-		t.Run(way, func(t *testing.T) {
-			t.Parallel()
-			vmi := newVMI(newNamespace(t), "boots")
-			change(vmi)
-			g := boot(t, vmi)
-			created := awaitVMI(t, g.namespace, g.name, "a firmware UUID", func(vmi *v1.VirtualMachineInstance) bool {
-				return vmi.Spec.Domain.Firmware != nil && vmi.Spec.Domain.Firmware.UUID != ""
-			})
-			g.sees("UUID", "guestinfo uuid", string(created.Spec.Domain.Firmware.UUID))
-			g.sees("name", "hostname", g.name)
-			g.sees("firmware", "test -d /sys/firmware/efi && echo UEFI || echo BIOS", map[bool]string{true: "UEFI", false: "BIOS"}[way == "by UEFI"])
-		})
-	}
-}
-
 // fromKernel has a VMI boot from a kernel in an image, without a disk.
 func fromKernel(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Domain.Devices.Disks, vmi.Spec.Volumes = nil, nil
@@ -133,32 +130,6 @@ func fromKernel(vmi *v1.VirtualMachineInstance) {
 		KernelArgs: "console=ttyS0 no_timer_check cryptomgr.notests",
 		Container:  &v1.KernelBootContainer{Image: guestKernelImage, KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd.img"},
 	}}
-}
-
-// TestDiskOnAClaimKeepsItsData writes to a disk on a PersistentVolumeClaim and
-// finds it again in the next instance of the VM.
-func TestDiskOnAClaimKeepsItsData(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	claim(t, ns, "data", corev1.PersistentVolumeFilesystem, folderOnNode1(ns, "data"))
-	vmi := newVMI(ns, "keeper")
-	addDisk(vmi, v1.Disk{
-		Name: "data", Serial: "DATA",
-		DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
-	}, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
-		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
-	}})
-	first := bootVM(t, newVM(vmi, v1.RunStrategyAlways))
-	uuid, mac := first.run("guestinfo uuid"), first.run("cat /sys/class/net/eth0/address")
-	disk := "/dev/" + first.diskBySerial("DATA").name
-	first.run("echo written-by-the-first-instance | dd of=" + disk + " conv=fsync")
-	restartAndAwait(t, ns, "keeper")
-
-	second := login(t, ns, "keeper")
-	disk = "/dev/" + second.diskBySerial("DATA").name
-	second.sees("what the first instance wrote", "head -c 29 "+disk, "written-by-the-first-instance")
-	second.sees("the same UUID", "guestinfo uuid", uuid)
-	second.sees("the same MAC address", "cat /sys/class/net/eth0/address", mac)
 }
 
 // sees waits until a command in the guest prints what it should: a guest has disks

@@ -21,13 +21,14 @@ import (
 // claimSize is the size of every claim and of every disk made for a test.
 const claimSize = 64 << 20
 
-// TestEveryKindOfVolume gives a guest a disk of each kind that other tests do not
+// TestEveryKindOfVolume gives a guest a disk of each kind that TestGuestSeesTheMachineThatWasAskedFor does not
 // have, writes to those that can be written, and looks again in the VM's next
-// instance: what must last has lasted, what must not has not.
+// instance: what must last has lasted, what must not has not. Only real guests of one VM show that, one after the other.
 func TestEveryKindOfVolume(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
 	claim(t, ns, "raw", corev1.PersistentVolumeBlock, blockDevice(t))
+	claim(t, ns, "file", corev1.PersistentVolumeFilesystem, folderOnNode1(ns, "file"))
 	claim(t, ns, "base", corev1.PersistentVolumeFilesystem, folderWithImage(t, ns, "what-the-base-holds\n"))
 	create(t, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "settings"},
@@ -37,6 +38,9 @@ func TestEveryKindOfVolume(t *testing.T) {
 	for name, source := range map[string]v1.VolumeSource{
 		"raw": {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
 			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "raw"},
+		}},
+		"file": {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "file"},
 		}},
 		"base": {Ephemeral: &v1.EphemeralVolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "base"},
@@ -58,10 +62,11 @@ func TestEveryKindOfVolume(t *testing.T) {
 	createWithWhatIsOfNodes(t, vm)
 	awaitPrintable(t, ns, "volumes", v1.VirtualMachineStatusRunning)
 	first := login(t, ns, "volumes")
+	uuid, mac := first.run("guestinfo uuid"), first.run("cat /sys/class/net/eth0/address")
 	first.sees("hostname", "hostname", "named-by-the-drive")
 	first.run("mkdir -p /tmp/config && mount -o ro " + first.device("CONFIG") + " /tmp/config")
 	first.sees("setting", "cat /tmp/config/color", "blue")
-	for _, serial := range []string{"RAW", "BASE", "HOST"} {
+	for _, serial := range []string{"RAW", "FILE", "BASE", "HOST"} {
 		if bytes := first.diskBySerial(serial).bytes; bytes != claimSize {
 			t.Errorf("disk %s has %d bytes in the guest, want %d", serial, bytes, claimSize)
 		}
@@ -75,6 +80,9 @@ func TestEveryKindOfVolume(t *testing.T) {
 
 	second := login(t, ns, "volumes")
 	second.sees("what was written to the block device", "head -n 1 "+second.device("RAW"), "written-to-RAW")
+	second.sees("what was written to the file", "head -n 1 "+second.device("FILE"), "written-to-FILE")
+	second.sees("the same UUID", "guestinfo uuid", uuid)
+	second.sees("the same MAC address", "cat /sys/class/net/eth0/address", mac)
 	second.sees("what was written to the host's disk", "head -n 1 "+second.device("HOST"), "written-to-HOST")
 	second.sees("the base as it was, under the ephemeral disk", "head -n 1 "+second.device("BASE"), "what-the-base-holds")
 }
