@@ -53,15 +53,13 @@ func consoleShowsWhatWasMissed(t *testing.T, ns string) {
 	}
 }
 
-// TestAConsoleGoesOnThroughAMigration types into a console of virtctl, has the guest go to another node,
-// and types into the same console again.
-func TestAConsoleGoesOnThroughAMigration(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	bootVM(t, newMigratableVM(t, ns, "seen")) // logs in, which all consoles share
+// consoleGoesOnThroughAMigration types into a console of virtctl, has the guest, to which somebody is logged in, go to
+// another node, and types into the same console again.
+func consoleGoesOnThroughAMigration(t *testing.T, ns, name string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	command := exec.CommandContext(ctx, binary("virtctl"), "-n", ns, "console", "seen")
+	command := exec.CommandContext(ctx, binary("virtctl"), "-n", ns, "console", name)
 	stdin, err := command.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -80,9 +78,9 @@ func TestAConsoleGoesOnThroughAMigration(t *testing.T) {
 	}
 	noted.await(t, "the beginning", "Successfully connected")
 	shows("before the migration", 10)
-	from := awaitRunning(t, ns, "seen").Status.NodeName
-	to := migrated(t, ns, "seen").Status.NodeName
-	line := fmt.Sprintf("[VM seen has migrated from node %s to node %s; its console goes on]", from, to)
+	from := awaitRunning(t, ns, name).Status.NodeName
+	to := migrated(t, ns, name).Status.NodeName
+	line := fmt.Sprintf("[VM %s has migrated from node %s to node %s; its console goes on]", name, from, to)
 	noted.await(t, "the migration", line)
 	shows("after the migration", 20)
 	if n := strings.Count(noted.String(), "console goes on"); n != 1 {

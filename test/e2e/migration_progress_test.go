@@ -24,14 +24,24 @@ import (
 var memorySent = regexp.MustCompile(`^[0-9]+% of the memory is there: [0-9]+ MiB of [0-9]+ MiB left, ([0-9]+) MiB sent, [0-9]+ MiB/s; ` +
 	`the guest changes [0-9]+ MiB/s and would stand still for [0-9]+ ms$`)
 
-// TestAMigrationTellsHowFarItIs has a migration take some time: meanwhile the VMI's condition, the metrics of
-// virt-handler and virtctl say how far it is, with one write in five seconds at most, and nothing of that is
-// left in the end.
+// TestAMigrationTellsHowFarItIs looks at what a user is told of migrations. How often and in which words is in
+// internal/rules/vmistatus and in virtctl's scripts; a real QEMU has figures that change, and a console that ends with it.
 func TestAMigrationTellsHowFarItIs(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	g := bootVM(t, newMigratableVM(t, ns, "tells"))
+	g := bootVM(t, newMigratableVM(t, ns, "tells")) // logs in, which all consoles share
 	g.run("dd if=/dev/urandom of=/run/memory bs=1M count=24 2>/dev/null")
+	inTurn(t,
+		chapter{"a slow one tells how far it is", func(t *testing.T) { tellsHowFarItIs(t, ns) }},
+		chapter{"a console goes on through it", func(t *testing.T) { consoleGoesOnThroughAMigration(t, ns, "tells") }},
+	)
+}
+
+// tellsHowFarItIs has a migration take some time: meanwhile the VMI's condition, the metrics of
+// virt-handler and virtctl say how far it is, with one write in five seconds at most, and nothing of that is
+// left in the end.
+func tellsHowFarItIs(t *testing.T, ns string) {
+	t.Helper()
 	limit(t, ns, "tells", migrationsv1.MigrationPolicySpec{BandwidthPerMigration: new(resource.MustParse("2Mi"))})
 	from := awaitRunning(t, ns, "tells").Status.NodeName
 
