@@ -108,23 +108,16 @@ func (g *guest) journaled(disk string) int {
 	return n
 }
 
-// TestATargetThatHangsDoesNotHoldTheGuestUp stops the target's QEMU, but does not end it, while memory is
-// sent. The migration fails soon, the guest goes on where it is with
-// all that it has written, and the next migration succeeds.
-func TestATargetThatHangsDoesNotHoldTheGuestUp(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	slowly(t, ns, "waits")
-	g := bootVM(t, newPodDiskVM(t, ns, "waits"))
+// targetHangs stops the target's QEMU, but does not end it, while the disks of the guest's pod are
+// sent. The migration fails soon, and the guest goes on where it is with
+// all that it has written, which it goes on with.
+func targetHangs(t *testing.T, g *guest) journals {
+	t.Helper()
+	ns := g.namespace
 	kept := g.keepJournals()
-	vmi, bootID := awaitRunning(t, ns, "waits"), g.bootID()
-	m := newMigration(ns, "waits")
-	create(t, m)
-	awaitTransfer(t, m)
-	running := awaitVMI(t, ns, "waits", "its target", func(vmi *v1.VirtualMachineInstance) bool {
-		return vmi.Status.MigrationState != nil && vmi.Status.MigrationState.TargetPod != ""
-	})
-	target := awaitPodRunning(t, ns, running.Status.MigrationState.TargetPod)
+	vmi, bootID := awaitRunning(t, ns, g.name), g.bootID()
+	m, between := beginsToMigrate(t, ns, g.name)
+	target := awaitPodRunning(t, ns, between.TargetPod)
 	if err := syscall.Kill(processOf(t, target, "qemu-system-x86_64"), syscall.SIGSTOP); err != nil {
 		t.Fatalf("stopping the target's QEMU: %v", err)
 	}
@@ -138,4 +131,5 @@ func TestATargetThatHangsDoesNotHoldTheGuestUp(t *testing.T) {
 	if g.bootID() != bootID {
 		t.Error("the guest was started again")
 	}
+	return kept
 }

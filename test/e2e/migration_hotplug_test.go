@@ -11,7 +11,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 
 	"drydock.dev/drydock/test/hotplugwatch"
 )
@@ -156,12 +158,15 @@ func TestHotpluggedDisksMigrate(t *testing.T) {
 	startedOnce(t, ns, "laden")
 }
 
-// TestVolumesComeAndGoWhereAGuestHasMigrated plugs, migrates, while virt-handler of the target is killed,
-// unplugs and plugs again.
-func TestVolumesComeAndGoWhereAGuestHasMigrated(t *testing.T) {
+// TestHandlersDieWhileAGuestMigrates kills each virt-handler once while a guest with plugged disks migrates, that of the
+// target when the attachment pods get there, and that of the source while memory is transferred: the migration comes to an
+// end, there is one guest that goes on, and its disks are unplugged and plugged where it is. At which step a handler may
+// die is explored in internal/rules/switchover; here a kubelet starts it again beside a QEMU that runs.
+func TestHandlersDieWhileAGuestMigrates(t *testing.T) {
 	ns := newNamespace(t)
 	volumes := sharedClaims(t, ns)
 	g := bootVM(t, newMigratableVM(t, ns, "replugs"))
+	limit(t, ns, "replugs", migrationsv1.MigrationPolicySpec{BandwidthPerMigration: new(resource.MustParse("20Mi"))})
 	hotplugwatch.AttachmentPods(t, cluster.client, ns, "replugs")
 	for name, bus := range volumes {
 		do(t, ns, "addvolume", "replugs", "--volume-name="+name, "--bus="+string(bus))
@@ -169,24 +174,21 @@ func TestVolumesComeAndGoWhereAGuestHasMigrated(t *testing.T) {
 	for name := range volumes {
 		g.gets(name)
 	}
+	g.count()
 	sums, bootID := g.fill(volumes), g.bootID()
-	from := awaitMigratable(t, ns, "replugs").Status.NodeName
-	m := newMigration(ns, "replugs")
-	create(t, m)
-	awaitPodElsewhere(t, ns, "replugs", from)
-	to := map[string]string{node1: node2, node2: node1}[from]
-	if err := syscall.Kill(processOf(t, handlerPod(t, to), "virt"), syscall.SIGKILL); err != nil {
-		t.Fatalf("killing virt-handler: %v", err)
+	moved := false
+	for _, side := range []string{"target", "source"} {
+		moved = handlerDies(t, ns, "replugs", side) || moved
+		if login(t, ns, "replugs").bootID() != bootID {
+			t.Fatalf("the guest was started again when virt-handler of the %s died", side)
+		}
+		startedOnce(t, ns, "replugs")
 	}
-	ended := awaitMigration(t, m, "its end", func(m *v1.VirtualMachineInstanceMigration) bool { return m.IsFinal() })
-	t.Logf("virt-handler of the target was killed: %s, %+v", ended.Status.Phase, ended.Status.MigrationState)
-	if ended.Status.Phase == v1.MigrationFailed {
-		awaitHeldOn(t, ns, "replugs", from)
-		again := newMigration(ns, "replugs")
-		create(t, again)
-		awaitEnd(t, again, v1.MigrationSucceeded)
+	if !moved {
+		m := newMigration(ns, "replugs")
+		create(t, m)
+		awaitEnd(t, m, v1.MigrationSucceeded)
 	}
-	awaitHeldOn(t, ns, "replugs", to)
 	g = login(t, ns, "replugs")
 	for name := range volumes {
 		do(t, ns, "removevolume", "replugs", "--volume-name="+name)
@@ -208,6 +210,30 @@ func TestVolumesComeAndGoWhereAGuestHasMigrated(t *testing.T) {
 		t.Error("the guest was started again")
 	}
 	startedOnce(t, ns, "replugs")
+}
+
+// handlerDies has a guest with plugged disks migrate, and kills virt-handler on a side. It reports whether the guest has
+// come to the other node.
+func handlerDies(t *testing.T, ns, name, side string) (moved bool) {
+	t.Helper()
+	from := awaitMigratable(t, ns, name).Status.NodeName
+	m := newMigration(ns, name)
+	create(t, m)
+	awaitPodElsewhere(t, ns, name, from)
+	victim := otherThan(from)
+	if side == "source" {
+		awaitTransfer(t, m)
+		victim = from
+	}
+	if err := syscall.Kill(processOf(t, handlerPod(t, victim), "virt"), syscall.SIGKILL); err != nil {
+		t.Fatalf("killing virt-handler: %v", err)
+	}
+	ended := awaitMigration(t, m, "its end", func(m *v1.VirtualMachineInstanceMigration) bool { return m.IsFinal() })
+	t.Logf("virt-handler of the %s was killed: %s, %+v", side, ended.Status.Phase, ended.Status.MigrationState)
+	now := awaitVMI(t, ns, name, "Ready", ready)
+	awaitOneLauncher(t, now, now.Status.NodeName)
+	awaitHeldOn(t, ns, name, now.Status.NodeName)
+	return now.Status.NodeName != from
 }
 
 // awaitPodElsewhere waits until a VMI has an attachment pod on another node than the one that its guest

@@ -60,6 +60,13 @@ type staying struct {
 	budgets string
 }
 
+// in is the same guest in a chapter of its test.
+func (s staying) in(t *testing.T) *staying {
+	t.Helper()
+	s.t, s.guest = t, login(t, s.vmi.Namespace, s.vmi.Name)
+	return &s
+}
+
 // isCanceled makes a migration, which says soon that it waits, for what; and cancels it.
 func (s *staying) isCanceled(m *v1.VirtualMachineInstanceMigration, says ...string) {
 	s.t.Helper()
