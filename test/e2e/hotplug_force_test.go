@@ -14,21 +14,34 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestAVolumeIsForcedOutOfAGuestThatRefuses: the guest has no driver for PCI
-// hotplug and answers no request to let go. The disk is taken only on demand, and
-// only after the request; then its claim is free, the guest runs on without it,
-// and the volume can come again when the guest has started anew.
-func TestAVolumeIsForcedOutOfAGuestThatRefuses(t *testing.T) {
+// TestVolumesLeaveAGuestThatRefuses takes media from a guest's drives and a disk that it does not let go of: it has no driver
+// for PCI hotplug. What QEMU and the guest do then is in test/machine; here pods hold what is taken, which are there until
+// the guest has lost it, and no longer.
+func TestVolumesLeaveAGuestThatRefuses(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
 	claim(t, ns, "data", corev1.PersistentVolumeFilesystem, folderOnNode1(ns, "data"))
 	vmi := onNode1(newVMI(ns, "refuses"))
-	vmi.Spec.Domain.Devices.Disks, vmi.Spec.Volumes = nil, nil
-	vmi.Spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{
-		KernelArgs: "console=ttyS0 no_timer_check cryptomgr.notests acpiphp.disable=1",
-		Container:  &v1.KernelBootContainer{Image: guestKernelImage, KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd.img"},
-	}}
-	g := boot(t, vmi)
+	fromKernel(vmi)
+	vmi.Spec.Domain.Firmware.KernelBoot.KernelArgs += " acpiphp.disable=1"
+	for _, name := range media {
+		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{
+			Name: name, DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSCSI}},
+		})
+	}
+	boot(t, vmi)
+	inTurn(t,
+		chapter{"CDs are inserted and ejected", func(t *testing.T) { mediaComeAndGo(t, login(t, ns, "refuses")) }},
+		chapter{"a disk is forced out", func(t *testing.T) { diskIsForcedOut(t, login(t, ns, "refuses")) }},
+	)
+}
+
+// diskIsForcedOut has a disk come to a guest that answers no request to let go. The disk is taken only on demand, and
+// only after the request; then its claim is free, the guest runs on without it,
+// and the volume can come again when the guest has started anew.
+func diskIsForcedOut(t *testing.T, g *guest) {
+	t.Helper()
+	ns := g.namespace
 	do(t, ns, "addvolume", "refuses", "--volume-name=data", "--bus=virtio")
 	g.volumeIs("data", v1.VolumeReady, "VolumeReady")
 	g.run("echo 1 >/sys/bus/pci/rescan")
@@ -85,12 +98,14 @@ func awaitEvent(t *testing.T, namespace, reason string) {
 	})
 }
 
-// TestCDsAreInsertedAndEjected puts claims of both modes into empty drives, and
+// media are claims that have a drive each.
+var media = []string{"cd-files", "cd-device", "cd-locked"}
+
+// mediaComeAndGo puts claims of both modes into empty drives, and
 // takes them out: one at once, one when the guest unlocks the tray, one by force.
-func TestCDsAreInsertedAndEjected(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	media := []string{"cd-files", "cd-device", "cd-locked"}
+func mediaComeAndGo(t *testing.T, g *guest) {
+	t.Helper()
+	ns := g.namespace
 	claim(t, ns, "cd-files", corev1.PersistentVolumeFilesystem, folderWithImage(t, ns+"-files", "what-cd-files-holds\n"))
 	claim(t, ns, "cd-locked", corev1.PersistentVolumeFilesystem, folderWithImage(t, ns+"-locked", "what-cd-locked-holds\n"))
 	device := blockDevice(t)
@@ -98,17 +113,10 @@ func TestCDsAreInsertedAndEjected(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim(t, ns, "cd-device", corev1.PersistentVolumeBlock, device)
-	vmi := onNode1(newVMI(ns, "drives"))
-	for _, name := range media {
-		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{
-			Name: name, DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSCSI}},
-		})
-	}
-	g := boot(t, vmi)
 	// Linux numbers drives as it finds them; their order on the bus is the VMI's.
 	g.run("n=0; for d in /sys/bus/scsi/devices/*/block/sr*; do ln -s ${d##*/} /dev/cd$n; n=$((n+1)); done")
 	for i, name := range media {
-		do(t, ns, "addvolume", "drives", "--volume-name="+name)
+		do(t, ns, "addvolume", g.name, "--volume-name="+name)
 		// Added at once, two might share an attachment pod, and one that is out would
 		// stay in the status until the guest lets the other go.
 		g.volumeIs(name, v1.VolumeReady, "VolumeReady")
@@ -117,11 +125,11 @@ func TestCDsAreInsertedAndEjected(t *testing.T) {
 	// Who has a drive open has locked its tray.
 	g.run("exec 3</dev/cd1 4</dev/cd2")
 	for _, name := range media {
-		do(t, ns, "removevolume", "drives", "--volume-name="+name)
+		do(t, ns, "removevolume", g.name, "--volume-name="+name)
 	}
 	gone := func(volume string) {
 		t.Helper()
-		awaitVMI(t, ns, "drives", volume+" gone from the status", func(vmi *v1.VirtualMachineInstance) bool {
+		awaitVMI(t, ns, g.name, volume+" gone from the status", func(vmi *v1.VirtualMachineInstance) bool {
 			return volumeStatus(vmi, volume) == nil
 		})
 	}
@@ -132,9 +140,9 @@ func TestCDsAreInsertedAndEjected(t *testing.T) {
 	}
 	g.run("exec 3<&-")
 	gone("cd-device")
-	do(t, ns, "removevolume", "drives", "--volume-name=cd-locked", "--force")
+	do(t, ns, "removevolume", g.name, "--volume-name=cd-locked", "--force")
 	gone("cd-locked")
-	awaitAttachmentPods(t, ns, "drives", 0)
+	awaitAttachmentPods(t, ns, g.name, 0)
 	g.run("exec 4<&-")
 	for i := range media {
 		g.sees("no medium", fmt.Sprintf("head -n 1 /dev/cd%d 2>&1 | grep -o 'No medium'", i), "No medium")

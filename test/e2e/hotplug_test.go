@@ -18,7 +18,8 @@ import (
 
 // TestVolumesArePluggedAndUnplugged brings claims of both modes on both buses
 // into a running guest, has them written to, takes them out and brings them in
-// again: the guest finds what it wrote.
+// again: the guest finds what it wrote. Which steps lead there is explored in internal/rules/hotplug; a real kubelet, whose
+// pods hold the claims, and a real kernel, which finds the disks, are only here.
 func TestVolumesArePluggedAndUnplugged(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -64,8 +65,7 @@ func TestVolumesArePluggedAndUnplugged(t *testing.T) {
 	}
 }
 
-// TestAVMBootsFromAHotpluggableDisk starts a VM whose only disk is hotpluggable,
-// and restarts it: each time its firmware finds the disk.
+// TestAVMBootsFromAHotpluggableDisk starts a VM whose only disk is hotpluggable: real firmware waits for the disk and finds it.
 func TestAVMBootsFromAHotpluggableDisk(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -77,11 +77,6 @@ func TestAVMBootsFromAHotpluggableDisk(t *testing.T) {
 	vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root", Hotpluggable: true}}
 	g := bootVM(t, newVM(vmi, v1.RunStrategyAlways))
 	g.run("echo it-has-booted")
-	g.gets("root")
-
-	restartAndAwait(t, ns, "boots")
-	g = login(t, ns, "boots")
-	g.run("echo it-has-booted-again")
 	g.gets("root")
 	awaitPrintable(t, ns, "boots", v1.VirtualMachineStatusRunning)
 }

@@ -78,18 +78,54 @@ func (g *guest) givesBack() {
 	g.asks("300m")
 }
 
+// plugsBeforeResize plugs disks of both modes, and returns how to see that they go on, and that another comes.
+func (g *guest) plugsBeforeResize() (goOn func()) {
+	g.t.Helper()
+	claim(g.t, g.namespace, "file-old", corev1.PersistentVolumeFilesystem, folderOnNode1(g.namespace, "file-old"))
+	claim(g.t, g.namespace, "block-old", corev1.PersistentVolumeBlock, blockDevice(g.t))
+	claim(g.t, g.namespace, "block-new", corev1.PersistentVolumeBlock, blockDevice(g.t))
+	plugged := []string{"file-old", "block-old"}
+	for _, name := range plugged {
+		do(g.t, g.namespace, "addvolume", g.name, "--volume-name="+name)
+	}
+	for _, name := range plugged {
+		g.gets(name)
+		g.run("echo old | dd of=" + g.device(name) + " conv=fsync")
+	}
+	return func() {
+		g.t.Helper()
+		for _, name := range plugged {
+			g.run("echo new | dd of=" + g.device(name) + " conv=fsync && echo 3 >/proc/sys/vm/drop_caches")
+			g.sees("what was written after the resize", "head -n 1 "+g.device(name), "new")
+		}
+		do(g.t, g.namespace, "addvolume", g.name, "--volume-name=block-new")
+		g.gets("block-new")
+		g.run("echo new | dd of=" + g.device("block-new") + " conv=fsync")
+		plugged = append(plugged, "block-new")
+		for _, name := range plugged {
+			do(g.t, g.namespace, "removevolume", g.name, "--volume-name="+name)
+		}
+		for _, name := range plugged {
+			g.loses(name)
+		}
+	}
+}
+
 // TestCPUsChangeInPlace gives a guest CPUs and takes some back, in the pod and in the QEMU that it was started in; and
-// has a quota refuse a CPU that comes when the quota allows it.
+// has a quota refuse a CPU that comes when the quota allows it. With the pod's resources the real runtime writes its cgroup
+// anew, device rules too: the disks that are plugged go on, and others come.
 func TestCPUsChangeInPlace(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	g := bootVM(t, newVM(newVMI(ns, "grows"), v1.RunStrategyAlways))
+	g := bootVM(t, newVM(onNode1(newVMI(ns, "grows")), v1.RunStrategyAlways))
+	written := g.plugsBeforeResize()
 	boot, vmi := g.bootID(), awaitRunning(t, ns, "grows")
 	pod := launcherPod(t, vmi)
 
 	g.setSockets(3)
 	g.hasCPUs(3)
 	g.asks("300m")
+	written()
 	g.givesBack()
 
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "small"}}
