@@ -321,6 +321,7 @@ func TestDisksFollowTheVM(t *testing.T) {
 // control run the worker is let to bind the claim, and the VM can't start. It
 // taints a node, so no other test runs beside it.
 func TestDisksGoWhereOnlyTheVMFits(t *testing.T) {
+	onlyInTestAll(t)
 	ns := newNamespace(t)
 	const device, key = "drydock.dev/e2e-device", "drydock.dev/e2e-taint"
 	offer(t, node2, device)
@@ -356,7 +357,8 @@ func TestDisksGoWhereOnlyTheVMFits(t *testing.T) {
 	awaitSaying(t, ns, "control", v1.VirtualMachineStatusUnschedulable, "nodes are available")
 }
 
-// TestAVMThatFitsNowhereRecovers has no node for a VM until one offers what it asks for.
+// TestAVMThatFitsNowhereRecovers has no node for a VM until one offers what it asks for: the real scheduler has its disk made
+// there, by the provisioning pod. Which constraints that pod has is in internal/rules/launcherpod.
 func TestAVMThatFitsNowhereRecovers(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -365,8 +367,8 @@ func TestAVMThatFitsNowhereRecovers(t *testing.T) {
 	ask(vm, device)
 	create(t, vm)
 	awaitSaying(t, ns, "rare", v1.VirtualMachineStatusUnschedulable, "Insufficient "+device)
-	offer(t, node1, device)
-	awaitOn(t, ns, "rare", node1)
+	offer(t, node2, device)
+	awaitOn(t, ns, "rare", node2)
 }
 
 // TestProvisioningThatIsCutShortLeavesNothing stops, restarts and deletes a VM
