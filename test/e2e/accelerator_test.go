@@ -72,21 +72,20 @@ func toldOfKVM(t *testing.T, node string) {
 	})
 }
 
-// TestAGuestMigratesToWhatItRunsWith gives the other node a label that says that guests run there
+// migratesToWhatItRunsWith gives the other node a label that says that guests run there
 // with what this one does not run with: the guest stays, and is told why, until the label says
-// what is so. It is not parallel, because other guests could not migrate meanwhile.
-func TestAGuestMigratesToWhatItRunsWith(t *testing.T) {
-	ns := newNamespace(t)
-	g := bootVM(t, newMigratableVM(t, ns, "moves"))
-	awaitMigratable(t, ns, "moves")
-	bootID, vmi := g.bootID(), awaitRunning(t, ns, "moves")
+// what is so.
+func migratesToWhatItRunsWith(t *testing.T, s *staying) {
+	t.Helper()
+	vmi := s.vmi
+	ns, name := vmi.Namespace, vmi.Name
 	kvm, _ := vmistatus.RunsWithKVM(vmi)
 	other, sentence := layout.KVMUsable, "the guest is emulated, so its node must not be labeled drydock.dev/kvm=usable"
 	if kvm {
 		other, sentence = "unusable", "the guest runs with KVM, so its node must be labeled drydock.dev/kvm=usable"
 	}
 	restore := labelKVM(t, otherThan(vmi.Status.NodeName), other)
-	m := newMigration(ns, "moves")
+	m := newMigration(ns, name)
 	create(t, m)
 	waiting := awaitMigration(t, m, "the scheduler's word", func(m *v1.VirtualMachineInstanceMigration) bool {
 		if m.IsFinal() {
@@ -97,10 +96,10 @@ func TestAGuestMigratesToWhatItRunsWith(t *testing.T) {
 	t.Logf("the migration waits: %s", waitsFor(waiting))
 	restore()
 	awaitEnd(t, m, v1.MigrationSucceeded)
-	if login(t, ns, "moves").bootID() != bootID {
+	if login(t, ns, name).bootID() != s.bootID {
 		t.Error("the guest was started again")
 	}
-	moved := awaitVMI(t, ns, "moves", "the other node", func(now *v1.VirtualMachineInstance) bool { return now.Status.NodeName != vmi.Status.NodeName })
+	moved := awaitVMI(t, ns, name, "the other node", func(now *v1.VirtualMachineInstance) bool { return now.Status.NodeName != vmi.Status.NodeName })
 	if now, known := vmistatus.RunsWithKVM(moved); !known || now != kvm {
 		t.Errorf("after the migration the VMI says of KVM: %v (known: %v), want %v", now, known, kvm)
 	}

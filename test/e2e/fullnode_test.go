@@ -16,20 +16,20 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// TestAGuestLeavesAFullNodeToGrow asks for memory and CPUs for a guest whose node has neither left: the conditions say so,
-// one migration brings the guest to the other node, and it has them there. Not parallel: its node is full meanwhile.
-func TestAGuestLeavesAFullNodeToGrow(t *testing.T) {
-	ns := newNamespace(t)
+// leavesAFullNodeToGrow asks for memory and CPUs for a guest whose node has neither left: the conditions say so,
+// one migration brings the guest to the other node, and it has them there.
+func leavesAFullNodeToGrow(t *testing.T, g *guest) {
+	t.Helper()
+	ns := g.namespace
 	configure(t, migratesWorkloads, `{"spec":{"workloadUpdateStrategy":null}}`)
-	g := bootVM(t, withMemoryRoom(newMigratableVM(t, ns, "grows")))
-	from, boot, memory := awaitMigratable(t, ns, "grows").Status.NodeName, g.bootID(), g.memoryKiB()
+	from, boot, memory := awaitMigratable(t, ns, g.name).Status.NodeName, g.bootID(), g.memoryKiB()
 	fill(t, ns, from)
 
-	changeTemplate(t, ns, "grows", func(spec *v1.VirtualMachineInstanceSpec) {
+	changeTemplate(t, ns, g.name, func(spec *v1.VirtualMachineInstanceSpec) {
 		spec.Domain.Memory.Guest = new(resource.MustParse("512Mi"))
 		spec.Domain.CPU = &v1.CPU{Sockets: 2}
 	})
-	awaitVMI(t, ns, "grows", "that its node has no room", func(vmi *v1.VirtualMachineInstance) bool {
+	awaitVMI(t, ns, g.name, "that its node has no room", func(vmi *v1.VirtualMachineInstance) bool {
 		for _, kind := range []v1.VirtualMachineInstanceConditionType{v1.VirtualMachineInstanceMemoryChange, v1.VirtualMachineInstanceVCPUChange} {
 			if c := condition.Find(vmi.Status.Conditions, kind); c == nil || c.Reason != "PodResizePendingDeferred" {
 				return false
@@ -38,21 +38,21 @@ func TestAGuestLeavesAFullNodeToGrow(t *testing.T) {
 		c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired)
 		return c != nil && strings.Contains(c.Message, "for which its node has no room")
 	})
-	vmi := awaitVMI(t, ns, "grows", "the other node", func(vmi *v1.VirtualMachineInstance) bool {
+	vmi := awaitVMI(t, ns, g.name, "the other node", func(vmi *v1.VirtualMachineInstance) bool {
 		return vmi.Status.NodeName == otherThan(from) && vmi.Status.MigrationState != nil && vmi.Status.MigrationState.Completed
 	})
-	g = login(t, ns, "grows") // a console ends with the guest's time on its node
+	g = login(t, ns, g.name) // a console ends with the guest's time on its node
 	g.hasMemory("512Mi", memory)
 	g.asksMemory("512Mi")
 	g.hasCPUs(2)
 	if again := g.bootID(); again != boot {
 		t.Errorf("the guest has been started again: %s, was %s", again, boot)
 	}
-	if after := awaitRunning(t, ns, "grows"); after.Status.MigrationState.MigrationUID != vmi.Status.MigrationState.MigrationUID ||
+	if after := awaitRunning(t, ns, g.name); after.Status.MigrationState.MigrationUID != vmi.Status.MigrationState.MigrationUID ||
 		condition.Find(after.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired) != nil {
 		t.Errorf("there is more to do: %+v, %+v", after.Status.MigrationState, after.Status.Conditions)
 	}
-	awaitNoRestartRequired(t, ns, "grows")
+	awaitNoRestartRequired(t, ns, g.name)
 }
 
 // fill has a pod ask for nearly all CPU time and memory that is left on a node, when the pods of earlier tests are gone,

@@ -7,48 +7,47 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestATargetThatCannotBeHadSaysWhy asks for migrations whose target pod finds no node, or does not
-// start there: each says why soon, leaves nothing behind when it is canceled or given up, and the
-// guest goes on. When nothing is in the way any more, it migrates. Not parallel: the other node is
-// full meanwhile, and no pod of a guest starts.
+// TestATargetThatCannotBeHadSaysWhy asks for migrations of one guest whose target pod finds no node, or does not
+// start there: each says why soon, in the real scheduler's and the real kubelet's words, leaves nothing behind when it is
+// canceled or given up, and the guest goes on. When nothing is in the way any more, it migrates; in the end because its own
+// node has no room for what it is to have. Not parallel: nodes are full meanwhile, and no pod of a guest starts.
 func TestATargetThatCannotBeHadSaysWhy(t *testing.T) {
 	ns := newNamespace(t)
-	vm := evictable(newMigratableVM(t, ns, "stays"), v1.EvictionStrategyLiveMigrate)
-	vm.Spec.Template.Spec.Domain.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
-	s := &staying{t: t, guest: bootVM(t, vm)}
-	awaitMigratable(t, ns, "stays")
-	s.vmi, s.bootID, s.budgets = awaitRunning(t, ns, "stays"), s.guest.bootID(), budgets(t, ns)
-
-	nowhere := newMigration(ns, "stays")
-	nowhere.Spec.AddedNodeSelector = map[string]string{"drydock.dev/such-a-node": "none"}
-	s.isCanceled(nowhere, "the scheduler finds no node for the target pod", "the migration's addedNodeSelector asks for drydock.dev/such-a-node=none")
-
-	givenUp := newMigration(ns, "stays")
-	givenUp.Spec.AddedNodeSelector = nowhere.Spec.AddedNodeSelector
-	givenUp.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "5"}
-	s.fails(givenUp, "the scheduler finds no node for the target pod", "drydock.dev/such-a-node=none", "5s after it was made")
-
-	filler := fill(t, ns, otherThan(s.vmi.Status.NodeName))
-	s.isCanceled(newMigration(ns, "stays"), "the scheduler finds no node for the target pod", "Insufficient cpu")
-	deleteObject(t, filler)
-	awaitGone(t, filler)
-
-	t.Run("an image that the node can't get", func(t *testing.T) {
-		// Of guests' pods alone: that of the spec is for Drydock's own, too.
-		configure(t, `{"spec":{"configuration":{"imagePullPolicy":"Always"}}}`, `{"spec":{"configuration":{"imagePullPolicy":null}}}`)
-		s.isCanceled(newMigration(ns, "stays"), "virt-launcher")
-	})
-	migrated(t, ns, "stays")
-	if login(t, ns, "stays").bootID() != s.bootID {
-		t.Error("the guest was started again")
+	g := bootVM(t, evictable(withMemoryRoom(newMigratableVM(t, ns, "stays")), v1.EvictionStrategyLiveMigrate))
+	s := staying{vmi: awaitMigratable(t, ns, "stays"), bootID: g.bootID(), budgets: budgets(t, ns)}
+	noNode := func() *v1.VirtualMachineInstanceMigration {
+		m := newMigration(ns, "stays")
+		m.Spec.AddedNodeSelector = map[string]string{"drydock.dev/such-a-node": "none"}
+		return m
 	}
+	inTurn(t,
+		chapter{"no node is as it is to be", func(t *testing.T) {
+			s.in(t).isCanceled(noNode(), "the scheduler finds no node for the target pod", "the migration's addedNodeSelector asks for drydock.dev/such-a-node=none")
+		}},
+		chapter{"no node is as it is to be, for longer than it waits", func(t *testing.T) {
+			m := noNode()
+			m.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "5"}
+			s.in(t).fails(m, "the scheduler finds no node for the target pod", "drydock.dev/such-a-node=none", "5s after it was made")
+		}},
+		chapter{"the other node is full", func(t *testing.T) {
+			filler := fill(t, ns, otherThan(s.vmi.Status.NodeName))
+			s.in(t).isCanceled(newMigration(ns, "stays"), "the scheduler finds no node for the target pod", "Insufficient memory")
+			deleteObject(t, filler)
+			awaitGone(t, filler)
+		}},
+		chapter{"an image that the node can't get", func(t *testing.T) {
+			// Of guests' pods alone: that of the spec is for Drydock's own, too.
+			configure(t, `{"spec":{"configuration":{"imagePullPolicy":"Always"}}}`, `{"spec":{"configuration":{"imagePullPolicy":null}}}`)
+			s.in(t).isCanceled(newMigration(ns, "stays"), "virt-launcher")
+		}},
+		chapter{"guests of the other node run with something else", func(t *testing.T) { migratesToWhatItRunsWith(t, s.in(t)) }},
+		chapter{"its own node is full, which it leaves to grow", func(t *testing.T) { leavesAFullNodeToGrow(t, login(t, ns, "stays")) }},
+	)
 }
 
 // staying is a guest that does not migrate.
