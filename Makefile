@@ -69,7 +69,7 @@ unit: ## Unit tests, without a cluster; without root, too: what needs it is then
 embedded: images ## Tests of the embedded Kubernetes alone (root)
 	@# What these mount is seen nowhere else: a mount namespace that others make meanwhile would keep it, and its device.
 	go -C local test -count=1 -timeout 6h -tags system -exec 'unshare --mount' ./internal/loop ./internal/csi/...
-	go -C local test -count=1 -timeout 6h -tags system ./internal/network ./system
+	go -C local test $(SHORT) -count=1 -timeout 6h -tags system ./internal/network ./system
 
 system: images ## Tests on embedded clusters with real guests (root)
 	hack/test-cluster
@@ -109,7 +109,7 @@ release: images manifests ## Make the one file that runs without the source and 
 	go run ./release -version '$(VERSION)'
 
 test-release: release ## Unpack the release into an empty folder and run it without Go (root)
-	DRYDOCK_RELEASE='$(CURDIR)/$(RELEASE)' go test -count=1 -v -timeout 6h -tags release ./release
+	DRYDOCK_RELEASE='$(CURDIR)/$(RELEASE)' go test $(SHORT) -count=1 -v -timeout 6h -tags release ./release
 
 lint: bin/golangci-lint ## gofmt, golangci-lint with the project's own configuration
 	$(LINT) ./...

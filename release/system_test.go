@@ -156,6 +156,9 @@ func TestTheReleaseReachesTheGuestsConsoleLineWithoutGo(t *testing.T) {
 }
 
 func TestARunThatIsInterruptedIsCompletedByTheNext(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
 	if os.Geteuid() != 0 {
 		t.Skip("a cluster needs root")
 	}

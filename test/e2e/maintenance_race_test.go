@@ -42,19 +42,28 @@ var (
 )
 
 const (
-	// crowd is how many maintenance pods there are at once, starters how many start the VM.
-	crowd, starters = 20, 3
+	// starters is how many start the VM.
+	starters = 3
 	// startPause, deedPause and killPause are the longest pauses of those who start the VM, who stop and delete, and who kill.
 	// After freePause at most a VM that is free is started: some of the starts are then quicker than any pod, and some not.
 	startPause, deedPause, killPause, freePause = 100 * time.Millisecond, 1500 * time.Millisecond, 12 * time.Second, time.Second
 )
+
+// crowd is how many maintenance pods there are at once.
+func crowd() int {
+	if testing.Short() {
+		return 8
+	}
+	return 20
+}
 
 // TestPodsAndGuestsRaceForADisk has twenty maintenance pods at a time wait for one VM, which is started whenever the lock
 // is free for a moment. Meanwhile it is stopped; pods, VMIs and the VM itself are deleted; virt-controller and virt-api
 // are killed. Who has the disk watches it: a pod opens a lock file beside it that nobody else may have open, and both pods
 // and guests write to its end and look that nobody else does. A look at the kernel's locks from outside sees that QEMU has
 // the disk open only while no pod has. Before all that a pod is told to end, which takes its time while the others wait. In the end the lock is free, and the VM starts. -maintenance.starts sets how many
-// starts are accepted or refused at least. Not parallel: it breaks what the other tests stand on.
+// starts are accepted or refused at least; `make test` has fewer, and fewer pods. All that can happen between them is explored
+// in internal/rules/maintenance; here the kernel says who has the disk. Not parallel: it breaks what the other tests stand on.
 func TestPodsAndGuestsRaceForADisk(t *testing.T) {
 	r := newRace(t)
 	r.createVM(t)
@@ -81,6 +90,7 @@ type race struct {
 	pulses   *pulses
 	seed     uint64
 	races    int64
+	lasts    time.Duration
 	began    time.Time
 	pods     atomic.Int64
 	accepted atomic.Int64
@@ -100,7 +110,10 @@ func newRace(t *testing.T) *race {
 		t.Fatalf("making a client of the subresources: %v", err)
 	}
 	ns := newNamespace(t)
-	r := &race{ns: ns, disk: newContested(t, ns), virt: virt, seed: *raceSeed, races: *raceStarts, unlocked: make(chan struct{}, 1)}
+	r := &race{ns: ns, disk: newContested(t, ns), virt: virt, seed: *raceSeed, races: *raceStarts, lasts: *raceFor, unlocked: make(chan struct{}, 1)}
+	if testing.Short() {
+		r.races, r.lasts = min(r.races, 4), min(r.lasts, 4*time.Second)
+	}
 	if r.seed == 0 {
 		r.seed = rand.Uint64()
 	}
@@ -141,7 +154,7 @@ func (r *race) run(t *testing.T) {
 // may be stopped again before it has the disk.
 func (r *race) goesOn() bool {
 	took := time.Since(r.began)
-	return !r.failed.Load() && (took < *raceFor || r.accepted.Load()+r.refused.Load() < r.races || !r.raced() && took < patience)
+	return !r.failed.Load() && (took < r.lasts || r.accepted.Load()+r.refused.Load() < r.races || !r.raced() && took < patience)
 }
 
 // judges ends the race as soon as a pod says that the disk was another's, too, and tells every minute how far a long one is.
@@ -200,7 +213,7 @@ func (r *race) createVM(t *testing.T) {
 func (r *race) crowdIn(t *testing.T) {
 	t.Helper()
 	var all sync.WaitGroup
-	for range crowd - len(r.waitingOrHolding(t)) {
+	for range crowd() - len(r.waitingOrHolding(t)) {
 		all.Go(func() {
 			pod := r.newPod(r.pods.Add(1))
 			_ = cluster.client.Create(t.Context(), pod) // one that is refused is missed at the next look
@@ -277,7 +290,7 @@ done
 func (r *race) makesPods(t *testing.T, random *rand.Rand) {
 	for r.goesOn() {
 		time.Sleep(moment(random, time.Second))
-		if len(r.waitingOrHolding(t)) > random.IntN(crowd/2) {
+		if len(r.waitingOrHolding(t)) > random.IntN(crowd()/2) {
 			continue
 		}
 		r.crowdIn(t)
@@ -368,7 +381,7 @@ func (r *race) stopsAndDeletes(t *testing.T, random *rand.Rand) {
 	})
 	for r.goesOn() {
 		pause := deedPause
-		if time.Since(r.began) > *raceFor && !r.raced() {
+		if time.Since(r.began) > r.lasts && !r.raced() {
 			pause *= 10 // a busy machine's guest takes longer to start than this side lets it live
 		}
 		time.Sleep(moment(random, pause))
