@@ -16,6 +16,7 @@ import (
 // TestWrongManifestsAreRefusedByTheCluster sends the wrong manifests of
 // admission's own tests through the real API server: what its user reads names
 // every wrong field and says what is allowed.
+// Only here do the definitions' schema and the webhook speak one after the other.
 func TestWrongManifestsAreRefusedByTheCluster(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

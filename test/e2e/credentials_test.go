@@ -35,20 +35,27 @@ func TestTheAgentServesAGuestThatRuns(t *testing.T) {
 	synchronized(t, ns, "open", corev1.ConditionTrue)
 	inTurn(t,
 		chapter{"it is Ready when a command in it succeeds", func(t *testing.T) { isReadyWhen(t, login(t, ns, "open"), "touch /tmp/ready") }},
-		chapter{"keys reach it", func(t *testing.T) { keysReach(t, login(t, ns, "open"), keys) }},
-		chapter{"a password reaches it", func(t *testing.T) { passwordReaches(t, login(t, ns, "open"), passwords) }},
+		chapter{"keys and a password are there", func(t *testing.T) {
+			g := login(t, ns, "open")
+			g.sees("root's keys", "cat /root/.ssh/authorized_keys", "ssh-ed25519 AAAA one")
+			g.takes("guest", "the first")
+		}},
+		chapter{"they follow their Secrets", func(t *testing.T) { credentialsFollow(t, login(t, ns, "open"), keys, passwords) }},
 	)
 }
 
-// keysReach looks at root's keys, and changes the Secret that they are in.
-func keysReach(t *testing.T, g *guest, secret *corev1.Secret) {
+// credentialsFollow changes the Secrets that root's keys and a password are in. The kubelet takes a minute to say so.
+func credentialsFollow(t *testing.T, g *guest, keys, passwords *corev1.Secret) {
 	t.Helper()
-	g.sees("root's keys", "cat /root/.ssh/authorized_keys", "ssh-ed25519 AAAA one")
-
-	changed := secret.DeepCopy()
-	changed.StringData = map[string]string{"laptop": "ssh-ed25519 BBBB two"}
-	if err := cluster.client.Update(t.Context(), changed); err != nil {
-		t.Fatalf("changing the Secret: %v", err)
+	hash := g.run("grep ^guest: /etc/shadow")
+	for secret, data := range map[*corev1.Secret]map[string]string{
+		keys: {"laptop": "ssh-ed25519 BBBB two"}, passwords: {"guest": "another: $x"},
+	} {
+		changed := secret.DeepCopy()
+		changed.StringData = data
+		if err := cluster.client.Update(t.Context(), changed); err != nil {
+			t.Fatalf("changing the Secret: %v", err)
+		}
 	}
 	eventually(t, "the guest to have the Secret's new keys", func(context.Context) error {
 		if keys := g.run("cat /root/.ssh/authorized_keys"); strings.TrimSpace(keys) != "ssh-ed25519 BBBB two" {
@@ -56,19 +63,6 @@ func keysReach(t *testing.T, g *guest, secret *corev1.Secret) {
 		}
 		return nil
 	})
-}
-
-// passwordReaches logs in by a password, and changes the Secret that it is in.
-func passwordReaches(t *testing.T, g *guest, secret *corev1.Secret) {
-	t.Helper()
-	g.takes("guest", "the first")
-
-	changed := secret.DeepCopy()
-	changed.StringData = map[string]string{"guest": "another: $x"}
-	hash := g.run("grep ^guest: /etc/shadow")
-	if err := cluster.client.Update(t.Context(), changed); err != nil {
-		t.Fatalf("changing the Secret: %v", err)
-	}
 	eventually(t, "the guest to have another password", func(context.Context) error {
 		if g.run("grep ^guest: /etc/shadow") == hash {
 			return errors.New("it has the first")

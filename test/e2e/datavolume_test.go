@@ -162,6 +162,8 @@ func TestBrokenSourcesAreTold(t *testing.T) {
 	nothingBesides(t, ns)
 }
 
+// TestClonesAreWhatTheirSourceIs compares what real workers, and the storage's driver, have copied with the source: to a
+// larger disk, to the other mode, to another namespace.
 func TestClonesAreWhatTheirSourceIs(t *testing.T) {
 	t.Parallel()
 	ns, other := newNamespace(t), newNamespace(t)
@@ -190,6 +192,8 @@ func TestClonesAreWhatTheirSourceIs(t *testing.T) {
 	nothingBesides(t, other)
 }
 
+// TestACloneNeedsTheRightToReadItsSource has somebody who may edit one namespace ask for a disk of another: the real
+// authorizer is asked what he may.
 func TestACloneNeedsTheRightToReadItsSource(t *testing.T) {
 	t.Parallel()
 	ns, golden := newNamespace(t), newNamespace(t)
@@ -236,6 +240,7 @@ func TestACloneNeedsTheRightToReadItsSource(t *testing.T) {
 
 // TestAVMIsMadeOfAGoldenImage has a VM ask for a DataSource in another namespace
 // that comes later, and leads to a claim that is filled later still.
+// The phases are in the API server's tests; a guest reads the image.
 func TestAVMIsMadeOfAGoldenImage(t *testing.T) {
 	t.Parallel()
 	ns, golden := newNamespace(t), newNamespace(t)

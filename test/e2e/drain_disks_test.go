@@ -56,6 +56,8 @@ func claimsOfNamespace(ctx context.Context, ns string) ([]string, error) {
 // TestDrainMovesLocalDisks drains a node with a guest on three local disks, one of them plugged in, whose VM lets the drain move them: first
 // while no other node takes it, until the drain is taken back, which leaves everything as it was; then until the node
 // is empty. Not parallel: the others need the nodes.
+// Which claims are made, named and taken back is in the API server's tests; here
+// kubectl waits for pods, and a guest for its disks.
 func TestDrainMovesLocalDisks(t *testing.T) {
 	ns := newNamespace(t)
 	vm := preferring(newDrainableVM(t, ns, "leaves"), node2)

@@ -16,7 +16,8 @@ import (
 
 // TestGuestfsWritesToDisksOfAVMThatDoesNotRun is a user's session: a shell with the disks of a stopped VM, which is in
 // maintenance and can't be started until the shell ends. libguestfs really opens the disk that the guest boots from, a
-// file on a claim with a file system, and another one on a block claim, and the guest reads what it has written.
+// file on a claim with a file system, and another one on a block claim, and the guest reads what it has written. It
+// is the one use of libguestfs in `make test`, since each emulates a machine.
 func TestGuestfsWritesToDisksOfAVMThatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

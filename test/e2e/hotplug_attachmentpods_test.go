@@ -22,7 +22,8 @@ import (
 // TestAHandoverLosesNothing lets two volumes share an attachment pod and takes
 // one of them away: the other is handed over to a pod of its own while the guest
 // reads it, and a watch sees it held at every moment. Then that pod is taken
-// away by hand, and by an eviction, which is refused while the guest runs.
+// away by hand, and by an eviction, which is refused while the guest runs. The steps are
+// explored in internal/rules/hotplug; here a kubelet unmounts, and the real eviction API counts budgets.
 func TestAHandoverLosesNothing(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

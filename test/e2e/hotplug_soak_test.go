@@ -33,7 +33,7 @@ var (
 // claim, one can't be mounted, attachment pods are taken away by hand, and
 // components are killed. A watch sees to the attachment pods' invariants. When all are
 // gone the nodes are as they were. Not parallel: it breaks what the other tests
-// stand on.
+// stand on. What the exploration of internal/rules/hotplug can't see is here: what the kernel and the kubelet keep.
 func TestADiskInUseIsNeverDropped(t *testing.T) {
 	ns := newNamespace(t)
 	comeAndGo := soakedClaims(t, ns)

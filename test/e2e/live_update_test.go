@@ -47,6 +47,8 @@ func (g *guest) hasLink(state v1.InterfaceState) {
 // TestChangesReachAGuestThatRuns changes a VM's template while its guest runs: the link of its interface, its
 // CPUs and its memory, which stay as they are in a migration and in a restart, and where it is to run, which a migration
 // goes by.
+// What waits for a restart, and what QEMU is asked for, is in internal/rules and in the driver's tests; whether the guest has
+// it, only the guest says.
 func TestChangesReachAGuestThatRuns(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

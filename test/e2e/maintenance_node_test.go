@@ -24,6 +24,8 @@ import (
 // TestANodeDiesUnderMaintenancePods kills the node of two maintenance pods, which are then deleted by force. Both VMs stay
 // locked. An editor may not unlock one by force; an administrator may, and it is told of him. The other one is unlocked
 // when the node is back and says that the pod writes no more. Not parallel: it takes a node from the others.
+// Only a real kubelet says
+// whether a pod has ended whose node was dead.
 func TestANodeDiesUnderMaintenancePods(t *testing.T) {
 	ns := newNamespace(t)
 	pods := map[string]*corev1.Pod{}

@@ -18,6 +18,8 @@ import (
 // TestMaintenanceBesideOthersOfTheDisks asks for the disks of a VM of which one is plugged into another VM's guest: it waits,
 // and says for whom, until that guest has ended. The other VM is then taken to maintenance itself, when the first is
 // released: with all its persistent disks, the plugged one, too.
+// In the API server's tests nobody has the disks; here a guest, an attachment pod and a
+// maintenance pod do.
 func TestMaintenanceBesideOthersOfTheDisks(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -59,6 +61,7 @@ func TestMaintenanceBesideOthersOfTheDisks(t *testing.T) {
 
 // TestMaintenanceBesideASnapshot asks for the disks of a VM that is being snapshotted, which lasts as long as a claim is not
 // bound: it waits, and has its turn when the snapshot is deleted. Another snapshot waits for it in turn.
+// The claim is really never bound.
 func TestMaintenanceBesideASnapshot(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

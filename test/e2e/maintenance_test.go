@@ -18,6 +18,8 @@ import (
 // TestAHaltedVMIsLockedForOnePodAtATime has two maintenance pods write to a disk of a halted VM, one after the other: the
 // first is deleted by force, and the second waits until it has ended. The VM can't be started meanwhile, and its guest
 // then reads what they have written.
+// Whose turn it is is in the API server's tests; that a pod writes no more when the next one does, only
+// a kubelet and the disk show.
 func TestAHaltedVMIsLockedForOnePodAtATime(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -59,7 +61,7 @@ func TestAHaltedVMIsLockedForOnePodAtATime(t *testing.T) {
 }
 
 // TestAVMIIsTakenToMaintenanceAndBack has a guest shut down by its VMI's start strategy, a pod at its disk, and the next
-// guest read what the pod has written.
+// guest read what the pod has written. The API server's test of this name has no guest that ends itself.
 func TestAVMIIsTakenToMaintenanceAndBack(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -64,6 +64,8 @@ func standsStill(vmi *v1.VirtualMachineInstance) bool {
 // TestAGuestThatChangesItsMemoryFasterThanItIsSent does not arrive in its time, and goes on where it is.
 // Where that is allowed it is stopped until it has arrived; when the migration is canceled, it goes on. Where
 // post-copy is allowed it moves before its memory, if the machine that the nodes are on can do that.
+// When which of it is tried, the driver's
+// tests show with a model of QEMU; a real one is needed for memory that changes.
 func TestAGuestThatChangesItsMemoryFasterThanItIsSent(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

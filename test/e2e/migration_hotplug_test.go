@@ -105,6 +105,7 @@ func awaitHeldOn(t *testing.T, ns, name, node string) {
 // TestHotpluggedDisksMigrate has a guest that writes to four disks that were plugged in go to another
 // node and return: the disks are where they were and have what was written, no write fails, and they
 // can be unplugged and plugged again where the guest is.
+// Only real guests know where their disks are and whether a write has failed.
 func TestHotpluggedDisksMigrate(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -124,6 +124,7 @@ func onCable(vm *v1.VirtualMachine, network, address string) {
 // node and returns, while lines go to it and come back on one connection. Migrations are to use a
 // network of their own, on which no virt-handler is when the guest goes, and each is when it returns. Another
 // interface is plugged and unplugged meanwhile. Not parallel: it restarts virt-handler.
+// Its bridges, its network plugins and its peers are real, as nowhere below.
 func TestAConnectionLivesThroughMigrations(t *testing.T) {
 	const network, address = "red", "203.0.113.7"
 	c, dedicated := newCable(t, network, "203.0.113.1/24"), newMigrationNetwork(t)

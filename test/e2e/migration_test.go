@@ -158,6 +158,7 @@ func slowly(t *testing.T, ns, name string) {
 // goes on counting and writing to its disks, has lost nothing of them, is the same to itself and to others, and nothing is left where it was.
 // Who decides what is explored in internal/rules/switchover; the guest's word is only had here.
 func TestAGuestMigratesThereAndBack(t *testing.T) {
+	t.Parallel()
 	t.Run("with the disks of its pod", func(t *testing.T) {
 		t.Parallel()
 		ns := newNamespace(t)

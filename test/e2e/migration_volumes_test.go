@@ -416,6 +416,8 @@ func awaitConsistent(t *testing.T, ns, name, after string, from, to map[string]v
 
 // TestAStorageMigrationIsTakenBack names the old claims again while the disks are copied, and the next time
 // stops the VM meanwhile, which does not start with the copies.
+// What the VM and the VMI name then is in internal/rules/volumemigration; what is on the
+// disks, only the guest knows.
 func TestAStorageMigrationIsTakenBack(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -270,7 +270,8 @@ var importPhases = []cdiv1.DataVolumePhase{
 
 // TestDisksFollowTheVM is the whole way of a VM with DataVolumes of all sources,
 // on file systems and on a device, in a class that waits for its first consumer,
-// and on another node than the one that is taken by default.
+// and on another node than the one that is taken by default. The API server's tests play the scheduler, the
+// provisioner and the workers; here they are real, and the guest reads what they have made.
 func TestDisksFollowTheVM(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -372,7 +373,8 @@ func TestAVMThatFitsNowhereRecovers(t *testing.T) {
 }
 
 // TestProvisioningThatIsCutShortLeavesNothing stops, restarts and deletes a VM
-// whose disks are being placed, and takes away who places them.
+// whose disks are being placed, and takes away who places them. The real
+// scheduler, which has settled on a node, and the real eviction API have a part in it.
 func TestProvisioningThatIsCutShortLeavesNothing(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -461,7 +463,7 @@ func claimVolume(name string) v1.VolumeSource {
 	}}
 }
 
-// TestNewDisksJoinThoseThatAreBound has VMs with a disk that has its node already.
+// TestNewDisksJoinThoseThatAreBound has VMs with a disk that has its node already. Real volumes say where they are.
 func TestNewDisksJoinThoseThatAreBound(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -479,7 +481,7 @@ func TestNewDisksJoinThoseThatAreBound(t *testing.T) {
 }
 
 // TestDisksThatAreBoundAtOnceNeedNoProvisioningPod has a class, and an annotation,
-// by which claims wait for nobody.
+// by which claims wait for nobody. The real provisioner binds them before any pod.
 func TestDisksThatAreBoundAtOnceNeedNoProvisioningPod(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -131,8 +131,9 @@ func kubeletPID(t *testing.T, node string) int {
 }
 
 // TestAGuestIsGivenADeviceOfItsNode follows an SR-IOV interface from the NetworkAttachmentDefinition to QEMU's arguments. The machine
-// has no such device, which is the last that is heard: of QEMU.
+// has no such device, which is the last that is heard: of QEMU. The kubelet's device manager and Multus are real.
 func TestAGuestIsGivenADeviceOfItsNode(t *testing.T) {
+	t.Parallel()
 	ns := newNamespace(t)
 	offerDevices(t)
 	newAttachment(t, ns, "vf", map[string]any{"cniVersion": "1.0.0", "name": "vf", "type": "bridge", "bridge": "lan1"})

@@ -148,7 +148,7 @@ func disown(t *testing.T, vmi *v1.VirtualMachineInstance) {
 // TestAPodDeletedByForceWhileVirtHandlerIsAway stops every virt-handler, so that
 // only the kubelet ends the guest, which does not follow the power button: QEMU
 // runs on for most of its pod's grace period, and the VM waits for that. Not
-// parallel: the others need virt-handler.
+// parallel: the others need virt-handler. In the API server's tests nothing runs on; here QEMUs are counted.
 func TestAPodDeletedByForceWhileVirtHandlerIsAway(t *testing.T) {
 	ns := newNamespace(t)
 	vmi := newVMI(ns, "unattended")
@@ -194,7 +194,7 @@ func readyReason(vmi *v1.VirtualMachineInstance) string {
 // TestAGuestOnANodeThatFallsSilent stops a node's kubelet: the VM is Unknown and
 // not ready, and its guest runs on. When the kubelet is back, so is the VM. Then
 // the node dies, and the VM with it; it starts again when the node does. Not
-// parallel: it takes a node from the others.
+// parallel: it takes a node from the others. Only a node that comes back shows whether there are two guests then.
 func TestAGuestOnANodeThatFallsSilent(t *testing.T) {
 	ns := newNamespace(t)
 	vm := newVM(newVMI(ns, "lonely"), v1.RunStrategyAlways)

@@ -30,7 +30,8 @@ const classShared = "shared"
 const uploadProxy = "cdi-uploadproxy"
 
 // TestAnUploadedDiskIsInTheGuest uploads an image into a DataVolume and one into
-// a claim, as users do, and a guest reads both.
+// a claim, as users do, and a guest reads both. What is refused is in the API server's tests; here
+// the worker, the proxy and the disk are real.
 func TestAnUploadedDiskIsInTheGuest(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

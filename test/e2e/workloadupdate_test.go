@@ -32,6 +32,7 @@ const (
 // an upgrade does. The guests go on in their pods and are counted; then those that can are migrated,
 // and the others evicted and started again, until none is outdated. Not parallel: every guest of
 // the cluster is outdated meanwhile.
+// Which guests are brought when is in the rules; that a guest lives on in another image's pod, only it shows.
 func TestGuestsAreBroughtIntoNewerLaunchers(t *testing.T) {
 	ns := newNamespace(t)
 	loadLauncherAs(t, newerLauncher)
