@@ -15,9 +15,6 @@ export SHORT ?= -short
 SLOWLY := $(if $(SLOW),hack/slow '$(SLOW)')
 # How long the soak goes on: half an hour. `make soak SOAK="…"` takes others.
 SOAK ?= -hotplug.for 5m -hotplug.changes 2m -hotplug.cycles 100 -migration.kills 100 -migration.trios 1 -migration.atonce 10 -migration.volumekills 20 -migration.silence -maintenance.for 2m -maintenance.starts 300
-# The linter reads all that is imported, from source, when its cache is empty. A third
-# of its time went into collecting garbage; up to 4 GiB it now seldom does.
-LINT := GOGC=400 GOMEMLIMIT=4GiB $(CURDIR)/bin/golangci-lint run --config $(CURDIR)/.golangci.yml
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -65,6 +62,7 @@ unit: ## Unit tests, without a cluster; without root, too: what needs it is then
 	hack/stage "Drydock's packages" go test $(SHORT) -vet=off -timeout 6h ./...
 	hack/stage "the packages of local" go -C local test $(SHORT) -vet=off -timeout 6h ./...
 	hack/stage "the packages of local/runtime" go -C local/runtime test $(SHORT) -vet=off -timeout 6h ./...
+	hack/stage "the linter" go -C tools test -vet=off ./...
 
 embedded: images ## Tests of the embedded Kubernetes alone (root)
 	@# What these mount is seen nowhere else: a mount namespace that others make meanwhile would keep it, and its device.
@@ -111,14 +109,10 @@ release: images manifests ## Make the one file that runs without the source and 
 test-release: release ## Unpack the release into an empty folder and run it without Go (root)
 	DRYDOCK_RELEASE='$(CURDIR)/$(RELEASE)' go test $(SHORT) -count=1 -v -timeout 6h -tags release ./release
 
-lint: bin/golangci-lint ## gofmt, golangci-lint with the project's own configuration
-	$(LINT) ./...
-	cd local && $(LINT) ./...
-	cd local/runtime && $(LINT) ./...
-	cd test/clientgo && $(LINT) ./...
-	cd test/upstreamvirtctl && $(LINT) ./...
+lint: bin/lint ## gofmt, golangci-lint with the project's own configuration
+	hack/lint
 
-bin/golangci-lint: tools/go.mod tools/go.sum
+bin/lint: tools/go.mod tools/go.sum $(wildcard tools/lint/*.go)
 	@$(BUILD) linter
 
 mutation: bin/gremlins ## Change the rules: do the unit tests notice? WHAT="vmlifecycle placement" chooses packages (half an hour)

@@ -49,8 +49,8 @@ const (
 	runcTags = "seccomp,netgo,osusergo"
 )
 
-// golangci is the linter, which the module tools pins.
-const golangci = "github.com/golangci/golangci-lint/v2/cmd/golangci-lint"
+// lint is the linter, a program of the module tools.
+const lint = "./lint"
 
 // steps lists what is to be done.
 func steps(o options) []step {
@@ -110,9 +110,9 @@ func linterSteps(o options) []step {
 	const fetch = "fetch the modules of the linter"
 	tools := filepath.Join(o.root, "tools")
 	return []step{
-		{name: fetch, do: command(tools, nil, list(golangci))},
+		{name: fetch, do: command(tools, nil, list(lint))},
 		{name: "compile the linter", compiles: true, needs: []string{fetch},
-			do: command(tools, collector(), build(filepath.Join(o.root, "bin")+"/", "", "", golangci))},
+			do: command(tools, collector(), build(filepath.Join(o.root, "bin")+"/", "", "", lint))},
 	}
 }
 

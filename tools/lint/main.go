@@ -1,0 +1,20 @@
+// Command lint is golangci-lint with less to hand on between packages (decision 607).
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/golangci/golangci-lint/v2/pkg/commands"
+	"github.com/golangci/golangci-lint/v2/pkg/exitcodes"
+	"honnef.co/go/tools/analysis/facts/nilness"
+)
+
+func main() {
+	gatherFacts(nilness.Analysis)
+	// Without a version its cache goes by what is in this program.
+	if err := commands.Execute(commands.BuildInfo{}); err != nil {
+		fmt.Fprintf(os.Stderr, "linting: %v\n", err)
+		os.Exit(exitcodes.Failure)
+	}
+}
