@@ -171,7 +171,7 @@ const maxResident = 12 << 20
 
 func TestTheLauncherIsSmall(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "virt-launcher")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "drydock.dev/drydock/cmd/virt-launcher")
+	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, "drydock.dev/drydock/cmd/virt-launcher")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building virt-launcher: %v\n%s", err, out)

@@ -137,6 +137,7 @@ func bootManager(tree debian.Tree) string {
 	return tree.Path("/usr/lib/systemd/boot/efi/systemd-bootx64.efi")
 }
 
+// compile makes the same program in whatever folder the source is, since the guest's files are kept by what is in it.
 func compile(ctx context.Context, binary string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags=-s -w", "-o", binary, guestdPackage)
