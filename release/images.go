@@ -38,8 +38,8 @@ var images = map[string]image{
 	"virt-launcher":     {program: "virt-launcher"},
 	"virt-importer":     {program: "virt-importer", alsoFrom: []string{"ca-certificates"}},
 	"libguestfs-tools":  {lists: "libguestfs-tools", hasDisk: true},
-	"test-guest":        {guest: guest.Cloud, hasDisk: true},
-	"test-guest-kernel": {guest: guest.Cloud, hasDisk: true},
+	"test-guest":        {guest: guest.Lean, hasDisk: true},
+	"test-guest-kernel": {guest: guest.Lean, hasDisk: true},
 	"test-guest-full":   {guest: guest.Full, hasDisk: true},
 }
 

@@ -62,9 +62,9 @@ var images = map[string]image{
 		packages: listOf("libguestfs-tools"),
 		parts:    guestfsParts,
 	},
-	"test-guest":        {packages: packagesOf(guest.Cloud), parts: diskOf(guest.Cloud)},
+	"test-guest":        {packages: packagesOf(guest.Lean), parts: diskOf(guest.Lean)},
 	"test-guest-full":   {packages: packagesOf(guest.Full), parts: diskOf(guest.Full)},
-	"test-guest-kernel": {packages: packagesOf(guest.Cloud), parts: kernelOf(guest.Cloud)},
+	"test-guest-kernel": {packages: packagesOf(guest.Lean), parts: kernelOf(guest.Lean)},
 	"test-tools": {
 		config:   v1.Config{Cmd: []string{"/bin/sh"}, Env: []string{path}},
 		packages: listOf("test-tools"),

@@ -50,7 +50,7 @@ func firmwareOf(t *testing.T, files guest.Files, way string) []string {
 }
 
 func TestTheGuestTellsItsMachineAndObeysThePowerButton(t *testing.T) {
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Lean)
 	data := filepath.Join(t.TempDir(), "data")
 	if err := os.WriteFile(data, make([]byte, 8<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -95,9 +95,9 @@ func TestTheGuestTellsItsMachineAndObeysThePowerButton(t *testing.T) {
 	}
 }
 
-// TestTheFullKernelKnowsTheDevicesThatTheCloudKernelDoesNot is about what KubeVirt
+// TestTheFullKernelKnowsTheDevicesThatTheLeanKernelDoesNot is about what KubeVirt
 // offers beside virtio.
-func TestTheFullKernelKnowsTheDevicesThatTheCloudKernelDoesNot(t *testing.T) {
+func TestTheFullKernelKnowsTheDevicesThatTheLeanKernelDoesNot(t *testing.T) {
 	files := buildGuest(t, guest.Full)
 	m := start(t, "-m", "192",
 		"-drive", "if=none,id=boot,snapshot=on,file="+files.Disk, "-device", "ide-hd,drive=boot,bus=ide.0,serial=boot-disk",
@@ -150,7 +150,7 @@ ethernets:
 `
 
 func TestTheGuestTakesWhatCloudInitGivesIt(t *testing.T) {
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Lean)
 	seed := seedImage(t, "cidata", map[string]string{
 		"meta-data":      "instance-id: i-1\nlocal-hostname: named\npublic-keys: [ssh-ed25519 AAAAC3Nz first]\n",
 		"user-data":      cloudConfig,
@@ -175,7 +175,7 @@ func TestTheGuestTakesWhatCloudInitGivesIt(t *testing.T) {
 }
 
 func TestTheGuestRunsAScriptOfAConfigDriveOncePerInstance(t *testing.T) {
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Lean)
 	seed := seedImage(t, "config-2", map[string]string{
 		"openstack/latest/meta_data.json": `{"instance_id": "i-1", "hostname": "drive", "public_keys": {"a": "ssh-ed25519 AAAAC3Nz a"}}`,
 		"openstack/latest/user_data":      "#!/bin/bash\necho ran >> /tmp/ran\nhostname > /tmp/name\n",
@@ -237,7 +237,7 @@ func freePort(t *testing.T) string {
 }
 
 func TestTheGuestServesHotplugsAndPanics(t *testing.T) {
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Lean)
 	echo, web, shell := freePort(t), freePort(t), freePort(t)
 	agent := filepath.Join(t.TempDir(), "agent")
 	m := start(t, append(firmwareOf(t, files, "kernel"), "-m", "128",

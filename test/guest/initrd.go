@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"drydock.dev/drydock/images/debian"
 	"drydock.dev/drydock/images/rootfs"
 )
 
@@ -120,7 +121,11 @@ func addPrograms(ctx context.Context, root *rootfs.FS, from parts) error {
 	return nil
 }
 
+// addModules adds the modules of a kernel that has any.
 func addModules(_ context.Context, root *rootfs.FS, from parts) error {
+	if from.flavor == Lean {
+		return nil
+	}
 	found, err := from.tree.Glob("/lib/modules/*")
 	if err != nil {
 		return err
@@ -130,7 +135,7 @@ func addModules(_ context.Context, root *rootfs.FS, from parts) error {
 	if err != nil {
 		return fmt.Errorf("reading the guest's list of kernel modules: %w", err)
 	}
-	set, err := chooseModules(from.tree.Path(folder), wantedModules(string(list), from.flavor))
+	set, err := chooseModules(from.tree.Path(folder), debian.ParseList(string(list)))
 	if err != nil {
 		return err
 	}

@@ -28,20 +28,6 @@ type moduleSet struct {
 	chosen  map[string]kernelModule
 }
 
-// wantedModules reads the list of modules for a flavor of the kernel.
-func wantedModules(list string, flavor Flavor) []string {
-	var names []string
-	for line := range strings.Lines(list) {
-		line, _, _ = strings.Cut(line, "#")
-		fields := strings.Fields(line)
-		if len(fields) == 0 || len(fields) == 2 && Flavor(fields[1]) != flavor {
-			continue
-		}
-		names = append(names, fields[0])
-	}
-	return names
-}
-
 // chooseModules picks the modules named and all that they depend on from a
 // kernel's module folder.
 func chooseModules(folder string, names []string) (*moduleSet, error) {

@@ -8,16 +8,6 @@ import (
 	"testing"
 )
 
-func TestAFlavorTakesTheModulesThatItHas(t *testing.T) {
-	const list = "# a comment\nvirtio_pci\nahci full # SATA\n\n"
-	if got := wantedModules(list, Cloud); !slices.Equal(got, []string{"virtio_pci"}) {
-		t.Errorf("cloud: got %q", got)
-	}
-	if got := wantedModules(list, Full); !slices.Equal(got, []string{"virtio_pci", "ahci"}) {
-		t.Errorf("full: got %q", got)
-	}
-}
-
 // TestModulesAreLoadedAfterWhatTheyNeed reads modules.dep as modprobe does: from the
 // end of the line to its beginning.
 func TestModulesAreLoadedAfterWhatTheyNeed(t *testing.T) {

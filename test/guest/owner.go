@@ -86,7 +86,7 @@ func (o *Owner) Enrollment(ctx context.Context, variable string) ([]byte, error)
 // SignedDisk makes a disk in the owner's folder that starts a guest which was built, with the owner's signature on the boot
 // manager and on the kernel.
 func (o *Owner) SignedDisk(ctx context.Context, cache string, of Files) (string, error) {
-	packages, err := Packages(Cloud)
+	packages, err := Packages(Full)
 	if err != nil {
 		return "", err
 	}

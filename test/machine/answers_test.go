@@ -41,7 +41,7 @@ spec:
 // What an installer looks for: answers on a CD, keys in cloud-init's meta-data, Ignition's configuration in the firmware's.
 func TestAGuestFindsWhatItIsToSetItselfUpBy(t *testing.T) {
 	t.Parallel()
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Lean)
 	p := newPod(t)
 	p.place(files.Kernel, layout.KernelBootDir+"/boot/vmlinuz")
 	p.place(files.Initrd, layout.KernelBootDir+"/boot/initrd.img")

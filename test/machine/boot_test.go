@@ -51,7 +51,7 @@ const (
 
 func TestTheGuestSeesWhatTheSpecSays(t *testing.T) {
 	t.Parallel()
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Lean)
 	for firmware, bootloader := range map[string]string{
 		"bios": "",
 		"efi":  ", bootloader: {efi: {secureBoot: false}}",
@@ -123,7 +123,7 @@ func bootKernel(t *testing.T, flavor guest.Flavor, domain, devices string) *pod 
 
 func TestSIGTERMPressesThePowerButtonAndTheGuestFollows(t *testing.T) {
 	t.Parallel()
-	p := bootKernel(t, guest.Cloud, "\n    cpu: {cores: 2, threads: 2}", "")
+	p := bootKernel(t, guest.Lean, "\n    cpu: {cores: 2, threads: 2}", "")
 	p.prints("guestinfo cpus", "4 sockets=1 cores=2 threads=2")
 	if err := p.program.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestSIGTERMPressesThePowerButtonAndTheGuestFollows(t *testing.T) {
 
 func TestAGuestThatIsStillBootingIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Lean)
 	p := newPod(t)
 	p.place(files.Kernel, layout.KernelBootDir+"/boot/vmlinuz")
 	p.place(files.Initrd, layout.KernelBootDir+"/boot/initrd.img")
@@ -152,7 +152,7 @@ func TestAPanicIsSeen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := bootKernel(t, guest.Cloud, "", devices)
+			p := bootKernel(t, guest.Lean, "", devices)
 			p.send("panic")
 			p.exits(launch.ReasonGuestPanicked)
 		})
@@ -161,7 +161,7 @@ func TestAPanicIsSeen(t *testing.T) {
 
 func TestARebootIsTheGuestsOwnAffair(t *testing.T) {
 	t.Parallel()
-	p := bootKernel(t, guest.Cloud, "", "")
+	p := bootKernel(t, guest.Lean, "", "")
 	p.prints("touch /tmp/was-here; ls /tmp/was-here", "/tmp/was-here")
 	p.send("reboot")
 	if _, err := p.console.Expect(p.ctx, regexp.MustCompile(`drydock guest ready: \S+ uuid=`+uuid)); err != nil {
@@ -173,14 +173,14 @@ func TestARebootIsTheGuestsOwnAffair(t *testing.T) {
 
 func TestARebootEndsAMachineThatIsToTerminate(t *testing.T) {
 	t.Parallel()
-	p := bootKernel(t, guest.Cloud, "\n    rebootPolicy: Terminate", "")
+	p := bootKernel(t, guest.Lean, "\n    rebootPolicy: Terminate", "")
 	p.send("reboot")
 	p.exits(launch.ReasonGuestShutdown)
 }
 
 func TestPausedAtStart(t *testing.T) {
 	t.Parallel()
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Lean)
 	p := newPod(t)
 	p.place(files.Kernel, layout.KernelBootDir+"/boot/vmlinuz")
 	p.place(files.Initrd, layout.KernelBootDir+"/boot/initrd.img")

@@ -23,7 +23,7 @@ const volDisk = `/dev/$(guestinfo disks | awk '$3=="vol"{print $1}')`
 // bootFrom boots the guest's kernel with more arguments and devices.
 func bootFrom(t *testing.T, arguments, devices string) (*pod, *v1.VirtualMachineInstance) {
 	t.Helper()
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Lean)
 	p := newPod(t)
 	p.place(files.Kernel, "/var/run/kubevirt-kernel-boot/boot/vmlinuz")
 	p.place(files.Initrd, "/var/run/kubevirt-kernel-boot/boot/initrd.img")

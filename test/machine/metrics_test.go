@@ -35,7 +35,7 @@ spec:
 const findPort = `p=/dev/$(basename $(dirname $(grep -lx org.github.vhostmd.1 /sys/class/virtio-ports/*/name)))`
 
 func TestAGuestIsToldOfItsHost(t *testing.T) {
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Lean)
 	p := newPod(t)
 	p.place(files.Kernel, layout.KernelBootDir+"/boot/vmlinuz")
 	p.place(files.Initrd, layout.KernelBootDir+"/boot/initrd.img")

@@ -140,7 +140,7 @@ func (p *pod) awaits(serial string, there bool) {
 // guest's kernel agrees. Nothing of them stays in QEMU.
 func TestDisksComeAndGoWhileTheGuestWrites(t *testing.T) {
 	t.Parallel()
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Lean)
 	p := newPod(t)
 	p.place(files.Kernel, "/var/run/kubevirt-kernel-boot/boot/vmlinuz")
 	p.place(files.Initrd, "/var/run/kubevirt-kernel-boot/boot/initrd.img")

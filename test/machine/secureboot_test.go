@@ -35,7 +35,7 @@ spec:
 // kept variables have keys of, and sees the firmware refuse one that is not signed.
 func TestSecureBootTakesWhatIsSignedAndNothingElse(t *testing.T) {
 	t.Parallel()
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Full)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	signed, err := guest.SignedDisk(ctx, buildCache, files)
@@ -52,7 +52,7 @@ func TestSecureBootTakesWhatIsSignedAndNothingElse(t *testing.T) {
 // next start on, with Secure Boot, the firmware boots what the owner has signed, and nothing of Microsoft's.
 func TestAGuestEnrollsKeysOfItsOwner(t *testing.T) {
 	t.Parallel()
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Full)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	owner, err := guest.NewOwner(ctx, buildCache, t.TempDir())

@@ -56,7 +56,7 @@ const enroll = `printf '\047\0\0\0` +
 
 func TestWhatIsKeptOutlivesTheGuest(t *testing.T) {
 	t.Parallel()
-	files := buildGuest(t, guest.Cloud)
+	files := buildGuest(t, guest.Lean)
 	vmi := parse(t, keptVMI)
 	claim := t.TempDir()
 	start := func() *pod {

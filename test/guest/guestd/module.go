@@ -33,6 +33,9 @@ func newDrivers() (*drivers, error) {
 	}
 	folder := "/lib/modules/" + unix.ByteSliceToString(kernel.Release[:])
 	dep, err := os.ReadFile(folder + "/modules.dep")
+	if errors.Is(err, os.ErrNotExist) && !loadsModules() {
+		return &drivers{seen: map[string]bool{}}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the kernel modules' needs: %w", err)
 	}
@@ -46,6 +49,13 @@ func newDrivers() (*drivers, error) {
 		aliases: parseAliases(string(aliases)),
 		seen:    map[string]bool{},
 	}, nil
+}
+
+// loadsModules reports whether the kernel can load modules at all: one that has
+// everything built in has no list of those that it has loaded.
+func loadsModules() bool {
+	_, err := os.Stat("/proc/modules")
+	return err == nil
 }
 
 func parseDep(text string) map[string][]string {
@@ -136,6 +146,9 @@ func usePluggedMemory() error {
 // appear (a virtio card on its PCI device), so that it looks again until a look
 // brings nothing new.
 func (d *drivers) coldplug() error {
+	if len(d.files) == 0 {
+		return nil
+	}
 	var errs []error
 	for news := true; news; {
 		news = false
