@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/test/guest"
 )
 
 func main() {
@@ -35,9 +37,10 @@ type options struct {
 	out, cache, bin, tag string
 	// rootfs is a folder to write one image's files to, in place of archives.
 	rootfs string
-	// unpack is whether to stop at the Debian packages.
-	unpack bool
-	images []string
+	// unpack is whether to stop at the Debian packages, and kernel whether to stop at
+	// the test guest's kernel.
+	unpack, kernel bool
+	images         []string
 }
 
 func parseOptions(args []string) (options, error) {
@@ -49,6 +52,7 @@ func parseOptions(args []string) (options, error) {
 	flags.StringVar(&o.tag, "tag", "devel", "tag of the images")
 	flags.StringVar(&o.rootfs, "rootfs", "", "write the files of the one image named into this `folder` instead")
 	flags.BoolVar(&o.unpack, "packages", false, "only fetch and unpack the Debian packages, which needs none of Drydock's programs")
+	flags.BoolVar(&o.kernel, "kernel", false, "only compile the test guest's kernel, which needs none of Drydock's programs")
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "usage: build [flags] [image ...]\n\nimages (all, if none is named): %s\n\nflags:\n",
 			strings.Join(imageNames(), " "))
@@ -80,6 +84,9 @@ func run(ctx context.Context, args []string) error {
 	b := builder{options: o}
 	if o.unpack {
 		return b.unpackPackages(ctx)
+	}
+	if o.kernel {
+		return guest.BuildKernel(ctx, b.cache)
 	}
 	if o.rootfs != "" {
 		return b.writeRootfs(ctx, o.images[0])

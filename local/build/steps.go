@@ -21,6 +21,7 @@ const (
 	compileBuilder  = "compile the image builder"
 	compileDrydock  = "compile Drydock"
 	unpackPackages  = "fetch and unpack Debian packages"
+	compileKernel   = "compile the test guest's kernel"
 )
 
 // builderProgram is the image builder, below the root.
@@ -102,7 +103,8 @@ func imageSteps(o options) []step {
 		{name: compileBuilder, compiles: true, needs: []string{fetchDrydock},
 			do: command(o.root, collector(), build(builder, "", "", "./images/build"))},
 		{name: unpackPackages, needs: []string{compileBuilder}, do: command(o.root, nil, []string{builder, "-packages"})},
-		{name: "make the container images", needs: []string{unpackPackages, compileDrydock}, do: command(o.root, nil, []string{builder})},
+		{name: compileKernel, compiles: true, needs: []string{unpackPackages}, do: command(o.root, nil, []string{builder, "-kernel"})},
+		{name: "make the container images", needs: []string{compileKernel, compileDrydock}, do: command(o.root, nil, []string{builder})},
 	}
 }
 

@@ -1,0 +1,132 @@
+package kernel
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// unused is a third of the source, which no part of this kernel reads. What the build
+// lists there (Kconfig) has other names.
+const unused = "*/drivers/gpu/*.[ch]"
+
+// compile unpacks the source, configures it and makes the kernel.
+func compile(ctx context.Context, archive, scratch, kernel string) error {
+	folder := filepath.Join(scratch, "source")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return fmt.Errorf("making a folder for the source: %w", err)
+	}
+	unpack := exec.CommandContext(ctx, "tar", "--extract", "--xz", "--file="+archive, "--directory="+folder,
+		"--strip-components=1", "--exclude="+unused)
+	if err := run(unpack); err != nil {
+		return err
+	}
+	if err := withoutObjtool(folder); err != nil {
+		return err
+	}
+	wanted, err := fs.ReadFile(recipe, "config")
+	if err != nil {
+		return fmt.Errorf("reading the configuration: %w", err)
+	}
+	const list = "guest.config"
+	if err := os.WriteFile(filepath.Join(folder, list), wanted, 0o644); err != nil {
+		return fmt.Errorf("writing the configuration: %w", err)
+	}
+	if err := makeTarget(ctx, folder, "KCONFIG_ALLCONFIG="+list, "allnoconfig"); err != nil {
+		return err
+	}
+	got, err := os.ReadFile(filepath.Join(folder, ".config"))
+	if err != nil {
+		return fmt.Errorf("reading the whole configuration: %w", err)
+	}
+	if err := checkConfig(wanted, got); err != nil {
+		return err
+	}
+	if err := makeTarget(ctx, folder, fmt.Sprintf("-j%d", runtime.NumCPU()), "bzImage"); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(folder, "arch/x86/boot/bzImage"), kernel); err != nil {
+		return fmt.Errorf("taking the kernel: %w", err)
+	}
+	return nil
+}
+
+// withoutObjtool keeps the build from making objtool and from having it rewrite each
+// object. It needs a library's headers for that, and what it does for speed (calls and
+// branches that the kernel rewrites while it runs) costs time where code is translated.
+func withoutObjtool(folder string) error {
+	name := filepath.Join(folder, "arch/x86/Kconfig")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return fmt.Errorf("reading what x86 has: %w", err)
+	}
+	var kept bytes.Buffer
+	found := false
+	for line := range bytes.Lines(text) {
+		if fields := strings.Fields(string(line)); len(fields) > 1 && fields[0] == "select" && fields[1] == "HAVE_OBJTOOL" {
+			found = true
+			continue
+		}
+		kept.Write(line)
+	}
+	if !found {
+		return errors.New("leaving objtool out: arch/x86/Kconfig does not select HAVE_OBJTOOL")
+	}
+	if err := os.WriteFile(name, kept.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("leaving objtool out: %w", err)
+	}
+	return nil
+}
+
+// makeTarget runs make with what the kernel would else take from the machine and the
+// time of day.
+func makeTarget(ctx context.Context, folder string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "make", append([]string{"--directory=" + folder, "ARCH=x86_64",
+		"KBUILD_BUILD_TIMESTAMP=2000-01-01", "KBUILD_BUILD_USER=drydock", "KBUILD_BUILD_HOST=drydock", "KBUILD_BUILD_VERSION=1"}, args...)...)
+	for _, variable := range os.Environ() {
+		// What a make that runs us would hand on is not for this one.
+		name, _, _ := strings.Cut(variable, "=")
+		if name != "MAKEFLAGS" && name != "MFLAGS" && name != "MAKELEVEL" && name != "VERSION" {
+			cmd.Env = append(cmd.Env, variable)
+		}
+	}
+	cmd.Env = append(cmd.Env, "LC_ALL=C")
+	return run(cmd)
+}
+
+// run runs a program, and tells what it said last when it fails.
+func run(cmd *exec.Cmd) error {
+	const most = 4 << 10
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("running %s: %w\n%s", filepath.Base(cmd.Path), err, out[max(0, len(out)-most):])
+	}
+	return nil
+}
+
+// checkConfig refuses a configuration that has not all that was asked for: what depends
+// on something that is off is off without a word.
+func checkConfig(wanted, got []byte) error {
+	has := map[string]bool{}
+	for lines := bufio.NewScanner(bytes.NewReader(got)); lines.Scan(); {
+		has[lines.Text()] = true
+	}
+	var missing []string
+	for lines := bufio.NewScanner(bytes.NewReader(wanted)); lines.Scan(); {
+		if line := lines.Text(); strings.HasPrefix(line, "CONFIG_") && !has[line] {
+			missing = append(missing, line)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("the configuration has not %s: this source has no such option, or it needs another one", strings.Join(missing, ", "))
+	}
+	return nil
+}
