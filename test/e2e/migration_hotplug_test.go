@@ -166,6 +166,9 @@ func TestHotpluggedDisksMigrate(t *testing.T) {
 func TestHandlersDieWhileAGuestMigrates(t *testing.T) {
 	ns := newNamespace(t)
 	volumes := sharedClaims(t, ns)
+	// A file on one bus and a device on the other: TestHotpluggedDisksMigrate has all four.
+	delete(volumes, "file-virtio")
+	delete(volumes, "block-scsi")
 	g := bootVM(t, newMigratableVM(t, ns, "replugs"))
 	limit(t, ns, "replugs", migrationsv1.MigrationPolicySpec{BandwidthPerMigration: new(resource.MustParse("20Mi"))})
 	hotplugwatch.AttachmentPods(t, cluster.client, ns, "replugs")
