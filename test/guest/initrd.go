@@ -2,7 +2,6 @@ package guest
 
 import (
 	"bufio"
-	"compress/gzip"
 	"context"
 	"fmt"
 	"io/fs"
@@ -29,11 +28,8 @@ var guestdNames = []string{
 	"/bin/tpmkey", "/bin/tpmseal", "/bin/tpmunseal", "/bin/panic",
 }
 
-// initrdCompression is gzip's quickest: the guest unpacks every level equally
-// fast, and the builder saves a second.
-const initrdCompression = gzip.BestSpeed
-
-// writeInitrd writes the guest's root file system as an initramfs.
+// writeInitrd writes the guest's root file system as an initramfs. It is not packed: where
+// a guest is emulated, SYSLINUX loads it sooner than the kernel unpacks half of it.
 func writeInitrd(ctx context.Context, to string, from parts) error {
 	root := rootfs.New()
 	addFolders(root)
@@ -48,15 +44,8 @@ func writeInitrd(ctx context.Context, to string, from parts) error {
 	}
 	defer func() { _ = file.Close() }()
 	buffered := bufio.NewWriter(file)
-	packed, err := gzip.NewWriterLevel(buffered, initrdCompression)
-	if err != nil {
-		return fmt.Errorf("packing the initramfs: %w", err)
-	}
-	if err := root.WriteCPIO(packed); err != nil {
+	if err := root.WriteCPIO(buffered); err != nil {
 		return err
-	}
-	if err := packed.Close(); err != nil {
-		return fmt.Errorf("packing the initramfs: %w", err)
 	}
 	if err := buffered.Flush(); err != nil {
 		return fmt.Errorf("writing the initramfs: %w", err)
