@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // unused is a third of the source, which no part of this kernel reads. What the build
@@ -105,6 +107,9 @@ func makeTarget(ctx context.Context, folder string, args ...string) error {
 // run runs a program, and tells what it said last when it fails.
 func run(cmd *exec.Cmd) error {
 	const most = 4 << 10
+	// make starts others of its kind, which are to end with it.
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("running %s: %w\n%s", filepath.Base(cmd.Path), err, out[max(0, len(out)-most):])
