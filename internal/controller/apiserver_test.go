@@ -27,6 +27,7 @@ import (
 	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -126,6 +127,10 @@ type world struct {
 	writes    *writes
 	config    *rest.Config
 	options   options
+	// watched is what the loops' cache keeps of some kinds.
+	watched map[client.Object]cache.ByObject
+	// progress is that of the loops that were started last.
+	progress *progress
 	// stop ends the loops and waits until they have ended.
 	stop func()
 }
@@ -230,9 +235,13 @@ func (w *world) startLoops() {
 	config := rest.CopyConfig(w.config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return recordingTransport{next, w.writes} })
 	w.do("preparing", prepare(w.ctx, config))
+	caches, err := cacheOptions(config, newScheme(), w.options)
+	w.do("finding what the loops watch", err)
+	w.watched = caches.ByObject
 	mgr, err := newManager(config, w.options, &process.Pace{})
 	w.do("making the manager", err)
-	w.do("registering the loops", register(w.ctx, mgr, w.options))
+	w.progress = &progress{}
+	w.do("registering the loops", register(w.ctx, observedManager{mgr, w.progress}, w.options))
 	ctx, cancel := context.WithCancel(w.ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
@@ -296,19 +305,6 @@ func (w *world) eventually(what string, condition func() (ok bool, why string)) 
 	if err != nil {
 		w.t.Fatalf("waiting for %s: %v: %s\nwrites: %s", what, err, why, strings.Join(w.writes.of(w.namespace), "\n        "))
 	}
-}
-
-// quiet waits until the loops are at rest: no write within a time in which
-// many of their rounds would fit. Loops that keep each other busy never are.
-func (w *world) quiet() {
-	w.t.Helper()
-	last, since := w.writes.of(w.namespace), time.Now()
-	w.eventually("the loops to come to rest", func() (bool, string) {
-		if now := w.writes.of(w.namespace); !slices.Equal(last, now) {
-			last, since = now, time.Now()
-		}
-		return time.Since(since) > 300*time.Millisecond, "they keep writing"
-	})
 }
 
 func (w *world) expectWrites(want ...string) {

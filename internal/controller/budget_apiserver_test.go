@@ -122,7 +122,7 @@ func TestABudgetThatSomebodyUndoesIsRestored(t *testing.T) {
 			b := w.budget()
 			return hotplugpod.JudgeProtection(w.vmi("vmi"), b) == hotplug.BudgetRight, fmt.Sprintf("%+v", b)
 		})
-		w.quiet()
+		w.awaitSettled()
 	}
 	w.do("deleting the budget", w.client.Delete(w.ctx, whole))
 	isRight("it was deleted")

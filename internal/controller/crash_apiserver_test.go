@@ -53,7 +53,7 @@ func TestTheLoopsMayEndAtAnyMoment(t *testing.T) {
 		w.awaitPrintable(name, v1.VirtualMachineStatusRunning)
 		uids[string(w.vmi(name).UID)] = true
 	}
-	w.quiet()
+	w.awaitSettled()
 	if pods := w.pods(); len(pods) != vms || len(uids) != vms {
 		t.Errorf("%d VMs have %d VMIs and %d launcher pods", vms, len(uids), len(pods))
 	}

@@ -221,7 +221,7 @@ func TestADataVolumeGoesThroughAllPhasesWithFewWrites(t *testing.T) {
 	phases := w.phases("disk")
 	w.createDV("disk", class, blank())
 	w.awaitDV("disk", cdiv1.WaitForFirstConsumer)
-	w.quiet()
+	w.awaitSettled()
 	w.bindClaim("disk")
 	pod := w.awaitWorker("importer-disk")
 	w.eventually("the scheduler's words", func() (bool, string) {
@@ -232,7 +232,7 @@ func TestADataVolumeGoesThroughAllPhasesWithFewWrites(t *testing.T) {
 	w.awaitDV("disk", cdiv1.ImportInProgress)
 	w.ends(pod, 0, transfer.Result{Reason: transfer.ReasonCompleted, VirtualSize: 1 << 30})
 	dv := w.awaitDV("disk", cdiv1.Succeeded)
-	w.quiet()
+	w.awaitSettled()
 	want := []cdiv1.DataVolumePhase{"", cdiv1.Pending, cdiv1.WaitForFirstConsumer, cdiv1.PVCBound, cdiv1.ImportScheduled, cdiv1.ImportInProgress, cdiv1.Succeeded}
 	if got := phases(); !slices.Equal(got, want) {
 		t.Errorf("phases %q, want %q", got, want)
@@ -274,7 +274,7 @@ func TestAWorkerThatCannotSucceedEndsTheDataVolume(t *testing.T) {
 		t.Errorf("Running says %+v", c)
 	}
 	w.awaitPodDeletion(pod)
-	w.quiet()
+	w.awaitSettled()
 }
 
 func TestALostWorkerIsReplacedAndAnEndedOneIsNot(t *testing.T) {
@@ -300,7 +300,7 @@ func TestALostWorkerIsReplacedAndAnEndedOneIsNot(t *testing.T) {
 	w.stop()
 	w.removePod(second)
 	w.startLoops()
-	w.quiet()
+	w.awaitSettled()
 	var third corev1.Pod
 	err := w.client.Get(w.ctx, client.ObjectKeyFromObject(second), &third)
 	if !apierrors.IsNotFound(err) {
@@ -407,7 +407,7 @@ func TestDrydockStandsDownWhileCDIIsInstalled(t *testing.T) {
 		return c != nil && c.Status == corev1.ConditionFalse, fmt.Sprintf("the KubeVirt object says %+v", c)
 	})
 	w.createDV("disk", class, blank())
-	w.quiet()
+	w.awaitSettled()
 	if dv := w.dv("disk"); dv.Status.Phase != "" {
 		t.Fatalf("phase %s was written while CDI serves", dv.Status.Phase)
 	}
@@ -468,7 +468,7 @@ func (w *world) deployCDI(owners ...metav1.OwnerReference) *appsv1.Deployment {
 	}
 	w.do("deploying CDI", w.client.Create(w.ctx, deployment))
 	// The loops' cache shows it with the next word that it gives.
-	w.quiet()
+	w.awaitSettled()
 	return deployment
 }
 
@@ -519,5 +519,5 @@ func TestAClaimOfItsOwnTakesAnUpload(t *testing.T) {
 	w.ends(pod, 0, transfer.Result{Reason: transfer.ReasonCompleted})
 	awaitPhase(corev1.PodSucceeded)
 	w.awaitPodDeletion(pod)
-	w.quiet()
+	w.awaitSettled()
 }

@@ -239,7 +239,7 @@ func TestAVolumeComesAndGoesWithoutTouchingAnother(t *testing.T) {
 	w := newPlugWorld(t)
 	w.claim("a", "")
 	w.claim("b", "")
-	w.quiet()
+	w.awaitSettled()
 	before := len(w.writes.of(w.namespace))
 	w.add("a")
 	first := w.awaitAttachmentPods(1)[0]
@@ -249,7 +249,7 @@ func TestAVolumeComesAndGoesWithoutTouchingAnother(t *testing.T) {
 	var protection policyv1.PodDisruptionBudget
 	w.do("reading the disruption budget", w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: hotplugpod.Prefix(w.vmi("vmi"))}, &protection))
 	w.plug(&first)
-	w.quiet()
+	w.awaitSettled()
 	cost := w.writes.of(w.namespace)[before:]
 	slices.Sort(cost)
 	// The record, the budget (once for a VMI), the pod and its event, AttachedToNode.
@@ -263,7 +263,7 @@ func TestAVolumeComesAndGoesWithoutTouchingAnother(t *testing.T) {
 	w.unplug("a")
 	w.awaitNoAttachmentPod(&first)
 	w.awaitNoVolume("a")
-	w.quiet()
+	w.awaitSettled()
 	if left := w.awaitAttachmentPods(1); left[0].UID != both[1].UID || left[0].DeletionTimestamp != nil {
 		t.Errorf("the pod of volume b was touched")
 	}
@@ -314,7 +314,7 @@ func TestWhoeverTakesAPodAwayIsFollowedByAnother(t *testing.T) {
 	w.start(&both[1])
 	w.setVolume("a", v1.VolumeReady, &both[1])
 	w.removePod(&first)
-	w.quiet()
+	w.awaitSettled()
 	if left := w.awaitAttachmentPods(1); left[0].UID != both[1].UID {
 		t.Errorf("the successor is gone")
 	}
@@ -329,12 +329,12 @@ func TestManyAttachmentPodsAreMergedByAHandover(t *testing.T) {
 		w.add(name)
 		w.plug(&w.awaitAttachmentPods(i + 1)[i])
 	}
-	w.quiet()
+	w.awaitSettled()
 	w.goesBy(time.Minute)
 	pods := w.awaitAttachmentPods(volumes + 1)
 	merged := pods[volumes]
 	w.start(&merged)
-	w.quiet() // nothing goes before virt-handler has handed over
+	w.awaitSettled() // nothing goes before virt-handler has handed over
 	for _, v := range merged.Spec.Volumes {
 		w.setVolume(v.Name, v1.VolumeReady, &merged)
 	}
@@ -344,7 +344,7 @@ func TestManyAttachmentPodsAreMergedByAHandover(t *testing.T) {
 		}
 	}
 	w.awaitAttachmentPods(4)
-	w.quiet()
+	w.awaitSettled()
 }
 
 // TestTheLoopMayEndAtAnyMomentOfAPlug ends the loops again and again while
@@ -416,7 +416,7 @@ func TestTheAttachmentPodsGoWithTheGuest(t *testing.T) {
 	pod := w.awaitAttachmentPods(1)[0]
 	w.plug(&pod)
 	w.do("deleting the VMI", w.client.Delete(w.ctx, w.vmi("vmi")))
-	w.quiet() // a guest that shuts down still writes
+	w.awaitSettled() // a guest that shuts down still writes
 	w.phase("vmi", v1.Succeeded)
 	w.awaitNoAttachmentPod(&pod)
 }

@@ -51,7 +51,7 @@ func TestAVolumeWaitsForAnotherVMsMaintenance(t *testing.T) {
 	w.plug(&free)
 	w.interrupt(3, 15*time.Millisecond)
 	w.do("deleting the pod by force", w.client.Delete(w.ctx, fix, client.GracePeriodSeconds(0)))
-	w.quiet()
+	w.awaitSettled()
 	if pods := w.attachmentPods(); len(pods) != 1 {
 		t.Errorf("%d attachment pods are there while the claim is in maintenance", len(pods))
 	}

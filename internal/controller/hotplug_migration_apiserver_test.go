@@ -118,7 +118,7 @@ func newTravelsAfter(t *testing.T, before, between func(*plugWorld)) *travels {
 // TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt plugs a volume, migrates and unplugs it.
 func TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt(t *testing.T) {
 	for name, between := range map[string]func(*plugWorld){
-		"under one leader":                func(w *plugWorld) { w.quiet() },
+		"under one leader":                func(w *plugWorld) { w.awaitSettled() },
 		"under a new leader at each step": func(w *plugWorld) { w.restartLoops() },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt(t *testing.T) {
 			if record := g.awaitRecord(1, 0); !record.Has(g.next.Name, g.next.UID) {
 				t.Errorf("the volume is in the guest through %s, and the record is %s", g.next.Name, record.Text())
 			}
-			g.quiet()
+			g.awaitSettled()
 			if g.deleting(g.first) {
 				t.Errorf("pod %s is deleted while the source's launcher pod may have the volume open", g.first.Name)
 			}
@@ -144,7 +144,7 @@ func TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt(t *testing.T) {
 			g.awaitPodDeletion(g.source)
 			g.awaitNoAttachmentPod(g.first)
 			g.removePod(g.source)
-			g.quiet()
+			g.awaitSettled()
 			if g.deleting(g.next) {
 				t.Errorf("pod %s is deleted, from which the guest has its volume", g.next.Name)
 			}
@@ -166,7 +166,7 @@ func TestAVolumeComesToAnotherClaimWithItsGuest(t *testing.T) {
 		w.edit(func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.MigratedVolumes = volumemigration.Write([]volumemigration.Move{{Volume: "a", From: "a", To: "x"}})
 		})
-	}, func(w *plugWorld) { w.quiet() })
+	}, func(w *plugWorld) { w.awaitSettled() })
 	for pod, want := range map[*corev1.Pod]string{g.first: "a", g.next: "x"} {
 		if got := pod.Spec.Volumes[0].PersistentVolumeClaim; got == nil || got.ClaimName != want {
 			t.Errorf("pod %s has %+v, want the claim %s", pod.Name, got, want)
@@ -194,14 +194,14 @@ func TestAVolumeComesToAnotherClaimWithItsGuest(t *testing.T) {
 	if record := g.awaitRecord(1, 0); !record.Has(g.next.Name, g.next.UID) {
 		t.Errorf("the guest has come to %s, and the record is %s", g.next.Name, record.Text())
 	}
-	g.quiet()
+	g.awaitSettled()
 	if g.deleting(g.first) {
 		t.Errorf("pod %s is deleted while the source's launcher pod may have the volume open", g.first.Name)
 	}
 	g.endContainer(g.source, launch.Exit{Reason: launch.ReasonMigrated})
 	g.awaitPodDeletion(g.source)
 	g.awaitNoAttachmentPod(g.first)
-	g.quiet()
+	g.awaitSettled()
 	if g.deleting(g.next) {
 		t.Errorf("pod %s is deleted, from which the guest has its volume", g.next.Name)
 	}
@@ -210,7 +210,7 @@ func TestAVolumeComesToAnotherClaimWithItsGuest(t *testing.T) {
 // TestAVolumesPodsOfAMigrationThatIsCanceled: what was to hold the volume at the target goes after the
 // target's launcher pod, and nothing happens to what holds it where the guest stays.
 func TestAVolumesPodsOfAMigrationThatIsCanceled(t *testing.T) {
-	g := newTravels(t, func(w *plugWorld) { w.quiet() })
+	g := newTravels(t, func(w *plugWorld) { w.awaitSettled() })
 	// One that somebody takes away is followed by another.
 	g.history.DeleteExternally(string(g.next.UID))
 	g.do("deleting a pod by hand", g.client.Delete(g.ctx, g.next))
@@ -222,7 +222,7 @@ func TestAVolumesPodsOfAMigrationThatIsCanceled(t *testing.T) {
 	}
 	g.do("canceling", g.client.Delete(g.ctx, g.migration))
 	g.awaitStaying("vmi", g.source, g.target)
-	g.quiet()
+	g.awaitSettled()
 	if g.deleting(&third) {
 		t.Errorf("pod %s is deleted while the target's QEMU may have the volume open", third.Name)
 	}
@@ -263,7 +263,7 @@ func TestAMigrationWaitsForVolumesThatComeOrGo(t *testing.T) {
 		return c != nil && c.Status == corev1.ConditionTrue && c.Reason == migration.ReasonVolumes && strings.Contains(c.Message, "(a)"),
 			fmt.Sprintf("%+v", m.Status)
 	})
-	w.quiet()
+	w.awaitSettled()
 	if n := len(w.pods()); n != 2 {
 		t.Errorf("there are %d pods; a target pod was made too early", n)
 	}
@@ -277,7 +277,7 @@ func TestAMigrationWaitsForVolumesThatComeOrGo(t *testing.T) {
 	w.claim("b", "")
 	w.add("b")
 	w.remove("a")
-	w.quiet()
+	w.awaitSettled()
 	if pods := w.attachmentPods(); len(pods) != 2 || w.deleting(&pod) || w.volume("b") != nil || w.volume("a").Phase != v1.VolumeReady {
 		t.Errorf("while the guest moves there are %d pods, and its volumes are %+v", len(pods), w.vmi("vmi").Status.VolumeStatus)
 	}

@@ -43,7 +43,7 @@ func TestScenario1AStoppedVMWithoutAUUIDGetsItsLegacyOne(t *testing.T) {
 		t.Errorf("a stopped VM has %d launcher pods", len(vmis))
 	}
 	generation := w.vm("vm-cirros").Generation
-	w.quiet()
+	w.awaitSettled()
 	if now := w.vm("vm-cirros").Generation; now != generation {
 		t.Errorf("the template was patched again: generation %d, was %d", now, generation)
 	}
@@ -53,7 +53,7 @@ func TestScenario2AStoppedVMWithAUUIDIsLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	before := w.createVM("vm", v1.RunStrategyHalted)
 	w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
-	w.quiet()
+	w.awaitSettled()
 	after := w.vm("vm")
 	if is, was := after.Spec.Template.Spec.Domain.Firmware.UUID, before.Spec.Template.Spec.Domain.Firmware.UUID; is != was || after.Generation != before.Generation {
 		t.Errorf("the UUID is %s, was %s; generation %d, was %d", is, was, after.Generation, before.Generation)
@@ -72,7 +72,7 @@ func TestScenario3ARunningVMWithoutAUUIDGetsWhatItsGuestHas(t *testing.T) {
 	before := w.vmi("vm-cirros")
 	w.startLoops()
 	w.awaitUUID("vm-cirros")
-	w.quiet()
+	w.awaitSettled()
 	vmi, vm := w.vmi("vm-cirros"), w.vm("vm-cirros")
 	if vmi.UID != before.UID || vmi.Spec.Domain.Firmware.UUID != firmware.Legacy("vm-cirros") {
 		t.Errorf("the guest is %s with the UUID %s, was %s", vmi.UID, vmi.Spec.Domain.Firmware.UUID, before.UID)

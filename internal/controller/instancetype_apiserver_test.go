@@ -115,13 +115,13 @@ func TestARunningVMKeepsTheShapeOfItsType(t *testing.T) {
 	if vm.Spec.Instancetype.RevisionName != "" || vm.Spec.Template.Spec.Domain.CPU != nil {
 		t.Errorf("the VM's spec was written: %+v", vm.Spec)
 	}
-	w.quiet()
+	w.awaitSettled()
 
 	before := w.writes.of(w.namespace)
 	three.Spec.CPU.Guest, cores.Spec.CPU.PreferredCPUTopology = 5, new(instancetypev1.Sockets)
 	w.do("changing the type", w.client.Update(w.ctx, three))
 	w.do("changing the preference", w.client.Update(w.ctx, cores))
-	w.quiet()
+	w.awaitSettled()
 	if after := w.writes.of(w.namespace); !slices.Equal(before, after) {
 		t.Errorf("there were the writes %q", after[len(before):])
 	}
@@ -157,7 +157,7 @@ func TestAConflictWithATypeIsNamedByItsPath(t *testing.T) {
 		vm.Spec.Template.Spec.Domain.Memory = &v1.Memory{Guest: new(resource.MustParse("64Mi"))}
 	})
 	w.awaitFailure("vm", "spec.template.spec.domain.memory.guest: Forbidden: the field conflicts with the selected instance type: the instance type three")
-	w.quiet()
+	w.awaitSettled()
 	if w.vmi("vm") != nil {
 		t.Error("there is a VMI")
 	}

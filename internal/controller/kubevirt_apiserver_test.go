@@ -78,7 +78,7 @@ func TestKubeVirtSaysWhatIsMissing(t *testing.T) {
 	if phase := w.kubevirt().Status.Phase; phase != v1.KubeVirtPhaseDeploying {
 		t.Errorf("the phase is %s", phase)
 	}
-	w.quiet()
+	w.awaitSettled()
 }
 
 func TestASettingIsInForceWithTheNextPod(t *testing.T) {

@@ -97,7 +97,7 @@ func TestMaintenancePodsTakeTurns(t *testing.T) {
 	}
 	w.do("deleting the first by force", w.client.Delete(w.ctx, first, client.GracePeriodSeconds(0)))
 	w.restartLoops()
-	w.quiet()
+	w.awaitSettled()
 	w.do("reading the second", w.client.Get(w.ctx, client.ObjectKeyFromObject(second), second))
 	if !lock.Gated(second) || !lock.HeldBy(w.vm("vm"), first) {
 		t.Errorf("a deletion by force was taken for the end: %+v", w.vm("vm").ObjectMeta)
@@ -123,7 +123,7 @@ func TestAForcedUnlockIsServedOnce(t *testing.T) {
 		w.do("asking for a forced unlock", w.client.Patch(w.ctx, w.vm("vm"), client.RawPatch("application/merge-patch+json", []byte(patch))))
 	}
 	force("another pod's")
-	w.quiet()
+	w.awaitSettled()
 	if !lock.HeldBy(w.vm("vm"), first) {
 		t.Fatal("a request about another pod has unlocked the VM")
 	}
@@ -174,7 +174,7 @@ func (w *world) settleRace(pod *corev1.Pod) {
 	w.eventually("one of the two to have the disks", func() (bool, string) {
 		w.do("reading the pod", w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod))
 		if !lock.Gated(pod) {
-			w.quiet()
+			w.awaitSettled()
 			if vmi := w.vmi("vm"); vmi != nil && vmi.Status.Phase == v1.Scheduled {
 				w.t.Fatalf("the pod %s may run beside the VMI: %+v", pod.Name, vmi.Status)
 			}
@@ -254,7 +254,7 @@ func TestAVMIIsTakenToMaintenanceAndBack(t *testing.T) {
 	}
 	w.startStrategy("vm", "null")
 	w.restartLoops()
-	w.quiet()
+	w.awaitSettled()
 	for _, pod := range w.pods() {
 		if pod.Labels[v1.AppLabel] == layout.LauncherApp {
 			t.Errorf("the VMI is locked, and has the launcher pod %s", pod.Name)
@@ -277,7 +277,7 @@ func TestAVMIThatIsMadeForMaintenanceHasNoGuest(t *testing.T) {
 	vmi.Spec.StartStrategy = new(lock.StartStrategy)
 	w.do("creating the VMI", w.client.Create(w.ctx, vmi))
 	w.awaitPhase("vm", v1.Pending)
-	w.quiet()
+	w.awaitSettled()
 	if pods := w.pods(); len(pods) > 0 {
 		t.Errorf("it has the pods %+v", pods)
 	}

@@ -87,7 +87,7 @@ func TestAMaintenancePodHasTheDisksOfAHaltedVMPlaced(t *testing.T) {
 	})
 	w.awaitWait(pod, "0/2 nodes are available")
 	w.bindClaim("one")
-	w.quiet()
+	w.awaitSettled()
 	if names := w.provisioningPods(); len(names) != 1 {
 		t.Errorf("before every claim was bound the provisioning pods are %v", names)
 	}
@@ -148,7 +148,7 @@ func TestTheDisksOfAVMIInMaintenanceArePlaced(t *testing.T) {
 	w.do("creating the VMI", w.client.Create(w.ctx, vmi))
 	pod := w.maintainFor("lone", "fix", "root")
 	w.awaitProvisioningFor("lone", pod)
-	w.quiet()
+	w.awaitSettled()
 	if names := w.provisioningPods(); len(names) != 1 {
 		t.Errorf("the provisioning pods are %v", names)
 	}

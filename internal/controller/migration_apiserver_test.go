@@ -254,7 +254,7 @@ func TestTheWritesOfAMigration(t *testing.T) {
 	w := newWorld(t, clockStands)
 	w.createVMI("vmi")
 	source := w.run("vmi")
-	w.quiet()
+	w.awaitSettled()
 	before := w.writes.of(w.namespace)
 	m := w.migrate("move", "vmi")
 	w.bringTo(m, v1.MigrationRunning, otherNode)
@@ -262,7 +262,7 @@ func TestTheWritesOfAMigration(t *testing.T) {
 	w.awaitMigration(m.Name, v1.MigrationSucceeded)
 	w.endContainer(source, launch.Exit{Reason: launch.ReasonMigrated})
 	w.awaitPodDeletion(source)
-	w.quiet()
+	w.awaitSettled()
 	counts := map[string]int{}
 	for _, write := range w.writes.of(w.namespace)[len(before):] {
 		if !strings.Contains(write, "events") {
@@ -331,7 +331,7 @@ func TestATargetPodThatVanishesInEachPhase(t *testing.T) {
 		}
 		w.awaitStaying(name, source, target)
 		// It is never made again.
-		w.quiet()
+		w.awaitSettled()
 		for _, pod := range w.pods() {
 			if pod.Name == target.Name {
 				t.Errorf("in phase %s the target pod was made again", phase)
@@ -356,7 +356,7 @@ func TestTwoLeadersMigrateTogether(t *testing.T) {
 		w.removePod(source)
 		source = target
 	}
-	w.quiet()
+	w.awaitSettled()
 	vmi := w.vmi("vmi")
 	if pods := w.pods(); len(pods) != 1 || pods[0].Name != launcherpod.CurrentName(vmi) || vmi.Status.NodeName != testNode {
 		t.Errorf("the guest is in %s on %s; there are %d pods", launcherpod.CurrentName(vmi), vmi.Status.NodeName, len(pods))
@@ -469,7 +469,7 @@ func TestAVMIThatIsDeletedWhileItMigrates(t *testing.T) {
 		w.phase(name, v1.Succeeded) // virt-handler of the source has ended the guest
 		w.endContainer(source, launch.Exit{Reason: launch.ReasonHostShutdown})
 		if phase == v1.MigrationRunning {
-			w.quiet()
+			w.awaitSettled()
 			if w.vmi(name) == nil {
 				t.Errorf("in phase %s the VMI is gone, and its target is not", phase)
 			}
@@ -551,7 +551,7 @@ func TestOfTheMigrationsThatHaveEndedTheNewestStay(t *testing.T) {
 	}
 	w.awaitMigrationGone("ended-9")
 	w.awaitMigrationGone("ended-8")
-	w.quiet()
+	w.awaitSettled()
 	for i := 3; i < 8; i++ {
 		if name := fmt.Sprintf("ended-%d", i); w.migration(name) == nil {
 			t.Errorf("%s is gone", name)

@@ -65,13 +65,13 @@ func TestPrometheusIsToldOfTheMetrics(t *testing.T) {
 	w.setEmulation("kubevirt", w.namespace, true)
 	w.say(func(spec *v1.KubeVirtSpec) { spec.MonitorNamespace, spec.MonitorAccount = w.namespace, "eye" })
 	w.monitored(w.namespace, "")
-	w.quiet()
+	w.awaitSettled()
 
 	definition := serviceMonitors()
 	w.do("creating the definition", w.client.Create(w.ctx, definition))
 	t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), serviceMonitors()) })
 	w.monitored(w.namespace, "eye")
-	w.quiet()
+	w.awaitSettled()
 
 	w.say(func(spec *v1.KubeVirtSpec) {
 		spec.ServiceMonitorNamespace, spec.MonitorAccount = elsewhere.Name, "other"
@@ -99,5 +99,5 @@ func TestPrometheusIsToldOfTheMetrics(t *testing.T) {
 	w.monitored(w.namespace, "prometheus-k8s")
 	w.do("deleting the definition", w.client.Delete(w.ctx, definition))
 	w.monitored(w.namespace, "")
-	w.quiet()
+	w.awaitSettled()
 }

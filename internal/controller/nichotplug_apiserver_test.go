@@ -133,7 +133,7 @@ func TestAnInterfaceIsBroughtByAMigration(t *testing.T) {
 	w.awaitAsked(pod, "blue", "green")
 	clock.pass(10 * time.Second)
 	w.look()
-	w.quiet()
+	w.awaitSettled()
 	w.awaitRequired(corev1.ConditionFalse)
 	clock.pass(time.Second)
 	w.look()
@@ -197,7 +197,7 @@ func TestAnInterfaceIsAttachedInPlace(t *testing.T) {
 	w.awaitRestartRequired("")
 	clock.pass(time.Hour)
 	w.look()
-	w.quiet()
+	w.awaitSettled()
 	w.awaitRequired("")
 }
 
@@ -209,7 +209,7 @@ func TestAStagedInterfaceWaits(t *testing.T) {
 	w.awaitRestartRequired("spec.template.spec.domain.devices.interfaces[blue]")
 	clock.pass(time.Minute)
 	w.look()
-	w.quiet()
+	w.awaitSettled()
 	w.awaitAsked(pod)
 	w.awaitRequired("")
 	w.changeTemplate(func(spec *v1.VirtualMachineInstanceSpec) {
@@ -261,7 +261,7 @@ func TestAnInterfaceMovesToAnotherNetwork(t *testing.T) {
 	if c := w.awaitRequired(corev1.ConditionTrue); c.Message != moves {
 		t.Errorf("the condition says %+v", c)
 	}
-	w.quiet()
+	w.awaitSettled()
 	pod = w.launcher(pod.Name)
 	if asks := pod.Annotations[launcherpod.NetworksAnnotation]; !strings.Contains(asks, `"blue"`) || strings.Contains(asks, `"green"`) {
 		t.Errorf("the pod that the guest is in asks for %s", asks)
@@ -276,7 +276,7 @@ func TestAnInterfaceMovesToAnotherNetwork(t *testing.T) {
 	w.setRollout(v1.VMRolloutStrategyStage)
 	w.changeTemplate(onNetwork("green"))
 	w.awaitRestartRequired("spec.template.spec.networks[blue].multus.networkName")
-	w.quiet()
+	w.awaitSettled()
 	w.awaitRequired("")
 	w.migratable(corev1.ConditionFalse)
 	w.setRollout(v1.VMRolloutStrategyLiveUpdate)
@@ -297,7 +297,7 @@ func TestANetworkThatChangesDuringAMigration(t *testing.T) {
 	w.changeTemplate(onNetwork("green"))
 	w.sourceSays(m, vmistatus.SourceMigration{Begins: true})
 	w.awaitMigration(m.Name, v1.MigrationRunning)
-	w.quiet()
+	w.awaitSettled()
 	if on := w.vmi("vm").Spec.Networks[0].Multus.NetworkName; on != "blue" {
 		t.Errorf("the VMI that is being migrated is to be on %s", on)
 	}
@@ -339,7 +339,7 @@ func TestAnInterfaceOfAGuestThatStays(t *testing.T) {
 	}
 	clock.pass(time.Hour)
 	w.look()
-	w.quiet()
+	w.awaitSettled()
 	var made v1.VirtualMachineInstanceMigrationList
 	w.do("listing the migrations", w.client.List(w.ctx, &made, client.InNamespace(w.namespace)))
 	if pods := w.pods(); len(made.Items) != 0 || len(pods) != 1 || w.vmi("vm").Status.Phase != v1.Running {

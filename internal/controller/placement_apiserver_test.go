@@ -96,9 +96,9 @@ func TestAVMsDisksAreBoundBeforeTheyAreFilled(t *testing.T) {
 	if claims != 2 || !metav1.IsControlledBy(pod, w.vmi("vm")) {
 		t.Errorf("the provisioning pod has %d claims, owners %v", claims, pod.OwnerReferences)
 	}
-	w.quiet()
+	w.awaitSettled()
 	w.restartLoops()
-	w.quiet()
+	w.awaitSettled()
 	if names := w.provisioningPods(); len(names) != 1 || names[0] != pod.Name {
 		t.Errorf("after a restart the provisioning pods are %v", names)
 	}
@@ -113,7 +113,7 @@ func TestAVMsDisksAreBoundBeforeTheyAreFilled(t *testing.T) {
 		t.Errorf("the VM does not have the scheduler's words: %+v", vm.Status.Conditions)
 	}
 	w.bindClaim("one")
-	w.quiet()
+	w.awaitSettled()
 	if len(w.provisioningPods()) != 1 {
 		t.Error("the provisioning pod has gone before every claim was bound")
 	}
@@ -165,7 +165,7 @@ func TestTheLoopsMayEndWhileDisksArePlaced(t *testing.T) {
 	for i := range vms {
 		w.awaitLauncher(fmt.Sprintf("vm-%d", i))
 	}
-	w.quiet()
+	w.awaitSettled()
 	if names := w.provisioningPods(); len(names) != 0 {
 		t.Errorf("provisioning pods are left: %v", names)
 	}

@@ -34,7 +34,7 @@ func TestAVMIFollowsItsTemplatesVolumes(t *testing.T) {
 		w.eventually("the VMI to follow", func() (bool, string) {
 			return (hotplugspec.Find(&w.vmi("vm").Spec, "data") != nil) == want, "it does not"
 		})
-		w.quiet()
+		w.awaitSettled()
 		if c := condition.Find(w.vm("vm").Status.Conditions, v1.VirtualMachineRestartRequired); c != nil {
 			t.Errorf("a restart is asked for: %s", c.Message)
 		}

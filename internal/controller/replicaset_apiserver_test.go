@@ -54,7 +54,7 @@ func TestAReplicaSetKeepsItsNumber(t *testing.T) {
 	rs := w.createSet(3)
 	w.awaitReplicas(3)
 	w.eventually("3 pods", func() (bool, string) { n := len(w.pods()); return n >= 3, fmt.Sprint(n) })
-	w.quiet()
+	w.awaitSettled()
 	if n := len(w.pods()); n != 3 {
 		t.Errorf("%d pods for 3 replicas", n)
 	}
@@ -76,7 +76,7 @@ func TestAReplicaSetKeepsItsNumber(t *testing.T) {
 	rs.Spec.Replicas = new(int32(1))
 	w.do("scaling down", w.client.Patch(w.ctx, rs, client.MergeFrom(before)))
 	w.awaitReplicas(1)
-	w.quiet()
+	w.awaitSettled()
 	if n := len(w.activeVMIs()); n != 1 {
 		t.Errorf("%d replicas are left of 1", n)
 	}

@@ -132,7 +132,7 @@ func TestThePodOfAGuestGrowsAndShrinksWithIt(t *testing.T) {
 	w.changeTemplate(withSockets(2))
 	w.awaitRequest(pod, "200m")
 	w.awaitCPUChange("", "")
-	w.quiet()
+	w.awaitSettled()
 
 	w.changeTemplate(withSockets(5))
 	w.awaitRestartRequired("spec.template.spec.domain.cpu.sockets waits for it because the guest was started with room for fewer sockets")

@@ -94,7 +94,7 @@ func TestThePodOfAGuestFollowsItsMemory(t *testing.T) {
 	w.changeTemplate(withMemory("1Gi"))
 	w.awaitMemory(pod, 1)
 	w.awaitMemoryChange("", "")
-	w.quiet()
+	w.awaitSettled()
 
 	w.changeTemplate(withMemory("5Gi"))
 	w.awaitRestartRequired("spec.template.spec.domain.memory.guest waits for it because the guest was started with room for less memory (maxGuest)")

@@ -59,9 +59,9 @@ func TestRolesAreAggregatedAsTheKubeVirtObjectSays(t *testing.T) {
 		status, message := w.synchronized()
 		return status == corev1.ConditionTrue, message
 	})
-	w.quiet()
+	w.awaitSettled()
 
 	w.say(func(spec *v1.KubeVirtSpec) { spec.Configuration.RoleAggregationStrategy = nil })
 	w.aggregated(true)
-	w.quiet()
+	w.awaitSettled()
 }

@@ -91,7 +91,7 @@ func TestWhatAGuestRunsByFollowsTheTemplate(t *testing.T) {
 	if got := w.vmi("vm").Spec.Tolerations; len(got) != 1 || got[0].Key != "b" {
 		t.Errorf("the VMI tolerates %+v", got)
 	}
-	w.quiet()
+	w.awaitSettled()
 	w.awaitRestartRequired("")
 
 	// What the VMI has is what counts, not what it was started with.

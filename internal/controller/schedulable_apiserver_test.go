@@ -254,6 +254,6 @@ func TestNobodyMarksNodesWithoutVirtHandlersDaemonSet(t *testing.T) {
 	w.awaitTakesGuests(node, "false")
 	w.do("deleting the DaemonSet", w.client.Delete(w.ctx, ds))
 	w.labelNode(node, v1.NodeSchedulable, "true")
-	w.quiet()
+	w.awaitSettled()
 	w.awaitTakesGuests(node, "true")
 }

@@ -117,7 +117,7 @@ func TestANodeIsTakenBackFromWhatDrydockUsesOnly(t *testing.T) {
 	w.waitingClaim("data")
 	w.choose("others", dead)
 	w.choose("data", dead)
-	w.quiet()
+	w.awaitSettled()
 	if node := placement.SelectedNode(w.readClaim("data")); node != dead {
 		t.Errorf("the claim of nobody's VM lost its node, it has %q", node)
 	}
@@ -151,7 +151,7 @@ func TestALostNodeStaysChosenWhileAPodWithTheClaimIsOnIt(t *testing.T) {
 	w.choose("data", dead)
 	w.createVMIOnClaim("vmi", "data")
 	w.awaitLauncher("vmi")
-	w.quiet()
+	w.awaitSettled()
 	if node := placement.SelectedNode(w.readClaim("data")); node != dead {
 		t.Errorf("the claim lost its node under a pod that is bound to it, it has %q", node)
 	}

@@ -230,7 +230,7 @@ func TestScenarios4And8And13SnapshotAndRestore(t *testing.T) {
 // snapshotOfTwoDisks makes the snapshot "snap" of the VM, and counts what it costs.
 func (w *world) snapshotOfTwoDisks(vm *v1.VirtualMachine) *snapshotv1.VirtualMachineSnapshot {
 	w.t.Helper()
-	w.quiet()
+	w.awaitSettled()
 	before := len(w.writes.of(w.namespace))
 	w.snapshot("snap", vm.Name)
 	s := w.awaitSnapshot("snap", snapshotv1.Succeeded)
@@ -241,7 +241,7 @@ func (w *world) snapshotOfTwoDisks(vm *v1.VirtualMachine) *snapshotv1.VirtualMac
 	if by := w.vm(vm.Name).Status.SnapshotInProgress; by != nil {
 		w.t.Errorf("the VM is still locked by %s", *by)
 	}
-	w.quiet()
+	w.awaitSettled()
 	// How often the storage says something on the way is not in the loop's hands.
 	if writes := granted(w.writes.of(w.namespace)[before:]); len(writes) > 14 {
 		w.t.Errorf("a snapshot of two disks takes %d writes: %q", len(writes), writes)

@@ -55,11 +55,11 @@ func TestAVMIsSnapshottedByOneVolumeGroupSnapshot(t *testing.T) {
 	// What was a disk of the VM once, or never was.
 	w.do("labeling a claim", w.label("other", snapshot.GroupLabel(vm)))
 
-	w.quiet()
+	w.awaitSettled()
 	before := len(w.writes.of(w.namespace))
 	w.snapshot("snap", "vm")
 	s := w.awaitSnapshot("snap", snapshotv1.Succeeded)
-	w.quiet()
+	w.awaitSettled()
 	writes := granted(w.writes.of(w.namespace)[before:])
 	t.Logf("the first snapshot by a group takes %d writes, two of them for the labels and one for that of somebody else: %q", len(writes), writes)
 	// How often the storage says something on the way is not in the loop's hands.
@@ -145,13 +145,13 @@ func (w *world) snapshotsOfGroupsThatRun(n *node) {
 	w.run("vm")
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 	said := func(name string) (all []string) {
-		w.quiet()
+		w.awaitSettled()
 		before := len(w.writes.of(w.namespace))
 		w.snapshot(name, "vm")
 		for _, i := range w.awaitSnapshot(name, snapshotv1.Succeeded).Status.SourceIndications {
 			all = append(all, string(i.Indication)+": "+i.Message)
 		}
-		w.quiet()
+		w.awaitSettled()
 		writes := granted(w.writes.of(w.namespace)[before:])
 		w.t.Logf("the snapshot %s by a group takes %d writes: %q", name, len(writes), writes)
 		// The VM that runs is none that a snapshot of it changes.

@@ -113,7 +113,7 @@ func TestAStateOfSomebodyElseIsNotUsed(t *testing.T) {
 			w.do("creating the claim", w.client.Create(w.ctx, claim))
 			w.setStrategy("vm", v1.RunStrategyAlways)
 			w.awaitWaiting("vm", vmilifecycle.ReasonStateClaim)
-			w.quiet()
+			w.awaitSettled()
 			if pods := w.pods(); len(pods) != 0 {
 				t.Fatalf("there are %d pods", len(pods))
 			}

@@ -153,7 +153,7 @@ func TestTheGuestOfAVMIThatIsGoneIsEndedBeforeTheNextOneStarts(t *testing.T) {
 	second := w.successor(first)
 	w.awaitWaiting("vm", vmilifecycle.ReasonPredecessorRuns)
 	w.awaitPodDeletion(pod)
-	w.quiet()
+	w.awaitSettled()
 	if pods := w.pods(); len(pods) != 1 {
 		t.Fatalf("there are %d pods while the first guest may run", len(pods))
 	}
@@ -221,7 +221,7 @@ func TestTwoVMIsOnOneDiskTakeTurns(t *testing.T) {
 	pod := w.run("one")
 	w.createVMIOn("two")
 	w.awaitWaiting("two", vmilifecycle.ReasonClaimInUse)
-	w.quiet()
+	w.awaitSettled()
 	if n := len(w.pods()); n != 1 {
 		t.Fatalf("there are %d pods on one disk", n)
 	}
@@ -265,7 +265,7 @@ func TestOfTwoVMIsThatStartOnOneDiskOneMakesWay(t *testing.T) {
 			loser = name
 		}
 	}
-	w.quiet()
+	w.awaitSettled()
 	if phase := w.vmi(loser).Status.Phase; phase == v1.Scheduled {
 		t.Fatalf("both were handed over to their nodes on one disk")
 	}
@@ -329,7 +329,7 @@ func TestAPodThatIsBeingDeletedIsNoticedAtOnce(t *testing.T) {
 	w.do("deleting the pod", w.client.Delete(w.ctx, pod))
 	w.awaitReady(first.Name, corev1.ConditionFalse, v1.PodTerminatingReason)
 	w.awaitPrintable("vm", v1.VirtualMachineStatusStopping)
-	w.quiet()
+	w.awaitSettled()
 }
 
 func TestAReplicaWhosePodIsBeingDeletedIsReplacedAtOnce(t *testing.T) {
@@ -376,5 +376,5 @@ func TestAGuestOnANodeThatDoesNotAnswerIsNotReady(t *testing.T) {
 	w.podStatus(pod, ready(corev1.ConditionTrue, corev1.ConditionTrue))
 	w.phase("vm", v1.Running)
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
-	w.quiet()
+	w.awaitSettled()
 }

@@ -56,7 +56,7 @@ func (w *world) successor(than *v1.VirtualMachineInstance) *v1.VirtualMachineIns
 
 func (w *world) noSuccessor(than *v1.VirtualMachineInstance) {
 	w.t.Helper()
-	w.quiet()
+	w.awaitSettled()
 	if vmi := w.vmi(than.Name); vmi != nil && vmi.UID != than.UID {
 		w.t.Fatalf("VM %s was started again", than.Name)
 	}
@@ -70,7 +70,7 @@ func TestAVMIsStartedAndStoppedWithFewWrites(t *testing.T) {
 	if !vm.Status.Created || !vm.Status.Ready || vm.Status.RunStrategy != v1.RunStrategyAlways {
 		t.Errorf("created %v, ready %v, run strategy %q", vm.Status.Created, vm.Status.Ready, vm.Status.RunStrategy)
 	}
-	w.quiet()
+	w.awaitSettled()
 	started := []string{
 		"PATCH virtualmachines", // the finalizer
 		"POST controllerrevisions",
@@ -91,7 +91,7 @@ func TestAVMIsStartedAndStoppedWithFewWrites(t *testing.T) {
 	if vm.Status.Created || vm.Status.Ready {
 		t.Errorf("a stopped VM says created %v, ready %v", vm.Status.Created, vm.Status.Ready)
 	}
-	w.quiet()
+	w.awaitSettled()
 	w.expectWrites(append(started,
 		"PATCH virtualmachines/status", // Stopping
 		"DELETE virtualmachineinstances",
@@ -158,7 +158,7 @@ func TestAGuestThatNeverRunsIsInACrashLoop(t *testing.T) {
 	if f := vm.Status.StartFailure; f.ConsecutiveFailCount != 1 || f.LastFailedVMIUID != vmi.UID || f.RetryAfterTimestamp == nil {
 		t.Errorf("start failure %+v", f)
 	}
-	w.quiet()
+	w.awaitSettled()
 	w.setStrategy("vm", v1.RunStrategyHalted)
 	vm = w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
 	if vm.Status.StartFailure != nil {
@@ -308,7 +308,7 @@ func TestNothingIsStartedInANamespaceThatGoes(t *testing.T) {
 		return slices.Contains(w.vm("vm").Finalizers, v1.VirtualMachineControllerFinalizer) || w.vm("vm").DeletionTimestamp != nil,
 			"it has no finalizer"
 	})
-	w.quiet()
+	w.awaitSettled()
 	vm = w.vm("vm")
 	if w.vmi("vm") != nil || slices.ContainsFunc(vm.Status.Conditions, func(c v1.VirtualMachineCondition) bool {
 		return c.Type == v1.VirtualMachineFailure

@@ -33,10 +33,10 @@ func TestAVMIsWholeLifeCostsFourWrites(t *testing.T) {
 			vmi.Status.NodeName, vmi.Labels[v1.NodeNameLabel], vmi.Status.ActivePods)
 	}
 	w.phase("vmi", v1.Running)
-	w.quiet()
+	w.awaitSettled()
 
 	w.do("deleting the VMI", w.client.Delete(w.ctx, w.vmi("vmi")))
-	w.quiet() // the guest is virt-handler's to end
+	w.awaitSettled() // the guest is virt-handler's to end
 	w.phase("vmi", v1.Succeeded)
 	w.awaitPodDeletion(pod)
 	w.removePod(pod)
@@ -56,7 +56,7 @@ func TestASchedulerThatTakesItsTimeIsSaid(t *testing.T) {
 	w.awaitPhase("vmi", v1.Scheduling)
 	w.bind(pod)
 	w.awaitPhase("vmi", v1.Scheduled)
-	w.quiet()
+	w.awaitSettled()
 	w.expectWrites(
 		"POST pods",
 		"PATCH virtualmachineinstances", // Scheduling
@@ -84,7 +84,7 @@ func TestAVMIWaitsForItsClaimAndSaysSo(t *testing.T) {
 		}
 		return false, "there is none"
 	})
-	w.quiet()
+	w.awaitSettled()
 
 	claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},

@@ -102,14 +102,14 @@ func TestTheKubeVirtObjectConfiguresTheWorkloads(t *testing.T) {
 		s.Workloads = &v1.ComponentConfig{NodePlacement: &v1.NodePlacement{NodeSelector: map[string]string{"guests": "yes"}}}
 	})
 	w.awaitConfigured(3)
-	w.quiet()
+	w.awaitSettled()
 	if n := w.patchesOfWorkloads(); n != 3 {
 		t.Errorf("the workloads were written %d times, want once each", n)
 	}
 	// The next leader has nothing to do.
 	w.stop()
 	w.startLoops()
-	w.quiet()
+	w.awaitSettled()
 	if n := w.patchesOfWorkloads(); n != 3 {
 		t.Errorf("another leader wrote the workloads: %d times in all", n)
 	}
@@ -118,7 +118,7 @@ func TestTheKubeVirtObjectConfiguresTheWorkloads(t *testing.T) {
 		w.do("changing the manifest", unstructured.SetNestedField(o.Object, "newer", "metadata", "labels", "release"))
 	})
 	w.awaitConfigured(3)
-	w.quiet()
+	w.awaitSettled()
 	// Without the object the manifests count.
 	w.do("deleting the KubeVirt object", w.client.Delete(w.ctx, w.kubevirt()))
 	w.eventually("what the manifests say", func() (bool, string) {
@@ -126,7 +126,7 @@ func TestTheKubeVirtObjectConfiguresTheWorkloads(t *testing.T) {
 		_, infra := d.Spec.Template.Spec.NodeSelector["infra"]
 		return *d.Spec.Replicas == *before.Spec.Replicas && !infra && d.Labels["release"] == "newer", fmt.Sprintf("%+v", d.Spec)
 	})
-	w.quiet()
+	w.awaitSettled()
 }
 
 // awaitConfigured waits until the workloads are as the test's KubeVirt object has them.
@@ -152,7 +152,7 @@ func TestWhatTheAPIServerRefusesIsTold(t *testing.T) {
 		status, message := w.synchronized()
 		return status == corev1.ConditionFalse, message
 	})
-	w.quiet()
+	w.awaitSettled()
 	w.say(func(s *v1.KubeVirtSpec) { s.Infra = nil })
 	w.eventually("all to be well", func() (bool, string) {
 		status, message := w.synchronized()
@@ -174,7 +174,7 @@ func TestPatchesOfTheKubeVirtObject(t *testing.T) {
 		return w.apiDeployment().Spec.Template.Spec.Containers[0].Resources.Requests.Memory().String()
 	}
 	w.eventually("the patch", func() (bool, string) { return memory() == "1Gi", memory() })
-	w.quiet()
+	w.awaitSettled()
 	before := w.apiDeployment().Generation
 	w.say(func(s *v1.KubeVirtSpec) {
 		s.CustomizeComponents.Patches = patch(`{"spec":{"replicas":5,"template":{"spec":{"serviceAccountName":"kubevirt-handler"}}}}`)
