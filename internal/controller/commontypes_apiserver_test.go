@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,18 +79,6 @@ func (w *world) commonEffects(from int, method string) int {
 	return effects
 }
 
-// commonRest waits until cluster types and preferences are written no more.
-func (w *world) commonRest() {
-	w.t.Helper()
-	last, since := len(w.commonWrites()), time.Now()
-	w.eventually("the common types to come to rest", func() (bool, string) {
-		if now := len(w.commonWrites()); now != last {
-			last, since = now, time.Now()
-		}
-		return time.Since(since) > 300*time.Millisecond, "they are still written"
-	})
-}
-
 // sayCommonTypes writes into the KubeVirt object whether the common types are wanted.
 func (w *world) sayCommonTypes(wanted bool) {
 	w.t.Helper()
@@ -104,13 +91,13 @@ func TestTheClusterHasTheCommonTypes(t *testing.T) {
 	all, preferences := len(commontypes.Instancetypes()), len(commontypes.Preferences())
 	w := newWorld(t)
 	w.awaitCommonTypes(all, preferences)
-	w.commonRest()
+	w.awaitSettled()
 	w.stop()
 	w.do("removing all", removeCommonTypes(w.client))
 	before := len(w.commonWrites())
 	w.startLoops()
 	w.awaitCommonTypes(all, preferences)
-	w.commonRest()
+	w.awaitSettled()
 	if created := w.commonEffects(before, "POST"); created != all+preferences {
 		t.Errorf("%d objects were created, want %d", created, all+preferences)
 	}
@@ -121,7 +108,7 @@ func TestTheClusterHasTheCommonTypes(t *testing.T) {
 	one := &instancetypev1.VirtualMachineClusterInstancetype{ObjectMeta: metav1.ObjectMeta{Name: "u1.medium"}}
 	w.do("deleting a type", w.client.Delete(w.ctx, one))
 	w.awaitCommonTypes(all, preferences)
-	w.commonRest()
+	w.awaitSettled()
 	if writes := w.commonWrites()[before:]; len(writes) != 1 || !strings.HasPrefix(writes[0], "POST ") {
 		t.Errorf("after a new start and the loss of one type there were the writes %q", writes)
 	}
@@ -149,20 +136,20 @@ func TestTheCommonTypesAreTurnedOff(t *testing.T) {
 
 	before := len(w.commonWrites())
 	w.startLoops()
-	w.commonRest()
+	w.awaitSettled()
 	// What they have seen before there is an object that an event can be about is told when there is one.
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: clusterconfig.Name, Namespace: w.namespace}}
 	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
 	w.awaitLeft("VirtualMachineClusterInstancetype left as somebody has changed them: u1.nano; left as others have made them: u1.large; " +
 		"delete those that are to be as they come with Drydock")
-	w.commonRest()
+	w.awaitSettled()
 	if writes := w.commonWrites()[before:]; len(writes) != 0 {
 		t.Errorf("there were the writes %q", writes)
 	}
 
 	w.sayCommonTypes(false)
 	w.awaitCommonTypes(3, 0)
-	w.commonRest()
+	w.awaitSettled()
 	now, _ := w.commonTypes()
 	for _, name := range []string{"u1.nano", "u1.large", "my.medium"} {
 		if now[name] == nil {
@@ -176,7 +163,7 @@ func TestTheCommonTypesAreTurnedOff(t *testing.T) {
 	w.do("deleting the changed type", w.client.Delete(w.ctx, now["u1.nano"]))
 	w.sayCommonTypes(true)
 	w.awaitCommonTypes(all+1, preferences)
-	w.commonRest()
+	w.awaitSettled()
 	if now, _ = w.commonTypes(); now["u1.nano"].Spec.CPU.Guest != 1 || now["u1.large"].Spec.CPU.Guest != 7 {
 		t.Errorf("u1.nano has %d CPUs and somebody's u1.large %d", now["u1.nano"].Spec.CPU.Guest, now["u1.large"].Spec.CPU.Guest)
 	}
