@@ -18,6 +18,10 @@ import (
 // once, so it is generous.
 const patience = 5 * time.Minute
 
+// oneAttempt is how long one of several attempts waits for an answer that may never come: what was asked may be on a node that
+// is dead, or have been lost before a network was up.
+const oneAttempt = time.Minute
+
 // await watches obj until seen accepts it and leaves it in the state that was
 // accepted. what completes the sentence "waiting for ...".
 func await[T client.Object](t *testing.T, obj T, list client.ObjectList, what string, seen func(T) bool) T {

@@ -30,7 +30,7 @@ func openConsole(t *testing.T, namespace, name string) *console.Console {
 	ref := client.Ref{Resource: client.VirtualMachineInstances, Namespace: namespace, Name: name}
 	var conn net.Conn
 	eventually(t, "the console of "+name, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, oneAttempt)
 		defer cancel()
 		conn, err = c.Stream(ctx, ref, "console")
 		return err

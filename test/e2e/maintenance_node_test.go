@@ -70,7 +70,7 @@ func forceIsForAdministrators(t *testing.T, ns string) {
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
 	})
 	release := func(ctx context.Context, config *rest.Config) error {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, oneAttempt)
 		defer cancel()
 		c, err := vclient.New(config)
 		if err != nil {

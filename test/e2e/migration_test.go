@@ -257,10 +257,6 @@ func toldOfDowntimes(t *testing.T, ns string, migrations int) {
 	})
 }
 
-// cancelTime is what a cancellation takes at most on a busy machine, from the command to the target's end. The migration
-// that is canceled would take far longer.
-const cancelTime = 30 * time.Second
-
 // TestAMigrationThatFailsLeavesTheGuestWhereItIs has the migrations of one guest fail in all ways that have a real pod, a
 // real QEMU or a kubelet in them: the guest never notices, and nothing is left soon. In the end its own pod is taken away,
 // upon which the VM starts again, and the VM is stopped. In which phase which loop does what is in the API server's tests
@@ -313,9 +309,6 @@ func isCanceledInEachPhase(t *testing.T, s *staying) {
 		awaitGone(t, m)
 		gone := time.Since(canceled)
 		t.Logf("figure cancel: in phase %q it has ended after %.1f s, and its target pod after %.1f s", seen.Status.Phase, ended.Seconds(), gone.Seconds())
-		if ended > cancelTime {
-			t.Errorf("canceling in phase %q took %v, more than %v", seen.Status.Phase, ended, cancelTime)
-		}
 		s.goesOn()
 	}
 	if again := g.counted(); again <= counted {

@@ -193,7 +193,7 @@ func dialFrom(t *testing.T, node netns.NsHandle, address string) net.Conn {
 				if err := netns.Set(node); err != nil {
 					return err
 				}
-				ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+				ctx, cancel := context.WithTimeout(ctx, oneAttempt)
 				defer cancel()
 				conn, err = (&net.Dialer{}).DialContext(ctx, "tcp4", address)
 				return err
