@@ -78,7 +78,7 @@ func (c *traffic) lives(when string) time.Duration {
 	c.mu.Lock()
 	before := c.echoes
 	c.mu.Unlock()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(10*time.Millisecond); ; <-tick {
 		c.mu.Lock()
 		echoes, longest, failure := c.echoes, c.longest, c.failure
 		c.mu.Unlock()
