@@ -21,7 +21,7 @@ import (
 // move them.
 func newDrainableVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 	t.Helper()
-	vm := evictable(newLocalVM(t, ns, name), v1.EvictionStrategyLiveMigrate)
+	vm := evictable(newLocalVM(t, ns, name))
 	vm.Annotations = map[string]string{volumemigration.DrainAnnotation: volumemigration.DrainMigrate}
 	vm.Spec.UpdateVolumesStrategy = new(v1.UpdateVolumesStrategyMigration)
 	made := newDataVolume(ns, name+"-made", "48Mi", cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})

@@ -27,9 +27,9 @@ const drainTime = "280s"
 // rolloutTime is how long one of Drydock's own workloads may take to be rolled out, on a busy machine.
 const rolloutTime = "280s"
 
-// evictable is a VM that says what becomes of its guest when its pod is evicted.
-func evictable(vm *v1.VirtualMachine, strategy v1.EvictionStrategy) *v1.VirtualMachine {
-	vm.Spec.Template.Spec.EvictionStrategy = &strategy
+// evictable is a VM whose guest migrates when its pod is evicted.
+func evictable(vm *v1.VirtualMachine) *v1.VirtualMachine {
+	vm.Spec.Template.Spec.EvictionStrategy = new(v1.EvictionStrategyLiveMigrate)
 	return vm
 }
 
@@ -60,7 +60,7 @@ func newDrained(t *testing.T) *drained {
 	for name := range plugs {
 		vm := newMigratableVM(t, d.ns, name)
 		vm.Spec.Template.ObjectMeta.Labels = map[string]string{"drain": d.ns, "vm": name}
-		create(t, preferring(evictable(vm, v1.EvictionStrategyLiveMigrate), node1))
+		create(t, preferring(evictable(vm), node1))
 	}
 	claim(t, d.ns, "plugged", corev1.PersistentVolumeFilesystem, folderOnNode1(d.ns, "plugged"))
 	shared := claimOfClass(d.ns, "shared", classShared, corev1.PersistentVolumeFilesystem)
@@ -152,7 +152,7 @@ func TestDrain(t *testing.T) {
 // virt-api back the same drain goes on. Not parallel: the others need the nodes and virt-api.
 func TestADrainWithoutVirtAPI(t *testing.T) {
 	ns := newNamespace(t)
-	g := bootVM(t, preferring(evictable(newMigratableVM(t, ns, "kept"), v1.EvictionStrategyLiveMigrate), node1))
+	g := bootVM(t, preferring(evictable(newMigratableVM(t, ns, "kept")), node1))
 	s := staying{vmi: awaitMigratable(t, ns, "kept"), bootID: g.bootID(), budgets: budgets(t, ns)}
 	inTurn(t,
 		chapter{"the drain is taken back", func(t *testing.T) { drainIsTakenBack(t, s.in(t)) }},

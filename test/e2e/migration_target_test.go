@@ -18,7 +18,7 @@ import (
 // node has no room for what it is to have. Not parallel: nodes are full meanwhile, and no pod of a guest starts.
 func TestATargetThatCannotBeHadSaysWhy(t *testing.T) {
 	ns := newNamespace(t)
-	g := bootVM(t, evictable(withMemoryRoom(newMigratableVM(t, ns, "stays")), v1.EvictionStrategyLiveMigrate))
+	g := bootVM(t, evictable(withMemoryRoom(newMigratableVM(t, ns, "stays"))))
 	s := staying{vmi: awaitMigratable(t, ns, "stays"), bootID: g.bootID(), budgets: budgets(t, ns)}
 	noNode := func() *v1.VirtualMachineInstanceMigration {
 		m := newMigration(ns, "stays")

@@ -185,12 +185,12 @@ func TestAGuestMigratesThereAndBack(t *testing.T) {
 		g, first := login(t, ns, "moves"), m.now()
 		m.knowsUUID(g)
 		knew := g.run(self)
-		movesThereAndBack(t, ns, g)
+		movesThereAndBack(t, g)
 		m.staysItself(knew, first)
 	})
 }
 
-func movesThereAndBack(t *testing.T, ns string, g *guest) {
+func movesThereAndBack(t *testing.T, g *guest) {
 	t.Helper()
 	moves(t, g, g.keepJournals(), "there", "back")
 }
@@ -267,7 +267,7 @@ func TestAMigrationThatFailsLeavesTheGuestWhereItIs(t *testing.T) {
 	ns := newNamespace(t)
 	slowly(t, ns, "stays")
 	feelPulses(t, ns)
-	g := bootVM(t, withPulse(evictable(newMigratableVM(t, ns, "stays"), v1.EvictionStrategyLiveMigrate), "vda"))
+	g := bootVM(t, withPulse(evictable(newMigratableVM(t, ns, "stays")), "vda"))
 	g.count()
 	s := staying{vmi: awaitMigratable(t, ns, "stays"), bootID: g.bootID(), budgets: budgets(t, ns)}
 	inTurn(t,

@@ -45,7 +45,7 @@ func TestMigrationsBetweenVersions(t *testing.T) {
 	replaceHandler(t, "node2", otherVirt)
 	t.Run("a virt-handler", func(t *testing.T) {
 		ns := newNamespace(t)
-		movesThereAndBack(t, ns, bootVM(t, newMigratableVM(t, ns, "moves")))
+		movesThereAndBack(t, bootVM(t, newMigratableVM(t, ns, "moves")))
 	})
 	ns, knew := newNamespace(t), "" // of a guest that outlives the update, and what it saw of itself before
 	t.Run("a virt-handler and virt-controller", func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestMigrationsBetweenVersions(t *testing.T) {
 		rolledOut(t, "deployment/virt-controller")
 		g := bootVM(t, newMigratableVM(t, ns, "moves"))
 		knew = g.run(self)
-		movesThereAndBack(t, ns, g)
+		movesThereAndBack(t, g)
 	})
 	if knew == "" {
 		t.FailNow() // it has said why
