@@ -202,7 +202,7 @@ func TestProgressIsToldWhileTheWorkerWorks(t *testing.T) {
 		t.Fatal(err)
 	}
 	var last transfer.Progress
-	for deadline := time.Now().Add(patience); last.Done < s.slow-mib && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); last.Done < s.slow-mib && time.Now().Before(deadline); <-tick {
 		response, err := http.Get("http://" + p.progress + transfer.ProgressPath)
 		if err != nil {
 			continue // it does not listen yet

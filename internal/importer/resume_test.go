@@ -26,7 +26,7 @@ func stopHalfWay(t *testing.T, p *pod, s *server, size int, signal syscall.Signa
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); s.sent.Load() < int64(size)/2; time.Sleep(time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(time.Millisecond); s.sent.Load() < int64(size)/2; <-tick {
 		if time.Now().After(deadline) {
 			t.Fatal("the worker does not get to the half")
 		}
@@ -53,7 +53,7 @@ func (p *pod) reaches(place int64) {
 		name = filepath.Join(p.job.Work, "journal")
 	}
 	var journal struct{ Place int64 }
-	for deadline := time.Now().Add(patience); journal.Place < place; time.Sleep(time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(time.Millisecond); journal.Place < place; <-tick {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("the journal got to %d, and not to %d", journal.Place, place)
 		}

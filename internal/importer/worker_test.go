@@ -23,7 +23,7 @@ import (
 )
 
 // patience is how long a test waits for one thing on a busy machine.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // asWorker makes this program the worker: the tests below run it as a process of its
 // own, as the kubelet does.

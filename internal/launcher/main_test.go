@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // qemuArgs is the smallest machine: SeaBIOS without a disk, which runs until
 // it is ended.
@@ -250,11 +250,10 @@ func (r *running) finish(code int, told launch.Exit) {
 // waitFor polls a condition of another process, which has no way of telling.
 func waitFor(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); {
+	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); !condition(); <-tick {
 		if time.Now().After(deadline) {
 			t.Fatalf("waiting for %s", what)
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 

@@ -58,7 +58,7 @@ func reapOrphans() int {
 		fmt.Println(err)
 		return 1
 	}
-	for deadline := time.Now().Add(patience); syscall.Kill(orphan, 0) == nil; time.Sleep(5 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); syscall.Kill(orphan, 0) == nil; <-tick {
 		if time.Now().After(deadline) {
 			fmt.Println("the orphan is still there")
 			return 1

@@ -33,13 +33,13 @@ func TestPictureOfARealQEMU(t *testing.T) {
 		cancel()
 		_ = qemu.Wait() // it was killed
 	}()
-	for {
+	for tick := time.Tick(20 * time.Millisecond); ; {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		if err != nil && ctx.Err() != nil {
 			t.Fatalf("QEMU offers no screen: %v\n%s", err, stderr.String())
 		}
 		if err != nil {
-			time.Sleep(20 * time.Millisecond) // QEMU makes its socket when it is ready
+			<-tick // QEMU makes its socket when it is ready
 			continue
 		}
 		picture, err := Picture(conn, Options{MoveCursor: true})

@@ -26,7 +26,7 @@ import (
 )
 
 // patience bounds each wait in the scripts.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // TestMain lets the scripts run virtctl as a program, and stand-ins for the
 // programs that virtctl runs.
@@ -178,7 +178,7 @@ func talk(ts *testscript.TestScript, _ bool, args []string) {
 	network, address, text, want := args[0], args[1], args[2], strings.ReplaceAll(args[3], `\n`, "\n")
 	deadline := time.Now().Add(patience)
 	var problem error
-	for time.Now().Before(deadline) {
+	for tick := time.Tick(20 * time.Millisecond); time.Now().Before(deadline); {
 		var got string
 		if got, problem = exchange(network, address, text, len(want)); problem == nil {
 			if got != want {
@@ -186,7 +186,7 @@ func talk(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			return
 		}
-		time.Sleep(20 * time.Millisecond) // nothing tells when a foreign program listens
+		<-tick // nothing tells when a foreign program listens
 	}
 	ts.Fatalf("%s does not answer: %v", address, problem)
 }

@@ -230,7 +230,7 @@ const patience = 3 * time.Minute
 // eventually looks until a condition holds; the error of the last look is told when it never does.
 func (c *cluster) eventually(what string, look func() error) {
 	c.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline, tick := time.Now().Add(patience), time.Tick(50*time.Millisecond)
 	for {
 		err := look()
 		if err == nil {
@@ -239,7 +239,7 @@ func (c *cluster) eventually(what string, look func() error) {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("%s: not within %s: %v", what, patience, err)
 		}
-		time.Sleep(50 * time.Millisecond)
+		<-tick
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 
 // patience is how long one thing is waited for. A wait that succeeds ends at
 // once, so it is generous: guests are emulated and share few CPUs.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // virt is the client that all tests use; it is what the tests are about.
 var virt kubecli.KubevirtClient

@@ -39,7 +39,7 @@ func bootFrom(t *testing.T, arguments, devices string) (*pod, *v1.VirtualMachine
 func (p *pod) cleared(name string, want diskhotplug.Stage) {
 	p.t.Helper()
 	err := error(nil)
-	for ; p.disks()[name].Stage != want; time.Sleep(10 * time.Millisecond) {
+	for tick := time.Tick(10 * time.Millisecond); p.disks()[name].Stage != want; <-tick {
 		if p.ctx.Err() != nil {
 			p.t.Fatalf("QEMU has %+v: %v", p.disks()[name], err)
 		}

@@ -100,14 +100,13 @@ func (p *pod) unplugged(vmi *v1.VirtualMachineInstance, name string) {
 	if err := diskhotplug.Ask(p.ctx, p.monitor, p.disks()[name]); err != nil {
 		p.t.Fatal(err)
 	}
-	for p.disks()[name].Stage == diskhotplug.Plugged {
+	for tick := time.Tick(10 * time.Millisecond); p.disks()[name].Stage == diskhotplug.Plugged; <-tick {
 		if p.ctx.Err() != nil {
 			p.t.Fatalf("the guest does not let go of %s", name)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	// QEMU lets go of the node a moment after the device.
-	for err := error(nil); p.disks()[name].Stage != diskhotplug.Absent; time.Sleep(10 * time.Millisecond) {
+	for err, tick := error(nil), time.Tick(10*time.Millisecond); p.disks()[name].Stage != diskhotplug.Absent; <-tick {
 		if p.ctx.Err() != nil {
 			p.t.Fatalf("QEMU does not let go of %s: %v", name, err)
 		}

@@ -24,7 +24,7 @@ import (
 )
 
 // patience bounds every wait of these tests.
-const patience = time.Minute
+const patience = 4 * time.Minute
 
 // kind is one of the kinds whose objects users write and virt-controller watches.
 type kind struct {
@@ -149,7 +149,7 @@ func follow(t *testing.T, s *apiServer) (cache.SharedIndexInformer, func() []str
 
 func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); !condition(); <-tick {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within %s", what, patience)
 		}

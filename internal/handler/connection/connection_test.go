@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a test waits for what happens soon.
-const patience = time.Minute
+const patience = 4 * time.Minute
 
 func TestDecide(t *testing.T) {
 	exit := &launch.Exit{Reason: launch.ReasonGuestShutdown}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "kubevirt.io/api/core/v1"
 
@@ -95,9 +94,12 @@ func (h *handler) reset(t *testing.T, instance *v1.VirtualMachineInstance) {
 		}
 	}
 	do("system_reset")
-	for h.disks(t, instance)["a"].Detached {
+	awaitTrue(t, "QEMU to let go of the disk", func() bool {
+		if !h.disks(t, instance)["a"].Detached {
+			return true
+		}
 		do("stop")
 		do("cont")
-		time.Sleep(50 * time.Millisecond)
-	}
+		return false
+	})
 }

@@ -25,7 +25,7 @@ import (
 // These tests run against a model of QEMU's monitor (qmptest), which QEMU conforms to.
 
 // patience is how long a test waits for what happens soon.
-const patience = time.Minute
+const patience = 4 * time.Minute
 
 // clock is a clock that only a test moves.
 type clock struct {

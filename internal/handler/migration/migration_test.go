@@ -26,7 +26,7 @@ import (
 // These tests have the two sides of a migration talk over TLS, as on two nodes.
 
 // patience is how long a test waits for what happens soon.
-const patience = time.Minute
+const patience = 4 * time.Minute
 
 // id is the migration of every test.
 var id = ID{Migration: "m", VMI: "u", Namespace: "ns", Name: "vm"}
@@ -263,7 +263,7 @@ func TestAnotherNodesSourceIsNotTakenForTheRecordedOne(t *testing.T) {
 // eventually waits for what wakes nobody.
 func (n *nodes) eventually(what string, reached func() bool) {
 	n.t.Helper()
-	for deadline := time.Now().Add(patience); !reached(); time.Sleep(10 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(10*time.Millisecond); !reached(); <-tick {
 		if time.Now().After(deadline) {
 			n.t.Fatalf("waited for %s in vain", what)
 		}

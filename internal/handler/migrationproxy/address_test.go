@@ -89,7 +89,7 @@ func TestTheServerFollowsItsAddress(t *testing.T) {
 	server.port, server.relisten = freePort(t), 5*time.Millisecond
 	await := func(want string) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); server.Address() != want; time.Sleep(time.Millisecond) {
+		for deadline, tick := time.Now().Add(patience), time.Tick(time.Millisecond); server.Address() != want; <-tick {
 			if time.Now().After(deadline) {
 				t.Fatalf("the address is %q, want %q; %v", server.Address(), want, l.all)
 			}

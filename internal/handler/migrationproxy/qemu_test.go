@@ -41,7 +41,7 @@ func boot(t *testing.T, dir string, more ...string) *machine {
 		_ = m.process.Process.Kill()
 		_ = m.process.Wait()
 	})
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); ; <-tick {
 		monitor, err := qmp.Dial(t.Context(), socket, func(qmp.Event) {})
 		if err == nil {
 			m.monitor = monitor
@@ -82,7 +82,7 @@ func (m *machine) await(statuses ...string) {
 		Status string `json:"status"`
 		Error  string `json:"error-desc"`
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); ; <-tick {
 		if err := m.monitor.Execute(m.t.Context(), "query-migrate", nil, &now); err != nil {
 			m.t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestQEMURunsOnWhenTheTargetsVirtHandlerEnds(t *testing.T) {
 	f := &Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours}
 	p.forward(f)
 	source.do("migrate", properties{"uri": "unix:" + socket(p.sourceDir)})
-	for deadline := time.Now().Add(patience); f.Sent() == 0; time.Sleep(5 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); f.Sent() == 0; <-tick {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing is sent")
 		}
@@ -167,7 +167,7 @@ func TestQEMURunsOnWhenTheTargetsVirtHandlerEnds(t *testing.T) {
 	var now struct {
 		Status string `json:"status"`
 	}
-	for deadline := time.Now().Add(patience); now.Status != "failed"; time.Sleep(5 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); now.Status != "failed"; <-tick {
 		if err := source.monitor.Execute(context.Background(), "query-migrate", nil, &now); err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func (m *machine) awaitStatus(query, want string) {
 	var now struct {
 		Status string `json:"status"`
 	}
-	for deadline := time.Now().Add(patience); now.Status != want; time.Sleep(time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(time.Millisecond); now.Status != want; <-tick {
 		if err := m.monitor.Execute(m.t.Context(), query, nil, &now); err != nil {
 			m.t.Fatal(err)
 		}
@@ -231,7 +231,7 @@ func TestQEMUsPostCopyGoesOnThroughTheVirtHandlers(t *testing.T) {
 	target.statusIs("postcopy-active")
 	target.do("cont", nil)
 	sent := f.Sent()
-	for deadline := time.Now().Add(patience); f.Sent() < sent+32<<10; time.Sleep(time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(time.Millisecond); f.Sent() < sent+32<<10; <-tick {
 		if time.Now().After(deadline) {
 			t.Fatal("no memory follows the guest")
 		}

@@ -37,7 +37,7 @@ func (m *machine) writes(what string) {
 // job waits until the one job has a status, and gives its error.
 func (m *machine) job(status string) string {
 	m.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); ; <-tick {
 		var jobs []struct{ Status, Error string }
 		if err := m.monitor.Execute(m.t.Context(), "query-jobs", nil, &jobs); err != nil {
 			m.t.Fatal(err)

@@ -26,7 +26,7 @@ import (
 )
 
 // patience is how long a test waits for what happens soon.
-const patience = time.Minute
+const patience = 4 * time.Minute
 
 // header names the migration m of VMI ns/vm from node1 to node2.
 var header = migrationwire.Header{MigrationUID: "m", VMIUID: "u", Namespace: "ns", Name: "vm"}
@@ -69,7 +69,7 @@ func (l *lines) with(text string) int {
 // await waits until something is logged.
 func (l *lines) await(t testing.TB, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); l.with(text) == 0; time.Sleep(time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(time.Millisecond); l.with(text) == 0; <-tick {
 		if time.Now().After(deadline) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -137,7 +137,7 @@ func (p *pair) outgoingOf(source *certs.Source) *Outgoing {
 // awaitAdmission waits until the target takes a connection of the source again.
 func (p *pair) awaitAdmission(channel migrationwire.Channel) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(10*time.Millisecond); ; <-tick {
 		conn, err := p.outgoing().Dial(p.t.Context(), channel)
 		if err == nil {
 			_ = conn.Close()
@@ -292,7 +292,7 @@ func (p *pair) raw() *tls.Conn {
 func noneLeft(t testing.TB) {
 	t.Helper()
 	var text string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(10*time.Millisecond); time.Now().Before(deadline); <-tick {
 		var b strings.Builder
 		if err := pprof.Lookup("goroutine").WriteTo(&b, 2); err != nil {
 			t.Fatal(err)

@@ -231,7 +231,7 @@ func TestAGuestMovesOnASharedNetwork(t *testing.T) {
 // awaitPort waits until the network finds the guest at the port.
 func awaitPort(t *testing.T, s *shared, mac, port string) {
 	t.Helper()
-	for deadline := time.Now().Add(soon); s.learned(t, mac) != port; time.Sleep(10 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(soon), time.Tick(10*time.Millisecond); s.learned(t, mac) != port; <-tick {
 		if time.Now().After(deadline) {
 			t.Fatalf("the network finds the guest at %q, want %q", s.learned(t, mac), port)
 		}

@@ -72,7 +72,7 @@ func TestATapIsMadeByAProgramOfTheThreadsContext(t *testing.T) {
 func ends(t *testing.T, thread int) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
-	for ; ; time.Sleep(time.Millisecond) {
+	for tick := time.Tick(time.Millisecond); ; <-tick {
 		_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", thread))
 		if os.IsNotExist(err) {
 			return

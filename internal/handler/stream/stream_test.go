@@ -23,7 +23,7 @@ import (
 )
 
 // soon is how long a test waits for what must come, on a busy machine too.
-const soon = 2 * time.Minute
+const soon = 4 * time.Minute
 
 // guest plays QEMU's end of a serial console: a unix socket that serves one
 // connection at a time.

@@ -32,7 +32,7 @@ import (
 // on folders that no kubelet has mounted.
 
 // patience is how long a test waits for what happens soon.
-const patience = time.Minute
+const patience = 4 * time.Minute
 
 // claimSize is what each claim was given.
 const claimSize = 8 << 20

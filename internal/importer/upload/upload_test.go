@@ -30,7 +30,7 @@ import (
 )
 
 // patience is how long a test waits for one thing on a busy machine.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 const diskSize = 8 << 20
 
@@ -127,7 +127,7 @@ func (w *worker) filled(want []byte) {
 // eventually waits for what progress says.
 func (w *worker) eventually(what string, is func(transfer.Progress) bool) {
 	w.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for end, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); ; <-tick {
 		now := w.job.Meter.Progress()
 		if is(now) {
 			return

@@ -21,7 +21,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/agent"
 )
 
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // agents are the real one and a fake that behaves; both pass the same tests.
 var agents = map[string]func(*testing.T) string{"qemu-ga": realAgent, "fake": fakeAgent}
@@ -53,7 +53,7 @@ func realAgent(t *testing.T) string {
 		_ = cmd.Wait()
 		_ = os.RemoveAll(dir)
 	})
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); ; <-tick {
 		if _, err := os.Stat(socket); err == nil {
 			return socket
 		}
@@ -168,8 +168,9 @@ func dial(t *testing.T, socket string) *agent.Client {
 	t.Helper()
 	c, err := agent.Dial(t.Context(), socket)
 	// The socket is there a moment before anybody listens.
+	tick := time.Tick(5 * time.Millisecond)
 	for deadline := time.Now().Add(patience); errors.Is(err, syscall.ECONNREFUSED) && time.Now().Before(deadline); {
-		time.Sleep(5 * time.Millisecond)
+		<-tick
 		c, err = agent.Dial(t.Context(), socket)
 	}
 	if err != nil {

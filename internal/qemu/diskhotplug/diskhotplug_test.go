@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/test/accelerator"
 )
 
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // machine is a QEMU without a guest's system: its firmware runs, and nobody
 // answers when a PCI device is to be unplugged.
@@ -51,7 +51,7 @@ func start(t *testing.T) *machine {
 		_ = cmd.Wait()
 		_ = os.RemoveAll(dir)
 	})
-	for deadline := time.Now().Add(patience); m.Client == nil; time.Sleep(5 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); m.Client == nil; <-tick {
 		m.Client, err = qmp.Dial(t.Context(), socket, func(e qmp.Event) { m.events <- e })
 		if err != nil && time.Now().After(deadline) {
 			t.Fatalf("QEMU does not listen: %v", err)

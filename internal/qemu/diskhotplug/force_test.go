@@ -70,7 +70,7 @@ func TestADiskIsTakenFromAGuestThatDoesNotLetGo(t *testing.T) {
 func (m *machine) clearAll() {
 	m.t.Helper()
 	err := error(nil)
-	for deadline := time.Now().Add(2 * patience); ; time.Sleep(50 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(2*patience), time.Tick(50*time.Millisecond); ; <-tick {
 		d := m.look()
 		switch {
 		case d.Stage == diskhotplug.Absent:

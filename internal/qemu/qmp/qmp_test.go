@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/test/accelerator"
 )
 
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // servers are the real QEMU and a fake one that behaves; both must pass the
 // same tests, so that the fake can stand for the real one where the tests want
@@ -45,7 +45,7 @@ func realQEMU(t *testing.T) string {
 		_ = cmd.Wait()
 		_ = os.RemoveAll(dir)
 	})
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); ; <-tick {
 		conn, err := net.Dial("unix", socket)
 		if err == nil {
 			_ = conn.Close()

@@ -43,7 +43,7 @@ func machine(t *testing.T) (int, netns.NsHandle) {
 		t.Fatal(err)
 	}
 	defer func() { _ = own.Close() }() // a descriptor to compare with
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	for deadline, tick := time.Now().Add(time.Minute), time.Tick(time.Millisecond); ; <-tick {
 		ns, err := netns.GetFromPid(cmd.Process.Pid)
 		if err == nil && !ns.Equal(own) {
 			t.Cleanup(func() { _ = ns.Close() })

@@ -46,12 +46,12 @@ func sleeper(t *testing.T, marker string) Component {
 }
 
 // patience is how long a test waits for one thing on a busy machine.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // eventually looks until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); !holds(); <-tick {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not in time", what)
 		}
