@@ -5,15 +5,26 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 )
 
+// patienceOfCaches is more than package presence waits before it asks the API server, and
+// asks again.
+const patienceOfCaches = 3 * time.Second
+
 // awaitNoQEMU waits until no QEMU runs in the pod.
 func (p *pod) awaitNoQEMU() {
 	p.t.Helper()
-	awaitTrue(p.t, "the end of QEMU", func() bool { return len(p.qemus()) == 0 })
+	deadline := time.Now().Add(patience)
+	for len(p.qemus()) > 0 {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("QEMUs still run: %v", p.qemus())
+		}
+		time.Sleep(10 * time.Millisecond) // a process's end has no event here
+	}
 }
 
 // running starts a guest and the handler that looks after it.
@@ -56,7 +67,7 @@ func TestPodThatIsOnlyNotSeen(t *testing.T) {
 	qemus := p.qemus()
 	// Its labels were taken away; it exists.
 	h.supervisor.PodGone(p.object)
-	n.api.awaitAsked(t, "pod")
+	time.Sleep(patienceOfCaches) // that nothing happens has no event
 	if got := p.qemus(); !slices.Equal(got, qemus) || n.api.vmi.IsFinal() {
 		t.Errorf("QEMU was %v and is %v, phase %s", qemus, got, n.api.vmi.Status.Phase)
 	}
@@ -81,7 +92,7 @@ func TestVMIGoneWhileTheAPIServerIsAway(t *testing.T) {
 	qemus := p.qemus()
 	n.api.setAway(true)
 	h.supervisor.VMIGone(Here, n.api.vmi.UID)
-	n.api.awaitAsked(t, "VMI")
+	time.Sleep(patienceOfCaches) // that nothing happens has no event
 	if got := p.qemus(); !slices.Equal(got, qemus) {
 		t.Fatalf("a guest was ended on a cache's word: QEMU was %v and is %v", qemus, got)
 	}
@@ -95,7 +106,13 @@ func TestVMIThatHasLostItsLabelKeepsItsGuest(t *testing.T) {
 	qemus := p.qemus()
 	n.api.update(func(vmi *v1.VirtualMachineInstance) { delete(vmi.Labels, v1.NodeNameLabel) })
 	h.supervisor.VMIGone(Here, n.api.vmi.UID)
-	awaitTrue(t, "the driver to let go of a VMI that is not this node's any more", func() bool { return !h.drives("unlabeled") })
+	deadline := time.Now().Add(patience)
+	for h.drives("unlabeled") {
+		if time.Now().After(deadline) {
+			t.Fatal("the driver does not let go of a VMI that is not this node's any more")
+		}
+		time.Sleep(10 * time.Millisecond) // there is nothing to be told by
+	}
 	if got := p.qemus(); !slices.Equal(got, qemus) {
 		t.Errorf("QEMU was %v and is %v", qemus, got)
 	}
@@ -124,9 +141,8 @@ func TestNothingIsLeftOfThePod(t *testing.T) {
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	h := n.startHandler()
-	awaitTrue(t, "the question for the pod", func() bool { return n.api.asks("pod") > 0 })
-	h.acted(t, "vanished")
+	n.startHandler()
+	time.Sleep(patienceOfCaches) // that nothing happens has no event
 	n.api.mu.Lock()
 	if got := n.api.vmi.Status.Phase; got != v1.Running {
 		t.Errorf("the end was said while the node had the pod's folder: phase %s", got)

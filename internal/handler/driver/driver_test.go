@@ -15,8 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
-
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 // These tests run real guests: a virt-launcher in namespaces of its own, as user
@@ -218,38 +216,16 @@ func TestHandlerKilledWhileTheGuestRuns(t *testing.T) {
 // machine waits until the handler has found the guest.
 func (n *node) machine(h *handler, uid types.UID) *Machine {
 	n.t.Helper()
-	var m *Machine
-	awaitTrue(n.t, "the guest to be taken over", func() (found bool) {
-		var err error
-		m, err = h.supervisor.Lookup("shop", "web", uid)
-		return err == nil
-	})
-	return m
-}
-
-// acted waits until the driver has gone through a whole round with what it is to see now, and an attempt to connect has ended
-// that it may have begun: each round but a first takes one waking, and there is room for one more.
-func (h *handler) acted(t *testing.T, uid types.UID) {
-	t.Helper()
-	var d *Driver
-	awaitTrue(t, "the driver", func() bool {
-		h.supervisor.mu.Lock()
-		defer h.supervisor.mu.Unlock()
-		d = h.supervisor.drivers[uid]
-		return d != nil
-	})
-	timeout := time.After(patience)
-	for rounds, connecting := 0, true; rounds < 2 || connecting; rounds++ {
-		for range 3 {
-			select {
-			case d.woken <- struct{}{}:
-			case <-timeout:
-				t.Fatalf("the driver of %s does not come to rest", uid)
-			}
+	deadline := time.Now().Add(patience)
+	for {
+		m, err := h.supervisor.Lookup("shop", "web", uid)
+		if err == nil {
+			return m
 		}
-		if connecting = d.connection.Observe().State == guestlifecycle.LinkPending; connecting {
-			rounds = 0
+		if time.Now().After(deadline) {
+			n.t.Fatalf("the guest was not taken over: %v", err)
 		}
+		time.Sleep(10 * time.Millisecond) // there is nothing to be told by
 	}
 }
 
@@ -305,7 +281,7 @@ func TestDeletedBeforeItsLauncherIsThere(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, scheduled("early"))
 	p := n.newPod(n.api.vmi)
-	h := n.startHandler(p)
+	n.startHandler(p)
 	n.api.update(remove)
 	p.start()
 	// virt-launcher is asked for by the controller's deletion of the pod; the
@@ -314,7 +290,6 @@ func TestDeletedBeforeItsLauncherIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.awaitSocket(p)
-	h.acted(t, "early")
 	if got := p.qemus(); len(got) != 0 {
 		t.Errorf("QEMU was started for a VMI that is to go: %v", got)
 	}
@@ -326,10 +301,9 @@ func TestPodThatTheControllerDidNotChoose(t *testing.T) {
 	instance.Status.ActivePods = map[types.UID]string{"another-pod": "node1"}
 	n := newNode(t, instance)
 	p := n.newPod(n.api.vmi)
-	h := n.startHandler(p)
+	n.startHandler(p)
 	p.start()
 	n.awaitSocket(p)
-	h.acted(t, "stranger")
 	if got := p.qemus(); len(got) != 0 {
 		t.Errorf("QEMU was started in a pod that is not among the active ones: %v", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "kubevirt.io/api/core/v1"
 
@@ -94,12 +95,9 @@ func (h *handler) reset(t *testing.T, instance *v1.VirtualMachineInstance) {
 		}
 	}
 	do("system_reset")
-	awaitTrue(t, "QEMU to let go of the disk", func() bool {
-		if !h.disks(t, instance)["a"].Detached {
-			return true
-		}
+	for h.disks(t, instance)["a"].Detached {
 		do("stop")
 		do("cont")
-		return false
-	})
+		time.Sleep(50 * time.Millisecond)
+	}
 }

@@ -251,7 +251,7 @@ var (
 // awaitTrue waits for what nothing tells of.
 func awaitTrue(t *testing.T, what string, reached func() bool) {
 	t.Helper()
-	for deadline, tick := time.Now().Add(patience), time.Tick(time.Millisecond); !reached(); <-tick {
+	for deadline := time.Now().Add(patience); !reached(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited for %s in vain", what)
 		}

@@ -90,10 +90,10 @@ func standIn() int {
 func stand(conn net.Conn, behind string) {
 	defer conn.Close()
 	var qemu net.Conn
-	for tick := time.Tick(10 * time.Millisecond); qemu == nil; { // QEMU makes its socket before anything else
+	for qemu == nil { // QEMU makes its socket before anything else
 		var err error
 		if qemu, err = net.Dial("unix", behind); err != nil {
-			<-tick
+			time.Sleep(10 * time.Millisecond)
 		}
 	}
 	defer qemu.Close()
