@@ -433,8 +433,8 @@ func (d *Driver) forward(ctx context.Context, source *migration.Source, channel 
 	return err
 }
 
-// mirrorTimeout bounds how long QEMU may wait for the target when it opens the disks there: it does
-// nothing else meanwhile.
+// mirrorTimeout bounds how long QEMU may wait for an answer of the target when it opens the disks there: it
+// does nothing else meanwhile.
 const mirrorTimeout = 5 * time.Second
 
 // mirrorDisks has QEMU copy the disks that move with the guest. When that can't be begun, the
@@ -447,8 +447,8 @@ func (d *Driver) mirrorDisks(ctx context.Context, s snapshot, o guestlifecycle.O
 	if err := d.forward(ctx, source, migrationwire.Disks, layout.DisksSocket); err != nil {
 		return err
 	}
-	waiting := time.AfterFunc(mirrorTimeout, source.EndDisks)
-	defer waiting.Stop()
+	opened := source.OpenDisks(mirrorTimeout)
+	defer opened()
 	err := s.attached.guest.Mirror(ctx, guest.Mirroring{
 		Migration: o.VMI.Status.MigrationState.MigrationUID, Socket: layout.Socket(layout.DisksSocket), Disks: machine.Mirrors(o.VMI),
 		Bandwidth: s.limitsOf(o.VMI, o.VMI.Status.MigrationState).Bandwidth,

@@ -205,6 +205,12 @@ func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.
 // Forwards reports whether QEMU's connections of a channel are passed on.
 func (s *Source) Forwards(channel migrationwire.Channel) bool { return s.forwards[channel] != nil }
 
+// OpenDisks ends them when the target lets QEMU wait for so long while it opens the disks there, until
+// opened is called.
+func (s *Source) OpenDisks(wait time.Duration) (opened func()) {
+	return s.forwards[migrationwire.Disks].Opening(wait, s.EndDisks)
+}
+
 // EndDisks ends the connections by which disks are copied: QEMU waits for them.
 func (s *Source) EndDisks() {
 	if s.endDisks != nil {

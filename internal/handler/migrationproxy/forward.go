@@ -27,6 +27,8 @@ type Forward struct {
 	Answers time.Duration
 
 	sent, received atomic.Int64
+	// opening is what the target owes while QEMU opens what is there, nil when it doesn't.
+	opening atomic.Pointer[debt]
 
 	mu      sync.Mutex
 	open    int
@@ -52,6 +54,33 @@ func (f *Forward) Failure() error {
 		return fmt.Errorf("node %s, its virt-handler or the QEMU there, has ended the migration's connection", f.Outgoing.Node)
 	}
 	return f.failure
+}
+
+// Opening has late called when the target lets QEMU wait for so long, until opened is called: for
+// the first word after QEMU has connected, or for an answer. A QEMU that is slow to connect waits
+// for nothing.
+func (f *Forward) Opening(wait time.Duration, late func()) (opened func()) {
+	owed := &debt{}
+	owed.limit(wait, late)
+	f.opening.Store(owed)
+	return func() {
+		f.opening.CompareAndSwap(owed, nil)
+		owed.forgive()
+	}
+}
+
+// asked notes that QEMU has said something, or has connected.
+func (f *Forward) asked() {
+	if owed := f.opening.Load(); owed != nil {
+		owed.begin()
+	}
+}
+
+// answered notes that the target has said something.
+func (f *Forward) answered() {
+	if owed := f.opening.Load(); owed != nil {
+		owed.settle()
+	}
 }
 
 // Listener is the socket that QEMU connects to (podpath.Listener).
@@ -96,6 +125,7 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 			_ = conn.Close() // it is refused
 			continue
 		}
+		f.asked()
 		// One after the other: QEMU knows its main stream by being the first that
 		// connects (decision 293).
 		peer, err := f.Outgoing.Dial(ctx, f.Channel)
@@ -109,7 +139,8 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 		}
 		running.Go(func() {
 			defer f.end()
-			s := &stream{qemu: conn, peer: peer, fromQEMU: &f.sent, fromPeer: &f.received, drain: true, failed: f.failed, left: f.leave, answers: f.Answers}
+			s := &stream{qemu: conn, peer: peer, fromQEMU: &f.sent, fromPeer: &f.received, drain: true, failed: f.failed, left: f.leave, answers: f.Answers,
+				asked: f.asked, answered: f.answered}
 			_ = s.run(ctx) // it was told to failed
 		})
 	}
