@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// putOff is how long a loop may put something off that it is still busy with: a read that its cache lags behind, or
+// putOff is how long a loop may put something off at most that it is still busy with: a read that its cache lags behind, or
 // one of the first few attempts of what fails. Longer are the times of a plan.
 const putOff = time.Second
 
@@ -267,7 +267,7 @@ type observedDelays struct {
 }
 
 func (d observedDelays) AddAfter(request reconcile.Request, delay time.Duration) {
-	if delay <= putOff {
+	if delay < putOff {
 		d.queue.progress.mu.Lock()
 		d.queue.delayed[request] = struct{}{}
 		d.queue.progress.mu.Unlock()
