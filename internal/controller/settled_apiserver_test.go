@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// putOff is how long a loop may put something off at most that it is still busy with: a read that its cache lags behind, or
+// putOff bounds how long a loop puts off what it is still busy with: a read that its cache lags behind, or
 // one of the first few attempts of what fails. Longer are the times of a plan.
 const putOff = time.Second
 

@@ -433,8 +433,8 @@ func (d *Driver) forward(ctx context.Context, source *migration.Source, channel 
 	return err
 }
 
-// mirrorTimeout bounds how long QEMU may wait for an answer of the target when it opens the disks there: it
-// does nothing else meanwhile.
+// mirrorTimeout bounds how long QEMU, once it has connected, may wait for the target when it opens the disks
+// there: it does nothing else meanwhile.
 const mirrorTimeout = 5 * time.Second
 
 // mirrorDisks has QEMU copy the disks that move with the guest. When that can't be begun, the

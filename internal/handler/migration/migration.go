@@ -205,8 +205,8 @@ func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.
 // Forwards reports whether QEMU's connections of a channel are passed on.
 func (s *Source) Forwards(channel migrationwire.Channel) bool { return s.forwards[channel] != nil }
 
-// OpenDisks ends them when the target lets QEMU wait for so long while it opens the disks there, until
-// opened is called.
+// OpenDisks ends them when QEMU has connected and opened is not called for so long: it opens the disks at
+// the target, and waits for that.
 func (s *Source) OpenDisks(wait time.Duration) (opened func()) {
 	return s.forwards[migrationwire.Disks].Opening(wait, s.EndDisks)
 }

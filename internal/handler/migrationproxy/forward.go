@@ -27,7 +27,7 @@ type Forward struct {
 	Answers time.Duration
 
 	sent, received atomic.Int64
-	// opening is what the target owes while QEMU opens what is there, nil when it doesn't.
+	// opening is the debt of a target that is being opened, nil for none.
 	opening atomic.Pointer[debt]
 
 	mu      sync.Mutex
@@ -56,9 +56,8 @@ func (f *Forward) Failure() error {
 	return f.failure
 }
 
-// Opening has late called when the target lets QEMU wait for so long, until opened is called: for
-// the first word after QEMU has connected, or for an answer. A QEMU that is slow to connect waits
-// for nothing.
+// Opening has late called when opened is not called for so long after QEMU's next connection. A
+// QEMU that is slow to connect waits for nothing.
 func (f *Forward) Opening(wait time.Duration, late func()) (opened func()) {
 	owed := &debt{}
 	owed.limit(wait, late)
@@ -69,17 +68,10 @@ func (f *Forward) Opening(wait time.Duration, late func()) (opened func()) {
 	}
 }
 
-// asked notes that QEMU has said something, or has connected.
-func (f *Forward) asked() {
+// connected notes that QEMU waits for the target.
+func (f *Forward) connected() {
 	if owed := f.opening.Load(); owed != nil {
 		owed.begin()
-	}
-}
-
-// answered notes that the target has said something.
-func (f *Forward) answered() {
-	if owed := f.opening.Load(); owed != nil {
-		owed.settle()
 	}
 }
 
@@ -125,7 +117,7 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 			_ = conn.Close() // it is refused
 			continue
 		}
-		f.asked()
+		f.connected()
 		// One after the other: QEMU knows its main stream by being the first that
 		// connects (decision 293).
 		peer, err := f.Outgoing.Dial(ctx, f.Channel)
@@ -139,8 +131,7 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 		}
 		running.Go(func() {
 			defer f.end()
-			s := &stream{qemu: conn, peer: peer, fromQEMU: &f.sent, fromPeer: &f.received, drain: true, failed: f.failed, left: f.leave, answers: f.Answers,
-				asked: f.asked, answered: f.answered}
+			s := &stream{qemu: conn, peer: peer, fromQEMU: &f.sent, fromPeer: &f.received, drain: true, failed: f.failed, left: f.leave, answers: f.Answers}
 			_ = s.run(ctx) // it was told to failed
 		})
 	}

@@ -58,8 +58,6 @@ type stream struct {
 	// answers is how long the peer may say nothing when QEMU has said something; 0 for as long as it
 	// likes.
 	answers time.Duration
-	// asked is called when QEMU says something, answered when the peer does; nil to hear nothing of it.
-	asked, answered func()
 }
 
 // run passes bytes in both directions until both have ended, or ctx has. The end of one
@@ -89,12 +87,12 @@ func (s *stream) run(ctx context.Context) error {
 	}
 	var said atomic.Bool
 	directions.Go(func() {
-		if err := pump(s.peer, s.qemu, passing{s.fromQEMU, both(owed.begin, s.asked), func() { said.Store(true) }}); err != nil {
+		if err := pump(s.peer, s.qemu, passing{s.fromQEMU, owed.begin, func() { said.Store(true) }}); err != nil {
 			fail("passing on what QEMU says", err)
 		}
 	})
 	directions.Go(func() {
-		err := pump(s.qemu, s.peer, passing{s.fromPeer, both(owed.settle, s.answered), func() {
+		err := pump(s.qemu, s.peer, passing{s.fromPeer, owed.settle, func() {
 			if s.left != nil && !said.Load() {
 				s.left()
 			}
@@ -109,17 +107,6 @@ func (s *stream) run(ctx context.Context) error {
 	})
 	directions.Wait()
 	return context.Cause(ctx)
-}
-
-// both calls two functions, the second of which may be nil.
-func both(first, second func()) func() {
-	if second == nil {
-		return first
-	}
-	return func() {
-		first()
-		second()
-	}
 }
 
 func (s *stream) close() {
