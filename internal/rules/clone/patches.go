@@ -1,7 +1,7 @@
 package clone
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,14 +13,8 @@ import (
 
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/identity"
+	"drydock.dev/drydock/internal/rules/vmpatch"
 )
-
-// operation is one of a JSON patch.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
 
 // part is a part of the manifest as the target has it.
 type part struct {
@@ -32,31 +26,36 @@ type part struct {
 // mayPatch are the parts of a VM that are its owner's.
 var mayPatch = []string{"/spec", "/metadata/labels", "/metadata/annotations"}
 
-// refusedPatch says what is wrong with the first patch that is not of a VM's spec, labels or annotations;
-// "" when there is none. What a patch does there is judged by the restore, and the VM by admission.
-func refusedPatch(patches []string) string {
-	for i, text := range patches {
-		var o operation
-		if err := json.Unmarshal([]byte(text), &o); err != nil {
-			return fmt.Sprintf("patch %d is no operation of a JSON patch: %v", i+1, err)
-		}
+// parse reads the clone's own patches. They are of a VM's spec, labels or annotations; what they do
+// there is judged by the restore, and the VM by admission.
+func parse(texts []string) ([]vmpatch.Operation, error) {
+	operations, err := vmpatch.Parse(texts)
+	if err != nil {
+		return nil, err
+	}
+	var faults []error
+	for i, o := range operations {
 		if !slices.ContainsFunc(mayPatch, func(path string) bool { return o.Path == path || strings.HasPrefix(o.Path, path+"/") }) {
-			return fmt.Sprintf("patch %d is of %q; a clone's patches are of %s", i+1, o.Path, strings.Join(mayPatch, ", "))
+			faults = append(faults, fmt.Errorf("patch %d is of %q; a clone's patches are of %s", i+1, o.Path, strings.Join(mayPatch, ", ")))
 		}
 	}
-	return ""
+	return operations, errors.Join(faults...)
 }
 
 // patches are what the restore is to do to the source's manifest: first the clone's own fields, and then
 // the patches that it has.
 func patches(c *clonev1.VirtualMachineClone, source *snapshotv1.VirtualMachine) ([]string, error) {
+	own, err := parse(c.Spec.Patches)
+	if err != nil {
+		return nil, err
+	}
 	spec := &source.Spec.Template.Spec
 	nics, err := interfaces(c, spec.Domain.Devices.Interfaces)
 	if err != nil {
 		return nil, err
 	}
 	meta := source.Spec.Template.ObjectMeta
-	var out []string
+	var out []vmpatch.Operation
 	// A part is written whole, so that the number of patches does not follow the number of labels.
 	for _, f := range []part{
 		filtered("/metadata/labels", source.Labels, c.Spec.LabelFilters),
@@ -66,16 +65,11 @@ func patches(c *clonev1.VirtualMachineClone, source *snapshotv1.VirtualMachine) 
 		{"/spec/template/spec/domain/firmware", firmwareOf(c, spec), true},
 		{"/spec/template/spec/domain/devices/interfaces", nics, len(nics) > 0},
 	} {
-		if !f.changed {
-			continue
+		if f.changed {
+			out = append(out, vmpatch.Operation{Op: "add", Path: f.path, Value: f.to})
 		}
-		text, err := json.Marshal(operation{Op: "add", Path: f.path, Value: f.to})
-		if err != nil {
-			return nil, fmt.Errorf("encoding what becomes of %s: %w", f.path, err)
-		}
-		out = append(out, string(text))
 	}
-	return append(out, c.Spec.Patches...), nil
+	return vmpatch.Texts(append(out, own...))
 }
 
 // filtered is a map of labels or annotations with what the filters let through.

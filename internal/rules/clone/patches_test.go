@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/vmpatch"
 )
 
 func TestFilters(t *testing.T) {
@@ -50,11 +52,11 @@ func made(t *testing.T, edits ...edit) map[string]any {
 	}
 	out := map[string]any{}
 	for _, text := range p.Restore.Spec.Patches {
-		var o operation
-		if err := json.Unmarshal([]byte(text), &o); err != nil || o.Op != "add" && o.Op != "remove" {
-			t.Errorf("the patch %s: %v", text, err)
+		read, err := vmpatch.Parse([]string{text})
+		if err != nil || read[0].Op != "add" && read[0].Op != "remove" {
+			t.Fatalf("the patch %s: %v", text, err)
 		}
-		out[o.Path] = o.Value
+		out[read[0].Path] = read[0].Value
 	}
 	return out
 }
@@ -155,13 +157,18 @@ func TestFiltersAndPatchesReachTheRestore(t *testing.T) {
 func TestWhatMayBePatched(t *testing.T) {
 	for path, refused := range map[string]bool{
 		"/spec": false, "/spec/template": false, "/metadata/labels": false, "/metadata/annotations/a": false,
-		"/specification": true, "/metadata": true, "/metadata/name": true, "/metadata/ownerReferences": true, "/status": true, "/kind": true, "": true,
+		"/specification": true, "/metadata": true, "/metadata/name": true, "/metadata/ownerReferences": true, "/status": true, "/kind": true,
 	} {
-		if got := refusedPatch([]string{`{"op":"remove","path":"/spec/a"}`, `{"op":"add","path":"` + path + `"}`}); (got != "") != refused || refused && !strings.HasPrefix(got, "patch 2 is of ") {
-			t.Errorf("%s: %q", path, got)
+		_, err := parse([]string{`{"op":"remove","path":"/spec/a"}`, `{"op":"remove","path":"` + path + `"}`})
+		if (err != nil) != refused || refused && !strings.HasPrefix(err.Error(), "patch 2 is of ") {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if got := refusedPatch([]string{"{"}); !strings.HasPrefix(got, "patch 1 is no operation of a JSON patch: ") {
-		t.Errorf("what is no JSON: %q", got)
+	// What package vmpatch refuses is refused before anything is made.
+	o := observed(func(o *Observed) {
+		o.Clone.Spec.Patches = []string{`{"op":"copy","OP":"add","from":"/spec","path":"/spec/x"}`}
+	})
+	if p := Decide(o); p.Restore != nil || p.Snapshot != nil || !strings.Contains(Says(p.Clone), `patch 1 has the operation "copy"`) {
+		t.Errorf("a copy: %+v", p)
 	}
 }

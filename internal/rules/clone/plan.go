@@ -135,8 +135,8 @@ func (d *decision) progress() {
 	status := &d.Clone.Status
 	status.SnapshotName, status.RestoreName = new(SnapshotName(d.o.Clone)), new(RestoreName(d.o.Clone))
 	status.TargetName = new(TargetName(d.o.Clone))
-	if why := refusedPatch(d.o.Clone.Spec.Patches); why != "" {
-		d.fail(ReasonRefused, why)
+	if _, err := parse(d.o.Clone.Spec.Patches); err != nil {
+		d.fail(ReasonRefused, err.Error())
 		return
 	}
 	switch restored := d.o.Restore; {

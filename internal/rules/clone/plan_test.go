@@ -166,7 +166,7 @@ func TestDecide(t *testing.T) {
 		"that has failed":         {[]edit{done, restoring(snapshotv1.ConditionFailure, "quota")}, clonev1.Failed, ReasonRestoreFailed, "making the VM copy has failed: quota", Rest, 0},
 		"that is complete":        {[]edit{done, target, restored}, clonev1.Succeeded, ReasonComplete, "the VM copy is there", Rest, 0},
 		"that is somebody else's": {[]edit{done, target, restored, foreign}, clonev1.Failed, ReasonNameTaken, "the restore tmp-restore-" + uid + " exists and is not the clone's", Rest, 0},
-		"a patch of what is not its owner's": {[]edit{func(o *Observed) { o.Clone.Spec.Patches = []string{`{"op":"add","path":"/status"}`} }}, clonev1.Failed, ReasonRefused,
+		"a patch of what is not its owner's": {[]edit{func(o *Observed) { o.Clone.Spec.Patches = []string{`{"op":"remove","path":"/status"}`} }}, clonev1.Failed, ReasonRefused,
 			`patch 1 is of "/status"; a clone's patches are of /spec, /metadata/labels, /metadata/annotations`, Rest, 0},
 		"an interface that is not there": {[]edit{done, func(o *Observed) { o.Clone.Spec.NewMacAddresses = map[string]string{"z": mac, "y": mac, "a": mac} }}, clonev1.Failed, ReasonRefused,
 			"newMacAddresses names the interface y, which the VM does not have", Rest, 0},

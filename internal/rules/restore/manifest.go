@@ -1,13 +1,11 @@
 package restore
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -18,14 +16,9 @@ import (
 	"drydock.dev/drydock/internal/rules/instancetype"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/snapshot"
+	"drydock.dev/drydock/internal/rules/vmpatch"
 	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
-)
-
-// What a restore may ask for in patches; each is somebody's text.
-const (
-	maxPatches   = 64
-	maxPatchSize = 64 << 10
 )
 
 // manifest is the VM as the restore makes it.
@@ -82,7 +75,11 @@ func (d *decision) anew() (*v1.VirtualMachine, error) {
 		Spec:       *was.Spec.DeepCopy(),
 	})
 	keepShape(original, was)
-	patched, err := patch(original, d.o.Restore.Spec.Patches)
+	patches, err := vmpatch.Parse(d.o.Restore.Spec.Patches)
+	if err != nil {
+		return nil, err
+	}
+	patched, err := vmpatch.Apply(original, patches)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +89,7 @@ func (d *decision) anew() (*v1.VirtualMachine, error) {
 		return nil, fmt.Errorf("the patches name the VM %q, the restore's target is %q", patched.Name, target)
 	}
 	if target != was.Name && original.Spec.Template != nil && patched.Spec.Template != nil {
-		if err := renew(patched, original, d.o.Restore.Spec.Patches); err != nil {
+		if err := renew(patched, original, patches); err != nil {
 			return nil, err
 		}
 	}
@@ -133,7 +130,7 @@ const (
 
 // renew takes from a patched VM what must not be the original's, as the table of identities says,
 // unless a patch gives it a value: the original's, too.
-func renew(patched, original *v1.VirtualMachine, patches []string) error {
+func renew(patched, original *v1.VirtualMachine, patches []vmpatch.Operation) error {
 	marked := original.DeepCopy()
 	spec := &marked.Spec.Template.Spec
 	if !firmware.Missing(spec) {
@@ -144,7 +141,8 @@ func renew(patched, original *v1.VirtualMachine, patches []string) error {
 			nic.MacAddress = standInMAC
 		}
 	}
-	if marked, err := patch(marked, slices.DeleteFunc(slices.Clone(patches), isTest)); err != nil {
+	isTest := func(o vmpatch.Operation) bool { return o.Op == "test" }
+	if marked, err := vmpatch.Apply(marked, slices.DeleteFunc(slices.Clone(patches), isTest)); err != nil {
 		return err
 	} else if marked.Spec.Template != nil {
 		spec = &marked.Spec.Template.Spec
@@ -164,54 +162,6 @@ func renew(patched, original *v1.VirtualMachine, patches []string) error {
 		}
 	}
 	return nil
-}
-
-// operation is what is looked at of a patch before it is applied.
-type operation struct {
-	Op string `json:"op"`
-}
-
-func isTest(text string) bool {
-	var o operation
-	return json.Unmarshal([]byte(text), &o) == nil && o.Op == "test"
-}
-
-// patch applies JSON patches of one operation each. Only operations whose result is as large as
-// what was sent are allowed.
-func patch(vm *v1.VirtualMachine, patches []string) (*v1.VirtualMachine, error) {
-	size := 0
-	for i, text := range patches {
-		var o operation
-		if err := json.Unmarshal([]byte(text), &o); err != nil {
-			return nil, fmt.Errorf("patch %d is no operation of a JSON patch, as in {\"op\": \"replace\", \"path\": \"/metadata/name\", \"value\": \"copy\"}: %w", i+1, err)
-		}
-		if !slices.Contains([]string{"add", "replace", "remove", "test"}, o.Op) {
-			return nil, fmt.Errorf("patch %d has the operation %q; add, replace, remove and test are supported", i+1, o.Op)
-		}
-		size += len(text)
-	}
-	if len(patches) > maxPatches || size > maxPatchSize {
-		return nil, fmt.Errorf("there are %d patches of %d bytes together; at most %d of %d bytes are applied", len(patches), size, maxPatches, maxPatchSize)
-	}
-	if len(patches) == 0 {
-		return vm.DeepCopy(), nil
-	}
-	text, err := json.Marshal(vm)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the VM of the snapshot: %w", err)
-	}
-	operations, err := jsonpatch.DecodePatch([]byte("[" + strings.Join(patches, ",") + "]"))
-	if err != nil {
-		return nil, fmt.Errorf("reading the patches: %w", err)
-	}
-	if text, err = operations.Apply(text); err != nil {
-		return nil, fmt.Errorf("applying the patches to the VM of the snapshot: %w", err)
-	}
-	out := &v1.VirtualMachine{}
-	if err := json.Unmarshal(text, out); err != nil {
-		return nil, fmt.Errorf("the patches make no VirtualMachine of the snapshot's: %w", err)
-	}
-	return out, nil
 }
 
 // useClaims has the VM's volumes use the restored claims. A claim with its old name is used through

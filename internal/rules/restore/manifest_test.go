@@ -198,19 +198,12 @@ func TestTheVMInPlace(t *testing.T) {
 
 func TestVMsThatAreNotMade(t *testing.T) {
 	excluded := func(o *Observed) { o.Content.Spec.VolumeBackups = o.Content.Spec.VolumeBackups[:1] }
-	long := `{"op":"test","path":"/metadata/name","value":"` + strings.Repeat("x", maxPatchSize) + `"}`
-	many := make([]string, maxPatches+1)
-	for i := range many {
-		many[i] = `{"op":"test","path":"/metadata/name","value":"vm"}`
-	}
 	for want, o := range map[string]Observed{
 		"the volume data is on the claim data-claim, which the snapshot has no copy of": observed(excluded),
 		"the volume data is on the claim data-claim":                                    observed(inPlace, locked, excluded, func(o *Observed) { o.VM.Spec.Template.Spec.Volumes[1].PersistentVolumeClaim.ClaimName = "another" }),
 		"the volume data is on the claim data-claim, ":                                  observed(inPlace, locked, excluded, func(o *Observed) { o.VM.Spec.Template = nil }),
-		"patch 2 is no operation of a JSON patch":                                       observed(patches(many[0], "x")),
+		"patch 2 is no operation of a JSON patch":                                       observed(patches(`{"op":"test","path":"/metadata/name","value":"vm"}`, "x")),
 		`patch 1 has the operation "copy"; add, replace`:                                observed(patches(`{"op":"copy","from":"/spec","path":"/spec/x"}`)),
-		"there are 65 patches of":                                                       observed(patches(many...)),
-		"there are 1 patches of":                                                        observed(patches(long)),
 		"applying the patches to the VM of the snapshot":                                observed(patches(`{"op":"replace","path":"/spec/nothing","value":1}`)),
 		"the patches make no VirtualMachine":                                            observed(patches(`{"op":"replace","path":"/spec","value":"x"}`)),
 		`the patches name the VM "other", the restore's target is "copy"`:               observed(patches(`{"op":"replace","path":"/metadata/name","value":"other"}`)),
@@ -221,17 +214,5 @@ func TestVMsThatAreNotMade(t *testing.T) {
 		if c == nil || !strings.HasPrefix(c.Message, want) || plan.Step != Rest || plan.VM != nil {
 			t.Errorf("got %+v, want %q", c, want)
 		}
-	}
-	// All of them together count, and the last byte that is allowed is.
-	one := `{"op":"test","path":"/metadata/name","value":"vm"}`
-	half := strings.Repeat(" ", maxPatchSize/2-len(one)) + one
-	if Failed(Decide(observed(patches(half, half))).Restore) {
-		t.Errorf("patches of %d bytes are refused", 2*len(half))
-	}
-	if !Failed(Decide(observed(patches(half, " "+half))).Restore) {
-		t.Errorf("patches of %d bytes are not refused", 2*len(half)+1)
-	}
-	if got := len(many[:maxPatches]); Failed(Decide(observed(patches(many[:maxPatches]...))).Restore) {
-		t.Errorf("%d patches are refused", got)
 	}
 }

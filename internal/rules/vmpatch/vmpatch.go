@@ -1,0 +1,135 @@
+// Package vmpatch reads the JSON patches that the users of a restore or a clone write,
+// judges them, and applies them to a VM.
+//
+// A patch is somebody's text. It is decoded once, strictly; what is judged, written to
+// another object and applied are the decoded values, never the text again.
+package vmpatch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	v1 "kubevirt.io/api/core/v1"
+	sigsjson "sigs.k8s.io/json"
+)
+
+// What one object may ask for: a number of patches, and bytes of all of them together.
+const (
+	MaxPatches = 64
+	MaxSize    = 64 << 10
+)
+
+// ops are the operations whose result is as large as what was sent. A copy is not: each
+// may double the document.
+var ops = []string{"add", "replace", "remove", "test"}
+
+// Operation is one operation of a JSON patch (RFC 6902).
+type Operation struct {
+	Op   string
+	Path string
+	// Value is what the JSON text says, as encoding/json and apimachinery have it in an
+	// interface: maps, slices, strings, booleans, int64, float64 or nil.
+	Value any
+}
+
+// MarshalJSON encodes the operation; one that takes no value has none.
+func (o Operation) MarshalJSON() ([]byte, error) {
+	fields := map[string]any{"op": o.Op, "path": o.Path}
+	if o.Op != "remove" {
+		fields["value"] = o.Value
+	}
+	return json.Marshal(fields)
+}
+
+// Texts are the operations as the fields of restores and clones hold them.
+func Texts(operations []Operation) ([]string, error) {
+	var texts []string
+	for _, o := range operations {
+		text, err := json.Marshal(o)
+		if err != nil {
+			return nil, fmt.Errorf("encoding the patch of %s: %w", o.Path, err)
+		}
+		texts = append(texts, string(text))
+	}
+	return texts, nil
+}
+
+// Parse decodes patches of one operation each. The error names all that is wrong with them.
+func Parse(texts []string) ([]Operation, error) {
+	size := 0
+	for _, text := range texts {
+		size += len(text)
+	}
+	if len(texts) > MaxPatches || size > MaxSize {
+		return nil, fmt.Errorf("there are %d patches of %d bytes together; at most %d of %d bytes are applied", len(texts), size, MaxPatches, MaxSize)
+	}
+	var operations []Operation
+	var faults []error
+	for i, text := range texts {
+		o, err := parse(text)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("patch %d %w", i+1, err))
+			continue
+		}
+		operations = append(operations, o)
+	}
+	return operations, errors.Join(faults...)
+}
+
+// parse decodes one operation; its errors go on after "patch 1".
+func parse(text string) (Operation, error) {
+	var fields map[string]any
+	strict, err := sigsjson.UnmarshalStrict([]byte(text), &fields)
+	if err == nil && fields == nil {
+		err = errors.New("it is null")
+	}
+	if err != nil {
+		return Operation{}, fmt.Errorf("is no operation of a JSON patch, as in {\"op\": \"replace\", \"path\": \"/metadata/name\", \"value\": \"copy\"}: %w", err)
+	}
+	if len(strict) > 0 {
+		return Operation{}, fmt.Errorf("says something twice: %w", errors.Join(strict...))
+	}
+	op, isText := fields["op"].(string)
+	if !isText || !slices.Contains(ops, op) {
+		return Operation{}, fmt.Errorf("has the operation %q; add, replace, remove and test are supported", fmt.Sprint(fields["op"]))
+	}
+	path, isText := fields["path"].(string)
+	if !isText || !strings.HasPrefix(path, "/") {
+		return Operation{}, fmt.Errorf("has the path %q; a path begins with a slash, as in /spec/template", fmt.Sprint(fields["path"]))
+	}
+	value, has := fields["value"]
+	if !has && op != "remove" {
+		return Operation{}, fmt.Errorf("has the operation %s and no value", op)
+	}
+	return Operation{Op: op, Path: path, Value: value}, nil
+}
+
+// Apply returns the VM as the operations make it.
+func Apply(vm *v1.VirtualMachine, operations []Operation) (*v1.VirtualMachine, error) {
+	if len(operations) == 0 {
+		return vm.DeepCopy(), nil
+	}
+	text, err := json.Marshal(operations)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patches: %w", err)
+	}
+	patch, err := jsonpatch.DecodePatch(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading the patches: %w", err)
+	}
+	if text, err = json.Marshal(vm); err != nil {
+		return nil, fmt.Errorf("encoding the VM of the snapshot: %w", err)
+	}
+	if text, err = patch.Apply(text); err != nil {
+		return nil, fmt.Errorf("applying the patches to the VM of the snapshot: %w", err)
+	}
+	out := &v1.VirtualMachine{}
+	if err := sigsjson.UnmarshalCaseSensitivePreserveInts(text, out); err != nil {
+		return nil, fmt.Errorf("the patches make no VirtualMachine of the snapshot's: %w", err)
+	}
+	return out, nil
+}

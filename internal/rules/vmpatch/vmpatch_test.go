@@ -1,0 +1,109 @@
+package vmpatch
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+func TestWhatIsJudgedIsWhatIsApplied(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"op":"copy","OP":"add","from":"/x","path":"/x/k1"}`:                        `has the operation "copy"`,
+		`{"op":"copy","op":"add","from":"/spec","path":"/spec/x"}`:                   `says something twice: duplicate field "op"`,
+		`{"op":"add","path":"/spec/x","path":"/metadata/uid","value":1}`:             `says something twice: duplicate field "path"`,
+		`{"op":"add","path":"/spec","value":{"running":true,"running":false}}`:       `says something twice: duplicate field "value.running"`,
+		`{"OP":"add","path":"/spec/x","value":1}`:                                    `has the operation "<nil>"`,
+		`{"op":"add","pAth":"/spec/x","value":1}`:                                    `has the path "<nil>"`,
+		`{"op":"add","path":"x/metadata/name","value":"a"}`:                          `has the path "x/metadata/name"; a path begins with a slash`,
+		`{"op":"add","path":"","value":{}}`:                                          `has the path ""`,
+		`{"op":"move","from":"/spec","path":"/spec/x"}`:                              `has the operation "move"; add, replace, remove and test`,
+		`{"op":["add"],"path":"/spec/x","value":1}`:                                  `has the operation "[add]"`,
+		`{"op":"add","path":"/spec/x","Value":1}`:                                    `has the operation add and no value`,
+		`{"op":"add","path":"/spec/x","value":1},{"op":"copy","from":"/","path":""}`: `is no operation of a JSON patch`,
+		`[{"op":"add","path":"/spec/x","value":1}]`:                                  `is no operation of a JSON patch`,
+		`null`: `is no operation of a JSON patch`,
+		``:     `is no operation of a JSON patch`,
+	} {
+		if got, err := Parse([]string{text}); err == nil || !strings.HasPrefix(err.Error(), "patch 1 "+want) {
+			t.Errorf("%s: got %+v, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestAllFaultsAreNamed(t *testing.T) {
+	_, err := Parse([]string{"x", `{"op":"remove","path":"/spec/x"}`, `{"op":"copy","path":"/spec/x"}`})
+	if err == nil || !strings.Contains(err.Error(), "patch 1 is no operation") || !strings.Contains(err.Error(), "\npatch 3 has the operation") {
+		t.Error(err)
+	}
+}
+
+func TestPatchesAreBounded(t *testing.T) {
+	one := `{"op":"test","path":"/metadata/name","value":"vm"}`
+	many := strings.Split(strings.Repeat(one+"\n", MaxPatches), "\n")[:MaxPatches]
+	half := strings.Repeat(" ", MaxSize/2-len(one)) + one
+	for name, texts := range map[string][]string{"as many as are allowed": many, "as large as is allowed": {half, half}} {
+		if got, err := Parse(texts); err != nil || len(got) != len(texts) {
+			t.Errorf("%s: %d, %v", name, len(got), err)
+		}
+	}
+	for want, texts := range map[string][]string{
+		fmt.Sprintf("there are %d patches of", MaxPatches+1):          append(many, one),
+		fmt.Sprintf("there are 2 patches of %d bytes", 2*len(half)+1): {half, " " + half},
+	} {
+		if _, err := Parse(texts); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+func TestOperationsAreWrittenAsTheyAreRead(t *testing.T) {
+	texts := []string{
+		`{"op":"add","path":"/spec/x","value":null}`,
+		`{"op":"replace","path":"/spec/x","value":{"a":[1,2.5,"\u003c",true,9007199254740993]}}`,
+		`{"op":"remove","path":"/spec/x"}`,
+		`{"op":"test","path":"/spec/x","value":"y"}`,
+	}
+	operations, err := Parse(texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Texts(operations)
+	if diff := cmp.Diff(texts, got); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+	// What an operation doesn't have is not written.
+	if operations, err = Parse([]string{`{"op":"remove","OP":"copy","from":"/a","path":"/b","value":1}`}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Texts(operations); err != nil || got[0] != `{"op":"remove","path":"/b"}` {
+		t.Error(got, err)
+	}
+}
+
+func TestApply(t *testing.T) {
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", Labels: map[string]string{"a": "b"}}}
+	operation := func(op, path string, value any) []Operation { return []Operation{{op, path, value}} }
+	got, err := Apply(vm, append(operation("add", "/metadata/labels/x~1y", "z"), operation("remove", "/metadata/labels/a", nil)...))
+	if diff := cmp.Diff(map[string]string{"x/y": "z"}, got.Labels); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+	if got, err := Apply(vm, nil); err != nil || got == vm || got.Name != "vm" {
+		t.Errorf("without patches it is %+v, %v", got, err)
+	}
+	// A field is one by its exact name only.
+	if got, err := Apply(vm, operation("add", "/metadata/Name", "other")); err != nil || got.Name != "vm" {
+		t.Errorf("got %q, %v", got.Name, err)
+	}
+	for want, operations := range map[string][]Operation{
+		"applying the patches to the VM of the snapshot": operation("replace", "/spec/nothing", 1),
+		"the patches make no VirtualMachine":             operation("replace", "/spec", "x"),
+	} {
+		if _, err := Apply(vm, operations); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
