@@ -109,7 +109,7 @@ func check(t *testing.T, document []byte) field.ErrorList {
 		return validate.VM(vm, nil, clusterconfig.Settings{})
 	case "kubevirt.io/v1 VirtualMachineInstance":
 		vmi := strictly[v1.VirtualMachineInstance](t, document)
-		return validate.VMI(vmi, false, clusterconfig.Settings{})
+		return validate.VMI(vmi, clusterconfig.Settings{})
 	case "kubevirt.io/v1 VirtualMachineInstanceReplicaSet":
 		rs := strictly[v1.VirtualMachineInstanceReplicaSet](t, document)
 		return validate.ReplicaSet(rs, nil, clusterconfig.Settings{})

@@ -96,9 +96,8 @@ func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachin
 			return nil, nil
 		}
 		errs, err := vms.judge(ctx, r)
-		if !r.Component() {
-			errs = append(errs, validate.MaintenanceLock(r.New, r.Old)...)
-		}
+		// Also for virt-controller: what a restore or a clone makes is what a user wrote.
+		errs = append(errs, validate.MaintenanceLock(r.New, r.Old)...)
 		if len(errs) > 0 || err != nil {
 			return errs, err
 		}
@@ -110,7 +109,7 @@ func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachin
 	vmi, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstance]) field.ErrorList {
 		switch {
 		case r.Operation == admissionv1.Create:
-			return validate.VMI(r.New, r.Component(), settings.Get())
+			return validate.VMI(r.New, settings.Get())
 		case r.Component():
 			return nil
 		}

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	sigsjson "sigs.k8s.io/json"
 
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
@@ -172,8 +173,9 @@ func decodeObject[T any](raw []byte) (*T, error) {
 	if len(raw) == 0 {
 		return nil, nil
 	}
+	// As Kubernetes reads it, and every component: by exact names.
 	object := new(T)
-	if err := json.Unmarshal(raw, object); err != nil {
+	if err := sigsjson.UnmarshalCaseSensitivePreserveInts(raw, object); err != nil {
 		return nil, err
 	}
 	return object, nil

@@ -125,8 +125,8 @@ func startOfLocked(vm, old *v1.VirtualMachine) field.ErrorList {
 }
 
 // instanceLock keeps anybody but Drydock's components from the record of a VMI's lock; its label is reserved anyway.
-func instanceLock(now, before map[string]string) field.ErrorList {
-	return unchanged(lockNotes, now, before, field.NewPath("metadata", "annotations"), "only Drydock's components keep this record of a VMI's lock")
+func instanceLock(now, before map[string]string, path *field.Path) field.ErrorList {
+	return unchanged(lockNotes, now, before, path, "only Drydock's components keep this record of a VMI's lock")
 }
 
 // lasting refuses a VMI that is to have no guest for now, and whose pod is to stay when its guest has ended: the disks would

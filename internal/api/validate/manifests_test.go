@@ -79,7 +79,7 @@ var foreign = map[string]func(document []byte, settings clusterconfig.Settings) 
 	}),
 	"kubevirt.io/v1 VirtualMachineInstance": judged(func(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) field.ErrorList {
 		defaults.VMI(vmi, settings)
-		return VMI(vmi, false, settings)
+		return VMI(vmi, settings)
 	}),
 	"kubevirt.io/v1 VirtualMachineInstanceReplicaSet": judged(func(rs *v1.VirtualMachineInstanceReplicaSet, settings clusterconfig.Settings) field.ErrorList {
 		return ReplicaSet(rs, nil, settings)

@@ -92,7 +92,7 @@ func TestWhatAnAdministratorPermits(t *testing.T) {
 			}
 			vmi := &v1.VirtualMachineInstance{Spec: vm.Spec.Template.Spec}
 			defaults.VMI(vmi, settings)
-			if errs := VMI(vmi, true, settings); len(errs) > 0 {
+			if errs := VMI(vmi, settings); len(errs) > 0 {
 				t.Errorf("its VMI is refused: %v", errs)
 			}
 			if got := vmi.Spec.Domain.Machine.Type; got != test.machine {

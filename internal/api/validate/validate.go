@@ -159,6 +159,7 @@ func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList
 	errs = append(errs, ordered(apivalidation.ValidateAnnotations(meta.Annotations, path.Child("annotations")))...)
 	errs = append(errs, reservedLabels(meta.Labels, nil, path.Child("labels"))...)
 	errs = append(errs, reservedAnnotations(meta.Annotations, nil, path.Child("annotations"))...)
+	errs = append(errs, instanceLock(meta.Annotations, nil, path.Child("annotations"))...)
 	errs = append(errs, supported.VMIAnnotations(meta.Annotations, path.Child("annotations"))...)
 	for _, f := range []struct {
 		name string
@@ -177,18 +178,15 @@ func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList
 	return errs
 }
 
-// VMI judges a new VirtualMachineInstance. component says that one of
-// Drydock's components makes it.
-func VMI(vmi *v1.VirtualMachineInstance, component bool, settings clusterconfig.Settings) field.ErrorList {
-	spec := field.NewPath("spec")
+// VMI judges a new VirtualMachineInstance, whoever makes it: the metadata of one that
+// virt-controller makes are those of a user's template.
+func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) field.ErrorList {
+	spec, metadata := field.NewPath("spec"), field.NewPath("metadata")
 	errs := append(supported.VMISpec(&vmi.Spec, spec), permitted(&vmi.Spec, spec, settings)...)
-	if !component {
-		metadata := field.NewPath("metadata")
-		errs = append(errs, reservedLabels(vmi.Labels, nil, metadata.Child("labels"))...)
-		errs = append(errs, reservedAnnotations(vmi.Annotations, nil, metadata.Child("annotations"))...)
-		errs = append(errs, instanceLock(vmi.Annotations, nil)...)
-		errs = append(errs, supported.VMIAnnotations(vmi.Annotations, metadata.Child("annotations"))...)
-	}
+	errs = append(errs, reservedLabels(vmi.Labels, nil, metadata.Child("labels"))...)
+	errs = append(errs, reservedAnnotations(vmi.Annotations, nil, metadata.Child("annotations"))...)
+	errs = append(errs, instanceLock(vmi.Annotations, nil, metadata.Child("annotations"))...)
+	errs = append(errs, supported.VMIAnnotations(vmi.Annotations, metadata.Child("annotations"))...)
 	errs = append(errs, lasting(vmi)...)
 	return append(errs, Spec(&vmi.Spec, spec)...)
 }
@@ -199,7 +197,7 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	errs := reservedLabels(vmi.Labels, old.Labels, metadata.Child("labels"))
 	errs = append(errs, reservedAnnotations(vmi.Annotations, old.Annotations, metadata.Child("annotations"))...)
-	errs = append(errs, instanceLock(vmi.Annotations, old.Annotations)...)
+	errs = append(errs, instanceLock(vmi.Annotations, old.Annotations, metadata.Child("annotations"))...)
 	errs = append(errs, lasting(vmi)...)
 	errs = append(errs, unchanged(machineAnnotations, vmi.Annotations, old.Annotations, metadata.Child("annotations"),
 		"a guest keeps what it has from its start: delete the VMI and create it anew, or change the template of its VirtualMachine")...)

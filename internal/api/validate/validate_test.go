@@ -92,7 +92,7 @@ func TestGoodVMIIsAcceptedAsItsVMWas(t *testing.T) {
 	vm := good(t)
 	vmi := &v1.VirtualMachineInstance{Spec: vm.Spec.Template.Spec}
 	defaults.VMI(vmi, settings)
-	if errs := VMI(vmi, false, settings); len(errs) > 0 {
+	if errs := VMI(vmi, settings); len(errs) > 0 {
 		t.Error(errs.ToAggregate())
 	}
 }
@@ -256,16 +256,23 @@ func TestUpdateOfVMIByUsers(t *testing.T) {
 	}
 }
 
-func TestWhatIsReservedOnANewVMIIsForComponents(t *testing.T) {
-	vmi := &v1.VirtualMachineInstance{Spec: good(t).Spec.Template.Spec}
-	vmi.Labels = map[string]string{v1.NodeNameLabel: "node1"}
-	vmi.Annotations = map[string]string{hotplug.RecordAnnotation: "{}"}
+func TestNobodyGivesANewVMIWhatIsReserved(t *testing.T) {
+	labels := map[string]string{v1.NodeNameLabel: "node1"}
+	annotations := map[string]string{hotplug.RecordAnnotation: "{}", layout.MaintenanceOpenAnnotation: "true"}
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}, Spec: good(t).Spec.Template.Spec}
 	defaults.VMI(vmi, settings)
-	if errs := VMI(vmi, true, settings); len(errs) > 0 {
-		t.Errorf("a component is refused: %v", errs.ToAggregate())
+	want := []string{"metadata.labels[kubevirt.io/nodeName]", "metadata.annotations[drydock.dev/attachment-pods]",
+		"metadata.annotations[kubevirt.io/maintenance-open]"}
+	if diff := cmp.Diff(want, fields(VMI(vmi, settings))); diff != "" {
+		t.Error(diff)
 	}
-	want := []string{"metadata.labels[kubevirt.io/nodeName]", "metadata.annotations[drydock.dev/attachment-pods]"}
-	if diff := cmp.Diff(want, fields(VMI(vmi, false, settings))); diff != "" {
+	// A template would give it to one that virt-controller makes.
+	vm := good(t)
+	vm.Spec.Template.ObjectMeta.Labels, vm.Spec.Template.ObjectMeta.Annotations = labels, annotations
+	for i := range want {
+		want[i] = "spec.template." + want[i]
+	}
+	if diff := cmp.Diff(want, fields(VM(vm, nil, settings))); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -304,7 +311,7 @@ func TestHostDisksNeedTheirGate(t *testing.T) {
 		}}})
 		vmi := &v1.VirtualMachineInstance{Spec: *spec.DeepCopy()}
 		defaults.VMI(vmi, settings)
-		for what, errs := range map[string]field.ErrorList{"a VM": VM(vm, nil, settings), "a VMI": VMI(vmi, true, settings)} {
+		for what, errs := range map[string]field.ErrorList{"a VM": VM(vm, nil, settings), "a VMI": VMI(vmi, settings)} {
 			refused := strings.Contains(text(errs), "HostDisk feature gate is not enabled")
 			if refused != (len(gates) < 2) || refused != (len(errs) > 0) {
 				t.Errorf("%s with a host disk and the gates %v: %v", what, gates, errs)
@@ -347,7 +354,7 @@ func TestBindingsMustBeRegistered(t *testing.T) {
 		}}})
 		vmi := &v1.VirtualMachineInstance{Spec: *spec.DeepCopy()}
 		defaults.VMI(vmi, settings)
-		if errs := VMI(vmi, true, settings); (len(errs) > 0) != (want != "") || !strings.Contains(text(errs), want) {
+		if errs := VMI(vmi, settings); (len(errs) > 0) != (want != "") || !strings.Contains(text(errs), want) {
 			t.Errorf("a VMI, with %s: %v", name, errs)
 		}
 		if errs := VM(vm, nil, settings); (len(errs) > 0) != (want != "") || want != "" && !strings.Contains(text(errs), "spec.template."+want) {

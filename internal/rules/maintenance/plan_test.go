@@ -141,6 +141,9 @@ func TestALockIsWhole(t *testing.T) {
 	if lock.HeldBy(vm, newPod("a", func(p *corev1.Pod) { p.Namespace = "other" })) {
 		t.Error("a pod of another namespace is the holder")
 	}
+	if lock.HeldBy(vm, newPod("a", func(p *corev1.Pod) { p.Labels[layout.MaintenanceForLabel] = "another" })) {
+		t.Error("a pod for another VM is the holder, because this one names it")
+	}
 	vm = Decide(Observed{Machine: vm, Holder: newPod("a"), HolderAsked: true, Look: &Look{PluggedAsked: true}, Now: now}).Machine
 	if l, _ := lock.Of(vm); !l.Open {
 		t.Errorf("the lock is not open: %+v", l)

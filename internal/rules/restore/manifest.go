@@ -15,6 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/identity"
 	"drydock.dev/drydock/internal/rules/instancetype"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/snapshot"
 	"drydock.dev/drydock/internal/rules/vmpatch"
 	"drydock.dev/drydock/internal/rules/vmstate"
@@ -74,6 +75,7 @@ func (d *decision) anew() (*v1.VirtualMachine, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: was.Name, Labels: was.Labels, Annotations: was.Annotations},
 		Spec:       *was.Spec.DeepCopy(),
 	})
+	lock.Drop(original) // The snapshot's VM may have been locked when it was taken.
 	keepShape(original, was)
 	patches, err := vmpatch.Parse(d.o.Restore.Spec.Patches)
 	if err != nil {

@@ -3,16 +3,20 @@ package restore
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	guuid "github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/instancetype"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
 func patches(texts ...string) edit {
@@ -162,6 +166,13 @@ func TestTheNewVM(t *testing.T) {
 	if root.DataVolume != nil || root.PersistentVolumeClaim.ClaimName != "restore-r1-root" || root.PersistentVolumeClaim.Hotpluggable ||
 		data.PersistentVolumeClaim.ClaimName != "restore-r1-data" || !data.PersistentVolumeClaim.Hotpluggable {
 		t.Errorf("its volumes are %+v and %+v", root, data)
+	}
+	// The lock of the snapshot's VM is not the new one's.
+	maintained := made(t, func(o *Observed) {
+		lock.Take(&o.Content.Spec.Source.VirtualMachine.ObjectMeta, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "fix", UID: "p1"}}, time.Time{})
+	})
+	if diff := cmp.Diff(map[string]string{"note": "kept", LastRestore: "r-r1"}, maintained.Annotations); diff != "" || maintained.Labels[layout.MaintenanceLabel] != "" {
+		t.Errorf("the VM of a snapshot of one that was locked: labels %v, annotations %s", maintained.Labels, diff)
 	}
 	if plain := made(t, func(o *Observed) { o.Content.Spec.Source.VirtualMachine.Annotations = nil }); plain.Annotations[LastRestore] != "r-r1" {
 		t.Errorf("one without annotations has %v", plain.Annotations)

@@ -94,10 +94,12 @@ func Of(vm metav1.Object) (Lock, bool) {
 	}, true
 }
 
-// HeldBy reports whether the machine is locked for this very pod.
-func HeldBy(vm, pod metav1.Object) bool {
-	l, locked := Of(vm)
-	return locked && l.Pod == pod.GetName() && l.UID == pod.GetUID() && vm.GetNamespace() == pod.GetNamespace()
+// HeldBy reports whether the machine is locked for this very pod, and the pod is one for this machine: each
+// names the other, so that what one of them says is not enough.
+func HeldBy(m, pod metav1.Object) bool {
+	l, locked := Of(m)
+	return locked && l.Pod == pod.GetName() && l.UID == pod.GetUID() && m.GetNamespace() == pod.GetNamespace() &&
+		For(pod) == layout.LabelValue(m.GetName())
 }
 
 // Take locks a machine for a pod. The finalizer keeps the machine, and with it its name, until it is unlocked.
