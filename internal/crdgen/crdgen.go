@@ -281,14 +281,27 @@ func (e editor) Visit(schema *apiextensionsv1.JSONSchemaProps) crd.SchemaVisitor
 	return e
 }
 
-// templateMetadata lets a template's metadata carry all that ObjectMeta has,
-// since clients in Go always write "creationTimestamp": null; admission
-// refuses what has no effect.
+// templateMetadata lets a template's metadata carry all that ObjectMeta has and nothing else:
+// clients in Go always write "creationTimestamp": null, and a key that nobody knows may be
+// read in two ways. Admission refuses what has no effect.
 func templateMetadata(meta apiextensionsv1.JSONSchemaProps) apiextensionsv1.JSONSchemaProps {
-	keep := true
-	meta.Description = ""
-	meta.Nullable = true
-	meta.XPreserveUnknownFields = &keep
+	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
+	number := apiextensionsv1.JSONSchemaProps{Type: "integer", Format: "int64"}
+	when := apiextensionsv1.JSONSchemaProps{Type: "string", Format: "date-time", Pattern: timePattern, Nullable: true}
+	objects := apiextensionsv1.JSONSchemaProps{Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{
+		Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)},
+	}}
+	for name, property := range map[string]apiextensionsv1.JSONSchemaProps{
+		"creationTimestamp": when, "deletionTimestamp": when,
+		"deletionGracePeriodSeconds": number, "generation": number,
+		"generateName": text, "resourceVersion": text, "selfLink": text, "uid": text,
+		"ownerReferences": objects,
+	} {
+		if _, has := meta.Properties[name]; !has {
+			meta.Properties[name] = property
+		}
+	}
+	meta.Description, meta.Nullable, meta.XPreserveUnknownFields = "", true, nil
 	return meta
 }
 

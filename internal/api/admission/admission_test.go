@@ -114,6 +114,26 @@ func TestAdviceComesWithWhatIsAdmitted(t *testing.T) {
 	}
 }
 
+// TestAnObjectIsReadAsItIsStored: encoding/json takes "labels" with a long s, and "LABELS", for the
+// labels, and the last of them counts.
+func TestAnObjectIsReadAsItIsStored(t *testing.T) {
+	for _, key := range []string{"label\u017f", "LABELS"} {
+		var seen map[string]string
+		handler, err := Validating(func(r Request[v1.VirtualMachine]) field.ErrorList {
+			seen = r.New.Spec.Template.ObjectMeta.Labels
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := `{"spec":{"template":{"metadata":{"labels":{"kubevirt.io/nodeName":"x"},"` + key + `":null}}}}`
+		review(t, handler, &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(sent)}})
+		if seen["kubevirt.io/nodeName"] != "x" {
+			t.Errorf("%q: the labels are %v", key, seen)
+		}
+	}
+}
+
 func TestWhatCannotBeReadIsABadRequest(t *testing.T) {
 	handler, err := Validating(func(Request[v1.VirtualMachine]) field.ErrorList {
 		t.Error("the rule was asked")
