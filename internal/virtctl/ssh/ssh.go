@@ -38,7 +38,7 @@ func (s *settings) addFlags(cmd *cobra.Command, short string) {
 	flags := cmd.Flags()
 	flags.StringVarP(&s.username, "username", "l", "", "user to log in as; ssh's own configuration decides if it is not set")
 	flags.StringVarP(&s.identity, "identity-file", "i", "", "private key to log in with")
-	flags.StringVar(&s.knownHosts, "known-hosts", defaultKnownHosts(), "file of the machines' host keys; empty leaves it to ssh")
+	flags.StringVar(&s.knownHosts, "known-hosts", defaultKnownHosts(), "file of the machines' host keys; empty leaves it to ssh, /dev/null accepts any key")
 	flags.Uint16VarP(&s.port, "port", short, 22, "port of the SSH server in the guest")
 	flags.StringArrayVarP(&s.local, "local-ssh-opts", "t", nil, "option for the local OpenSSH client, as -t '-o StrictHostKeyChecking=no'; may be repeated")
 	// Older scripts ask for the local client, which is the only one here.
@@ -56,16 +56,21 @@ func defaultKnownHosts() string {
 	return filepath.Join(home, ".ssh", "kubevirt_known_hosts")
 }
 
-// arguments are what ssh and scp both take.
+// arguments are what ssh and scp both take. Of an option that is there twice OpenSSH takes
+// the first, so the user's come before what virtctl adds.
 func (s *settings) arguments(proxy string) []string {
-	arguments := []string{"-o", "ProxyCommand=" + proxy}
+	arguments := append([]string{"-o", "ProxyCommand=" + proxy}, s.local...)
 	if s.knownHosts != "" {
 		arguments = append(arguments, "-o", "UserKnownHostsFile="+s.knownHosts)
+	}
+	if s.knownHosts == os.DevNull {
+		// Nothing is known there, and nothing can be kept: whoever names it wants no key compared.
+		arguments = append(arguments, "-o", "StrictHostKeyChecking=accept-new")
 	}
 	if s.identity != "" {
 		arguments = append(arguments, "-i", s.identity)
 	}
-	return append(arguments, s.local...)
+	return arguments
 }
 
 func newSSH(e *env.Env) *cobra.Command {
