@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/controller/commontypes"
 	"drydock.dev/drydock/internal/controller/datavolume"
 	"drydock.dev/drydock/internal/controller/evacuation"
+	"drydock.dev/drydock/internal/controller/fairqueue"
 	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/kubevirt"
 	"drydock.dev/drydock/internal/controller/maintenance"
@@ -49,9 +50,10 @@ const migrationWorkers = 4
 const snapshotWorkers = 4
 
 // pace is for a loop with so many workers. What fails is tried again soon, and
-// never less than twice a minute.
+// never less than twice a minute. Namespaces are served in turn.
 func pace(workers int) controller.Options {
 	return controller.Options{
+		NewQueue:                fairqueue.New,
 		MaxConcurrentReconciles: workers,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 30*time.Second),
 	}

@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/controller/fairqueue"
 )
 
 // putOff bounds how long a loop puts off what it is still busy with: a read that its cache lags behind, or
@@ -235,7 +237,9 @@ type observedQueue struct {
 
 func (p *progress) newQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	q := &observedQueue{name: name, progress: p, delayed: map[reconcile.Request]struct{}{}}
-	q.TypedInterface = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, MetricsProvider: queueCounters{queue: q}})
+	q.TypedInterface = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{
+		Name: name, Queue: fairqueue.NewTurns(), MetricsProvider: queueCounters{queue: q},
+	})
 	p.mu.Lock()
 	p.queues = append(p.queues, q)
 	p.mu.Unlock()
