@@ -20,9 +20,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/controller/waiting"
 	"drydock.dev/drydock/internal/rules/clone"
 )
 
@@ -45,9 +48,20 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Named("virtualmachineclone").
 		For(&clonev1.VirtualMachineClone{}).
 		Owns(&snapshotv1.VirtualMachineSnapshot{}).
+		Watches(&v1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
+		Watches(&snapshotv1.VirtualMachineSnapshot{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
 		Owns(&snapshotv1.VirtualMachineRestore{}).
 		WithOptions(pace).
 		Complete(r)
+}
+
+// waiting are the clones of a VM or of a snapshot that wait for it.
+func (r *Reconciler) waiting(ctx context.Context, source client.Object) []reconcile.Request {
+	_, snapshotted := source.(*snapshotv1.VirtualMachineSnapshot)
+	return waiting.For(ctx, r.Client, &clonev1.VirtualMachineCloneList{}, source, func(waits *clonev1.VirtualMachineClone) bool {
+		from := waits.Spec.Source
+		return from != nil && from.Name == source.GetName() && (from.Kind == "VirtualMachineSnapshot") == snapshotted && clone.Waits(waits)
+	})
 }
 
 // Reconcile looks at one clone and does what is next.

@@ -22,10 +22,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/controller/volumesnapshot"
+	"drydock.dev/drydock/internal/controller/waiting"
 	"drydock.dev/drydock/internal/rules/restore"
 )
 
@@ -43,13 +46,26 @@ type Reconciler struct {
 const most = 12
 
 // SetupWithManager registers the loop, which works at the given pace. A restore that waits looks
-// again by itself: no event of its VM or of its claims has to reach it.
+// again by itself, later and later; events of its VM and of its snapshot have it look at once.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachinerestore").
 		For(&snapshotv1.VirtualMachineRestore{}).
+		Watches(&v1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
+		Watches(&snapshotv1.VirtualMachineSnapshot{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
 		WithOptions(pace).
 		Complete(r)
+}
+
+// waiting are the restores to a VM, or of a snapshot, that have not ended.
+func (r *Reconciler) waiting(ctx context.Context, of client.Object) []reconcile.Request {
+	return waiting.For(ctx, r.Client, &snapshotv1.VirtualMachineRestoreList{}, of, func(waits *snapshotv1.VirtualMachineRestore) bool {
+		name := waits.Spec.Target.Name
+		if _, is := of.(*snapshotv1.VirtualMachineSnapshot); is {
+			name = waits.Spec.VirtualMachineSnapshotName
+		}
+		return name == of.GetName() && !restore.Complete(waits) && !restore.Failed(waits)
+	})
 }
 
 // Reconcile looks at one restore and does what is next.

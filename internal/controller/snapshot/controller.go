@@ -32,6 +32,7 @@ import (
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/controller/volumesnapshot"
+	"drydock.dev/drydock/internal/controller/waiting"
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
@@ -63,9 +64,17 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachinesnapshot").
 		For(&snapshotv1.VirtualMachineSnapshot{}).
+		Watches(&v1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.waiting)).
 		WatchesMetadata(Content(), handler.EnqueueRequestsFromMapFunc(ofContent)).
 		WithOptions(pace).
 		Complete(r)
+}
+
+// waiting are the snapshots that wait for something of a VM.
+func (r *Reconciler) waiting(ctx context.Context, vm client.Object) []reconcile.Request {
+	return waiting.For(ctx, r.Client, &snapshotv1.VirtualMachineSnapshotList{}, vm, func(s *snapshotv1.VirtualMachineSnapshot) bool {
+		return s.Spec.Source.Name == vm.GetName() && snapshot.Waits(s)
+	})
 }
 
 // ofContent is the snapshot that owns a content. One that is retained belongs to none.
@@ -113,6 +122,10 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (sna
 	}
 	o.Snapshot = &s
 	if snapshot.Ended(&s) || s.DeletionTimestamp != nil {
+		return o, nil
+	}
+	if o.VM == nil && o.Content == nil {
+		o.Supported = true // which is asked when there is something to snapshot
 		return o, nil
 	}
 	return r.observeStorage(ctx, o)

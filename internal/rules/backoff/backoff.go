@@ -1,4 +1,4 @@
-// Package backoff says how long what has failed is left alone before it is tried again,
+// Package backoff says how long what has failed, or waits, is left alone before it is tried again,
 // and which of several waits ends first.
 //
 // It owns the one way in which such delays grow; the calculation is apimachinery's. How
@@ -30,6 +30,12 @@ func Delay(first, longest time.Duration, failures int) time.Duration {
 		delay = delays.Step()
 	}
 	return delay
+}
+
+// Growing returns how long to leave alone what has waited for so long: a quarter of that,
+// within the bounds. It needs no memory but the time at which the wait began.
+func Growing(waited, shortest, longest time.Duration) time.Duration {
+	return max(shortest, min(waited/4, longest))
 }
 
 // Sooner returns the shorter of two waits, each of which may be none, which is zero: then

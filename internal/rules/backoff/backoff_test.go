@@ -29,6 +29,17 @@ func TestDelay(t *testing.T) {
 	}
 }
 
+func TestGrowing(t *testing.T) {
+	for waited, want := range map[time.Duration]time.Duration{
+		-time.Minute: 5 * time.Second, 0: 5 * time.Second, 20 * time.Second: 5 * time.Second,
+		40 * time.Second: 10 * time.Second, 4 * time.Minute: time.Minute, time.Hour: time.Minute,
+	} {
+		if got := Growing(waited, 5*time.Second, time.Minute); got != want {
+			t.Errorf("after %v: %v, want %v", waited, got, want)
+		}
+	}
+}
+
 func TestSooner(t *testing.T) {
 	for name, c := range map[string]struct{ wait, other, want time.Duration }{
 		"nothing is waited for":          {0, 0, 0},

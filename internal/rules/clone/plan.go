@@ -11,6 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/restore"
 	"drydock.dev/drydock/internal/rules/snapshot"
@@ -20,6 +21,7 @@ import (
 // that are bound when somebody starts the VM.
 const (
 	whileWaits   = 5 * time.Second
+	longestWait  = time.Minute
 	whileUnbound = time.Minute
 )
 
@@ -128,6 +130,12 @@ func TargetName(c *clonev1.VirtualMachineClone) string {
 // controls reports whether the object was made for the clone.
 func (d *decision) controls(object metav1.Object) bool {
 	return metav1.IsControlledBy(object, d.o.Clone)
+}
+
+// again is when to look again at what something else has to end: the sooner, the younger it is. Events of the VM come
+// sooner.
+func (d *decision) again() time.Duration {
+	return backoff.Growing(d.o.Now.Sub(d.o.Clone.CreationTimestamp.Time), whileWaits, longestWait)
 }
 
 // progress is what is next for a clone that has not ended.

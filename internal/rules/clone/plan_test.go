@@ -33,7 +33,7 @@ type edit func(*Observed)
 func observed(edits ...edit) Observed {
 	o := Observed{
 		Clone: &clonev1.VirtualMachineClone{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: uid},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: uid, CreationTimestamp: metav1.Time{Time: now}},
 			Spec: clonev1.VirtualMachineCloneSpec{
 				Source: &corev1.TypedLocalObjectReference{Kind: "VirtualMachine", Name: "vm"},
 				Target: &corev1.TypedLocalObjectReference{Kind: "VirtualMachine", Name: "copy"},

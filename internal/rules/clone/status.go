@@ -37,7 +37,7 @@ func (d *decision) say(phase clonev1.VirtualMachineClonePhase, reason, message s
 // wait reports what the source lacks.
 func (d *decision) wait(reason, message string) {
 	d.say(clonev1.SnapshotInProgress, reason, message)
-	d.After = whileWaits
+	d.After = d.again()
 }
 
 // fail ends the clone. What it has made is deleted once its status says so.
@@ -68,4 +68,10 @@ func Says(c *clonev1.VirtualMachineClone) string {
 		return progressing.Message
 	}
 	return ""
+}
+
+// Waits reports whether a clone says that it waits for its source.
+func Waits(c *clonev1.VirtualMachineClone) bool {
+	p := condition.Find(c.Status.Conditions, clonev1.ConditionProgressing)
+	return p != nil && p.Status == corev1.ConditionTrue && p.Reason == ReasonWaiting
 }

@@ -10,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/identity"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
@@ -27,6 +28,7 @@ const LastRestore = "restore.kubevirt.io/lastRestoreUID"
 const (
 	whileFilled = time.Second
 	whileWaits  = 5 * time.Second
+	longestWait = time.Minute
 )
 
 // Observed is what a decision is made on: what the API server itself has said.
@@ -188,6 +190,12 @@ func (d *decision) names() []string {
 	return names
 }
 
+// again is when to look again at what something else has to end: the sooner, the younger it is. Events of the VM come
+// sooner.
+func (d *decision) again() time.Duration {
+	return backoff.Growing(d.o.Now.Sub(d.o.Restore.CreationTimestamp.Time), whileWaits, longestWait)
+}
+
 // progress is what is next before the switch.
 func (d *decision) progress() {
 	s, c := d.o.Snapshot, d.o.Content
@@ -195,13 +203,13 @@ func (d *decision) progress() {
 	case s == nil && len(d.Restore.Status.Restores) > 0:
 		d.fail(ReasonSourceLost, fmt.Sprintf("the snapshot %s was deleted while it was being restored", name))
 	case s == nil:
-		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s does not exist", name), whileWaits)
+		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s does not exist", name), d.again())
 	case s.DeletionTimestamp != nil:
 		d.fail(ReasonSourceLost, fmt.Sprintf("the snapshot %s is being deleted", name))
 	case s.Status != nil && s.Status.Phase == snapshotv1.Failed:
 		d.fail(ReasonSourceLost, fmt.Sprintf("the snapshot %s has failed, and can't be restored", name))
 	case !snapshot.Ended(s):
-		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s is not ready to use yet", name), whileWaits)
+		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s is not ready to use yet", name), d.again())
 	case c == nil || c.DeletionTimestamp != nil || c.Spec.Source.VirtualMachine == nil:
 		d.fail(ReasonSourceLost, fmt.Sprintf("the content %s of the snapshot %s was deleted", snapshot.ContentName(s), name))
 	default:
@@ -248,11 +256,11 @@ func (d *decision) prepareTarget() {
 	case d.o.Guest:
 		d.stop()
 	case vm.Status.SnapshotInProgress != nil:
-		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s of the VM %s is in progress", *vm.Status.SnapshotInProgress, vm.Name), whileWaits)
+		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s of the VM %s is in progress", *vm.Status.SnapshotInProgress, vm.Name), d.again())
 	case vm.Status.RestoreInProgress != nil && !d.locked():
-		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s is being restored by %s", vm.Name, *vm.Status.RestoreInProgress), whileWaits)
+		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s is being restored by %s", vm.Name, *vm.Status.RestoreInProgress), d.again())
 	case !d.locked() && maintained(vm):
-		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s is in maintenance mode: its disks are locked for a pod", vm.Name), whileWaits)
+		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s is in maintenance mode: its disks are locked for a pod", vm.Name), d.again())
 	case !d.locked():
 		d.say(ReasonInPlace, "the VM is being locked")
 		d.Step = Lock
@@ -286,14 +294,14 @@ func (d *decision) stop() {
 	case snapshotv1.VirtualMachineRestoreFailImmediate:
 		d.fail(ReasonTargetRuns, fmt.Sprintf("the VM %s runs, and the restore asks not to wait for it", name))
 	case snapshotv1.VirtualMachineRestoreWaitEventually:
-		d.wait(ReasonTargetRuns, waits, whileWaits)
+		d.wait(ReasonTargetRuns, waits, d.again())
 	default:
 		left := d.o.Restore.CreationTimestamp.Add(snapshotv1.DefaultGracePeriod).Sub(d.o.Now)
 		if left <= 0 {
 			d.fail(ReasonTargetRuns, fmt.Sprintf("the VM %s was not stopped within %v", name, snapshotv1.DefaultGracePeriod))
 			return
 		}
-		d.wait(ReasonTargetRuns, waits, min(whileWaits, left))
+		d.wait(ReasonTargetRuns, waits, min(d.again(), left))
 	}
 }
 
@@ -389,7 +397,7 @@ func (d *decision) judgeExisting(p *progressOfClaims, backup *snapshotv1.VolumeB
 // abandon fails, unless claims of the target may be gone already: then only the wait is left.
 func (d *decision) abandon(reason, message string) {
 	if d.replaces() {
-		d.wait(d.doing(), message, whileWaits)
+		d.wait(d.doing(), message, d.again())
 		return
 	}
 	d.fail(reason, message)

@@ -232,7 +232,7 @@ func TestDecide(t *testing.T) {
 		"a target that runs has time":        {[]edit{inPlace, runs}, want{message: "the VM vm runs: stop it", after: whileWaits}},
 		"which ends":                         {[]edit{inPlace, runs, at(5*time.Minute - time.Second)}, want{message: "the VM vm runs: stop it", after: time.Second}},
 		"and then it fails":                  {[]edit{inPlace, runs, at(5 * time.Minute)}, want{failed: true, message: "the VM vm was not stopped within 5m0s"}},
-		"unless it may wait for ever":        {[]edit{inPlace, runs, at(time.Hour), ready(snapshotv1.VirtualMachineRestoreWaitEventually)}, want{message: "the VM vm runs: stop it", after: whileWaits}},
+		"unless it may wait for ever":        {[]edit{inPlace, runs, at(time.Hour), ready(snapshotv1.VirtualMachineRestoreWaitEventually)}, want{message: "the VM vm runs: stop it", after: longestWait}},
 		"it may fail at once":                {[]edit{inPlace, runs, ready(snapshotv1.VirtualMachineRestoreFailImmediate)}, want{failed: true, message: "the VM vm runs, and the restore asks not to wait"}},
 		"or stop the target":                 {[]edit{inPlace, runs, ready(snapshotv1.VirtualMachineRestoreStopTarget)}, want{step: Stop, message: "the VM vm is being stopped"}},
 		"once": {[]edit{inPlace, runs, ready(snapshotv1.VirtualMachineRestoreStopTarget), func(o *Observed) { o.VM.Spec.RunStrategy = new(v1.RunStrategyHalted) }},

@@ -147,7 +147,7 @@ func (d *decision) finishState() bool {
 	}
 	switch {
 	case d.o.Guest:
-		d.wait(d.done(), fmt.Sprintf("the VM %s was started before its state was restored: stop it", d.o.VM.Name), whileWaits)
+		d.wait(d.done(), fmt.Sprintf("the VM %s was started before its state was restored: stop it", d.o.VM.Name), d.again())
 	case !d.locked() && !d.awaited():
 		d.Step = Lock
 	default:
@@ -161,11 +161,11 @@ func (d *decision) replaceState(to *snapshotv1.VolumeRestore, claim *corev1.Pers
 	why, _ := d.noSource(to)
 	switch {
 	case claim != nil && !metav1.IsControlledBy(claim, d.o.VM):
-		d.wait(d.done(), vmstate.Check(vmstate.Next(d.o.VM), claim).Error(), whileWaits)
+		d.wait(d.done(), vmstate.Check(vmstate.Next(d.o.VM), claim).Error(), d.again())
 	case claim != nil && claim.DeletionTimestamp != nil:
 		d.wait(d.done(), fmt.Sprintf("the claim %s is being deleted", claim.Name), whileFilled)
 	case why != "":
-		d.wait(d.done(), why, whileWaits)
+		d.wait(d.done(), why, d.again())
 	case claim != nil:
 		d.Claims, d.Step = []*corev1.PersistentVolumeClaim{claim}, DropClaims
 	default:

@@ -61,9 +61,9 @@ func Refused(o Observed, p Plan, sentence string) *snapshotv1.VirtualMachineRest
 	d := &decision{Plan: Plan{Restore: p.Restore.DeepCopy()}, o: o}
 	switch {
 	case d.switched():
-		d.wait(d.done(), sentence, whileWaits)
+		d.wait(d.done(), sentence, d.again())
 	case policy(o.Restore) == snapshotv1.VolumeRestorePolicyInPlace && d.locked():
-		d.wait(ReasonInPlace, sentence, whileWaits)
+		d.wait(ReasonInPlace, sentence, d.again())
 	default:
 		d.fail(ReasonRefused, sentence)
 	}

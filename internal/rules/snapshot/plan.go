@@ -11,6 +11,7 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
@@ -23,6 +24,7 @@ const (
 	whileLocked = 250 * time.Millisecond
 	whileStored = time.Second
 	whileWaits  = 5 * time.Second
+	longestWait = time.Minute
 )
 
 // Observed is what a decision is made on. All of it is what the API server itself has said, but for
@@ -193,6 +195,12 @@ func (d *decision) watchContent() {
 	d.ready(corev1.ConditionFalse, ReasonContentGone, "the VirtualMachineSnapshotContent "+ContentName(d.o.Snapshot)+" was deleted; the snapshot can't be restored")
 }
 
+// again is when to look again at what something else has to end: the sooner, the younger it is. Events of the VM come
+// sooner.
+func (d *decision) again() time.Duration {
+	return backoff.Growing(d.o.Now.Sub(d.o.Snapshot.CreationTimestamp.Time), whileWaits, longestWait)
+}
+
 // progress is what is next for a snapshot that has not ended.
 func (d *decision) progress() {
 	d.Snapshot.Status.Phase, d.Snapshot.Status.ReadyToUse = snapshotv1.InProgress, new(false)
@@ -230,17 +238,17 @@ func (d *decision) begin() {
 	vm := d.o.VM
 	switch {
 	case vm == nil:
-		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s does not exist", d.o.Snapshot.Spec.Source.Name), whileWaits)
+		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s does not exist", d.o.Snapshot.Spec.Source.Name), d.again())
 	case vm.Status.RestoreInProgress != nil:
-		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s is being restored by %s", vm.Name, *vm.Status.RestoreInProgress), whileWaits)
+		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s is being restored by %s", vm.Name, *vm.Status.RestoreInProgress), d.again())
 	case vm.Status.SnapshotInProgress != nil && !d.locked():
-		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s of the VM %s is in progress", *vm.Status.SnapshotInProgress, vm.Name), whileWaits)
+		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s of the VM %s is in progress", *vm.Status.SnapshotInProgress, vm.Name), d.again())
 	case maintained(vm) && !d.locked():
-		d.wait(ReasonWaiting, waitsForMaintenance(vm), whileWaits)
+		d.wait(ReasonWaiting, waitsForMaintenance(vm), d.again())
 	case vm.Spec.Template == nil:
 		d.fail(ReasonSourceLost, fmt.Sprintf("the VM %s has no template", vm.Name))
 	case unsteady(d.o.VMI) != "":
-		d.wait(ReasonWaiting, unsteady(d.o.VMI), whileWaits)
+		d.wait(ReasonWaiting, unsteady(d.o.VMI), d.again())
 	case shapeless(vm) != "":
 		d.wait(ReasonWaiting, shapeless(vm), whileStored)
 	case !d.locked():

@@ -132,7 +132,7 @@ func TestDecide(t *testing.T) {
 		"its own deadline counts": {[]edit{noVM, at(time.Minute), func(o *Observed) { o.Snapshot.Spec.FailureDeadline = &metav1.Duration{Duration: time.Minute} }},
 			want{Rest, failure, "the snapshot was not complete within 1m0s", 0}},
 		"0 is no deadline": {[]edit{noVM, at(time.Hour), func(o *Observed) { o.Snapshot.Spec.FailureDeadline = &metav1.Duration{} }},
-			want{Rest, inProg, "the VM vm does not exist", whileWaits}},
+			want{Rest, inProg, "the VM vm does not exist", longestWait}},
 		"a cluster without VolumeSnapshots says so": {[]edit{func(o *Observed) { o.Supported = false }}, want{Rest, failure, "the cluster serves no VolumeSnapshots", 0}},
 		"a VM that runs":             {[]edit{runs}, want{Lock, inProg, messageCutting, 0}},
 		"not while it starts":        {[]edit{runs, func(o *Observed) { o.VMI.Status.Phase = v1.Scheduled }}, want{Rest, inProg, "the VM vm is being started", whileWaits}},

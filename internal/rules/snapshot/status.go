@@ -88,3 +88,12 @@ func (d *decision) succeed(s state) {
 	d.progressing(corev1.ConditionFalse, ReasonComplete, message)
 	d.ready(corev1.ConditionTrue, ReasonComplete, "the snapshot can be restored")
 }
+
+// Waits reports whether a snapshot says that it waits for something of its VM.
+func Waits(s *snapshotv1.VirtualMachineSnapshot) bool {
+	if s.Status == nil {
+		return false
+	}
+	c := condition.Find(s.Status.Conditions, snapshotv1.ConditionProgressing)
+	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == ReasonWaiting
+}
