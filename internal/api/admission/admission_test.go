@@ -126,9 +126,9 @@ func TestAnObjectIsReadAsItIsStored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sent := `{"spec":{"template":{"metadata":{"labels":{"kubevirt.io/nodeName":"x"},"` + key + `":null}}}}`
+		sent := `{"spec":{"template":{"metadata":{"labels":{"` + v1.NodeNameLabel + `":"x"},"` + key + `":null}}}}`
 		review(t, handler, &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(sent)}})
-		if seen["kubevirt.io/nodeName"] != "x" {
+		if seen[v1.NodeNameLabel] != "x" {
 			t.Errorf("%q: the labels are %v", key, seen)
 		}
 	}
