@@ -61,6 +61,16 @@ var definitions = map[string]definition{
 			"images/build.fileKey":  "a file's checksum",
 		},
 	},
+	"the data of a ControllerRevision": {
+		home: "internal/rules/controllerrevision", use: "controllerrevision.Data",
+		// Whoever makes the bytes of an API object's data by hand.
+		looksLike: func(f ast.Node) bool {
+			return contains(f, func(n ast.Node) bool {
+				made, ok := n.(*ast.CompositeLit)
+				return ok && named(made.Type, "runtime", "RawExtension")
+			})
+		},
+	},
 	"the delays of a back-off": {
 		home: "internal/rules/backoff", use: "backoff.Doubling, Delay or Retry",
 		looksLike: func(f ast.Node) bool {

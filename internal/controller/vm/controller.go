@@ -288,6 +288,11 @@ func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) err
 
 // apply does what is planned, in the plan's order.
 func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
+	if plan.ReleaseRevisions {
+		if err := r.releaseRevisions(ctx, o.VM); err != nil {
+			return err
+		}
+	}
 	if err := r.keepRevisions(ctx, o.VM, plan.Keep); err != nil {
 		return r.reportFailedCreate(ctx, o, plan, err)
 	}

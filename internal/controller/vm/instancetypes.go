@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/expansion"
+	"drydock.dev/drydock/internal/rules/controllerrevision"
 	"drydock.dev/drydock/internal/rules/instancetype"
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
@@ -177,6 +178,31 @@ func (r *Reconciler) dropRevision(ctx context.Context, vm *v1.VirtualMachine, na
 	}
 	_, err = deletion.Exact(ctx, r.Client, is, "ControllerRevision")
 	return err
+}
+
+// releaseRevisions takes the VM off those revisions that are not sorted, which earlier versions and others have made: the
+// garbage collector, which leaves the VM's dependents behind, would try for ever (package controllerrevision).
+func (r *Reconciler) releaseRevisions(ctx context.Context, vm *v1.VirtualMachine) error {
+	var list appsv1.ControllerRevisionList
+	if err := r.Reader.List(ctx, &list, client.InNamespace(vm.Namespace)); err != nil {
+		return fmt.Errorf("listing the ControllerRevisions of VM %s/%s: %w", vm.Namespace, vm.Name, err)
+	}
+	for i := range list.Items {
+		is := &list.Items[i]
+		if controllerrevision.Sorted(is) || !slices.ContainsFunc(is.OwnerReferences, ownerIs(vm)) {
+			continue
+		}
+		to := is.DeepCopy()
+		to.OwnerReferences = slices.DeleteFunc(to.OwnerReferences, ownerIs(vm))
+		wrote, err := versioned.Wrote(ctx, r.Client, "releasing the ControllerRevision", is, to)
+		if err != nil {
+			return err
+		}
+		if !wrote {
+			return fmt.Errorf("releasing the ControllerRevision %s/%s: it has changed meanwhile", is.Namespace, is.Name)
+		}
+	}
+	return nil
 }
 
 // creations lets through what is new, or what may have changed for VMs that have not seen it yet.

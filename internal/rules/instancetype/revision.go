@@ -8,14 +8,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 	instancetypeapi "kubevirt.io/api/instancetype"
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/controllerrevision"
 )
 
 // Source is a type or a preference, as the API server has it or as a revision keeps it.
@@ -88,10 +87,10 @@ func NewRevision(vm *v1.VirtualMachine, s *Source) *appsv1.ControllerRevision {
 	if s.Preference != nil {
 		spec = s.Preference
 	}
-	data := inOrder(mustMarshal(kept{
+	data := controllerrevision.Data(kept{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: s.Kind},
 		Metadata: keptMeta{Name: s.Name, UID: s.UID, Generation: s.Generation}, Spec: mustMarshal(spec),
-	}))
+	})
 	return &appsv1.ControllerRevision{
 		TypeMeta: metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ControllerRevision"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -105,19 +104,8 @@ func NewRevision(vm *v1.VirtualMachine, s *Source) *appsv1.ControllerRevision {
 			},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)},
 		},
-		Data: runtime.RawExtension{Raw: data},
+		Data: data,
 	}
-}
-
-// inOrder has every object's fields in the order of their names. The API server writes them so when it applies a strategic
-// merge patch, and refuses one of a revision whose data would differ by so much as that: the garbage collector could never take
-// an owner that is gone off the others.
-func inOrder(data []byte) []byte {
-	var v any
-	if err := utiljson.Unmarshal(data, &v); err != nil {
-		panic(fmt.Sprintf("decoding what was just encoded: %v", err))
-	}
-	return mustMarshal(v)
 }
 
 // mustMarshal encodes an API type, which cannot fail.

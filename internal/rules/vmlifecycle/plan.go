@@ -109,7 +109,7 @@ const (
 	NeedVMI Question = "the VMI"
 )
 
-// Plan is what is to be done, in this order: keep revisions, adopt, create the DataVolumes, create the
+// Plan is what is to be done, in this order: release revisions, keep revisions, adopt, create the DataVolumes, create the
 // VMI, sync, create and delete what a drain needs or has left, patch the status, delete the VMI. The status comes before a deletion, since it
 // holds what is to happen after it.
 type Plan struct {
@@ -120,12 +120,14 @@ type Plan struct {
 	// status only finalizers and a missing firmware UUID ever differ, as long as Needs is
 	// NeedStored, and the claims of a drain, as long as it is NeedTemplate.
 	VM *v1.VirtualMachine
+	// ReleaseRevisions takes the VM off those of its ControllerRevisions that the garbage collector can't take it off.
+	ReleaseRevisions bool
 	// Keep are revisions of the VM's type and preference that are to be kept for it.
 	Keep []Keep
 	// Adopt makes the VM the owner of the VMI, which has none.
 	Adopt bool
 	// CreateDataVolumes are to be created, and AdoptDataVolumes, which have lost
-	// their VM, are to be owned by this one.
+	// their VM or do not name it, are to be given to this one.
 	CreateDataVolumes, AdoptDataVolumes []*cdiv1.DataVolume
 	// Create is the VMI to create, nil for none, and Revision the record of the template that it is made from.
 	Create   *v1.VirtualMachineInstance
@@ -232,8 +234,9 @@ func (d *decision) complete() {
 // decideDeletion lets the VMI go first, unless it is to stay without its VM:
 // then the garbage collector takes its owner reference off.
 func (d *decision) decideDeletion() {
+	orphaned := slices.Contains(d.VM.Finalizers, metav1.FinalizerOrphanDependents)
+	d.ReleaseRevisions = orphaned
 	if d.vmi != nil {
-		orphaned := slices.Contains(d.VM.Finalizers, metav1.FinalizerOrphanDependents)
 		d.Delete = !orphaned && d.vmi.DeletionTimestamp == nil
 		return
 	}

@@ -6,10 +6,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/controllerrevision"
 	"drydock.dev/drydock/internal/rules/firmware"
 )
 
@@ -30,7 +30,7 @@ func NewRevision(vm *v1.VirtualMachine) *appsv1.ControllerRevision {
 			Labels:          map[string]string{RevisionLabel: string(vm.UID)},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)},
 		},
-		Data: runtime.RawExtension{Raw: mustMarshal(&v1.VirtualMachineSpec{Template: template})},
+		Data: controllerrevision.Data(&v1.VirtualMachineSpec{Template: template}),
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/controllerrevision"
 	"drydock.dev/drydock/internal/rules/firmware"
 )
 
@@ -62,6 +64,30 @@ func TestRevisionsAreOnePerTemplate(t *testing.T) {
 	revision.Data.Raw = []byte(`{}`)
 	if _, err := StartedFrom(revision); err == nil || !strings.Contains(err.Error(), "holds no template") {
 		t.Errorf("an empty revision gives %v", err)
+	}
+}
+
+// The garbage collector takes the VM off no other.
+func TestARevisionIsSorted(t *testing.T) {
+	if r := NewRevision(newVM(v1.RunStrategyAlways)); !controllerrevision.Sorted(r) {
+		t.Errorf("the revision keeps %s", r.Data.Raw)
+	}
+}
+
+func TestRevisionsAreReleasedWhenTheVMIsOrphaned(t *testing.T) {
+	for name, c := range map[string]struct {
+		vm   *v1.VirtualMachine
+		vmi  *v1.VirtualMachineInstance
+		want bool
+	}{
+		"the VM stays":                             {newVM(v1.RunStrategyAlways), newTestVMI(running), false},
+		"it goes with all that it has":             {newVM(v1.RunStrategyAlways, deleting()), newTestVMI(running), false},
+		"it goes and leaves what it has":           {newVM(v1.RunStrategyAlways, deleting(metav1.FinalizerOrphanDependents)), newTestVMI(running), true},
+		"it waits for the garbage collector alone": {newVM(v1.RunStrategyAlways, deleting(metav1.FinalizerOrphanDependents)), nil, true},
+	} {
+		if got := decide(Observed{VM: c.vm, VMI: c.vmi, Now: now}).ReleaseRevisions; got != c.want {
+			t.Errorf("%s: revisions are released: %t", name, got)
+		}
 	}
 }
 
