@@ -3,13 +3,18 @@
 package controller
 
 import (
+	"fmt"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	v1 "kubevirt.io/api/core/v1"
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
@@ -46,4 +51,61 @@ func TestAVMIsOrphanedFromItsRevisions(t *testing.T) {
 	if vmi := w.vmi("vm"); vmi == nil || vmi.DeletionTimestamp != nil {
 		t.Errorf("the VMI that was left is %+v", vmi)
 	}
+}
+
+// Of two VMs with a disk of one name the second one does not get what the first one has left behind, and its end does not
+// delete it. A VM of the first one's name gets it.
+func TestAnOrphanedDataVolumeIsNoOtherVMs(t *testing.T) {
+	w := newWorld(t)
+	first := w.createVMWithDisk("first")
+	w.eventually("the DataVolume of the first VM", func() (bool, string) { return w.disk() != nil, "there is none" })
+	made := w.disk().UID
+	w.do("deleting the VM alone", w.client.Delete(w.ctx, first, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+	w.eventually("the VM to go", func() (bool, string) { return w.vm("first") == nil, "it is still there" })
+
+	second := w.createVMWithDisk("second")
+	w.awaitFailure("second", "the DataVolume disk exists and was made for the VM first, not for this VM, second")
+	w.awaitSettled()
+	if owners := w.disk().OwnerReferences; len(owners) > 0 {
+		t.Errorf("the DataVolume has the owners %+v", owners)
+	}
+	w.do("deleting the second VM", w.client.Delete(w.ctx, second))
+	w.eventually("the second VM to go", func() (bool, string) { return w.vm("second") == nil, "it is still there" })
+
+	again := w.createVMWithDisk("first")
+	w.eventually("the adoption", func() (bool, string) {
+		dv := w.disk()
+		return dv != nil && dv.UID == made && metav1.IsControlledBy(dv, again) && dv.Labels[v1.CreatedByLabel] == string(again.UID), fmt.Sprintf("it is %+v", dv)
+	})
+}
+
+func (w *world) createVMWithDisk(name string) *v1.VirtualMachine {
+	w.t.Helper()
+	vm := &v1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace},
+		Spec: v1.VirtualMachineSpec{
+			RunStrategy: new(v1.RunStrategyHalted), Template: &v1.VirtualMachineInstanceTemplateSpec{Spec: testSpec()},
+			DataVolumeTemplates: []v1.DataVolumeTemplateSpec{{
+				ObjectMeta: metav1.ObjectMeta{Name: "disk"},
+				Spec: cdiv1.DataVolumeSpec{
+					Source:  &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}},
+					Storage: &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}},
+				},
+			}},
+		},
+	}
+	w.do("creating the VM "+name, w.client.Create(w.ctx, vm))
+	return vm
+}
+
+// disk is the DataVolume disk, nil for none.
+func (w *world) disk() *cdiv1.DataVolume {
+	w.t.Helper()
+	dv := &cdiv1.DataVolume{}
+	err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "disk"}, dv)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	w.do("reading the DataVolume", err)
+	return dv
 }

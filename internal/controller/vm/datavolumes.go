@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -17,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
@@ -137,8 +137,7 @@ func (r *Reconciler) keepDataVolumes(ctx context.Context, vm *v1.VirtualMachine,
 	var failed []error
 	for _, dv := range plan.AdoptDataVolumes {
 		to := dv.DeepCopy()
-		to.OwnerReferences = append(to.OwnerReferences, *metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind))
-		to.Labels[v1.CreatedByLabel] = string(vm.UID)
+		datavolume.GiveTo(vm, to)
 		err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(dv, client.MergeFromWithOptimisticLock{}))
 		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 			failed = append(failed, fmt.Errorf("adopting the DataVolume %s: %w", dv.Name, err))

@@ -10,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/placement"
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
@@ -21,7 +22,8 @@ import (
 //	none                        a DataVolume's             waited for: the claim goes with its owner
 //	none                        somebody else's, nobody's  used as it is
 //	the VM's                                               the VM's disk
-//	nobody's, once a VM's                                  adopted
+//	nobody's, once a VM's of the name                      adopted
+//	nobody's, once another VM's                            in the way
 //	nobody's                                               used as it is
 //	somebody else's                                        in the way
 type DataVolume struct {
@@ -70,21 +72,36 @@ func (d *decision) classifyDisks() {
 
 // judge finds out about a DataVolume of a template's name.
 func (d *decision) judge(dv *cdiv1.DataVolume) {
-	owner := metav1.GetControllerOf(dv)
-	switch {
-	case dv.DeletionTimestamp != nil:
+	if dv.DeletionTimestamp != nil {
 		d.disks.coming = append(d.disks.coming, dv.Name)
 		return
-	case owner != nil && owner.UID != d.VM.UID:
-		d.disks.blocked = fmt.Sprintf("the DataVolume %s exists and belongs to %s %s; delete it, or give the template another name",
-			dv.Name, owner.Kind, owner.Name)
+	}
+	switch datavolume.MakerOf(dv, d.VM) {
+	case datavolume.Somebody:
+		owner := metav1.GetControllerOf(dv)
+		d.disks.blocked = fmt.Sprintf("the DataVolume %s exists and belongs to %s %s; give the template another name", dv.Name, owner.Kind, owner.Name)
 		return
-	case owner == nil && dv.Labels[v1.CreatedByLabel] != "":
+	case datavolume.AnotherVM:
+		d.disks.blocked = orphanOfAnother(dv, d.VM)
+		return
+	case datavolume.SameName, datavolume.ThisVMUnnamed:
 		d.AdoptDataVolumes = append(d.AdoptDataVolumes, dv)
+	case datavolume.ThisVM, datavolume.Nobody:
 	}
 	if !placement.Ready(dv) {
 		d.disks.unready = append(d.disks.unready, dv)
 	}
+}
+
+// orphanOfAnother says that a DataVolume is what another VM has left behind.
+func orphanOfAnother(dv *cdiv1.DataVolume, vm *v1.VirtualMachine) string {
+	maker := "a VM whose name is not known"
+	if name := dv.Annotations[datavolume.MadeForVM]; name != "" {
+		maker = "the VM " + name
+	}
+	return fmt.Sprintf("the DataVolume %s exists and was made for %s, not for this VM, %s; give the template another name. "+
+		"If its data is meant to be this VM's, take off the DataVolume's label %s: the VM then uses it and leaves it when it goes",
+		dv.Name, maker, vm.Name, v1.CreatedByLabel)
 }
 
 // disksHeld reports whether a snapshot or a restore needs the disks, or the VM's state, to itself. Whoever gives
@@ -162,14 +179,10 @@ func newDataVolume(vm *v1.VirtualMachine, template *v1.DataVolumeTemplateSpec) *
 		ObjectMeta: metav1.ObjectMeta{
 			Name: template.Name, Namespace: vm.Namespace,
 			Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)},
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
-	if dv.Labels == nil {
-		dv.Labels = map[string]string{}
-	}
-	dv.Labels[v1.CreatedByLabel] = string(vm.UID)
+	datavolume.GiveTo(vm, dv)
 	if dv.Spec.PriorityClassName == "" && vm.Spec.Template != nil {
 		// Its worker is the first step of the VM's start.
 		dv.Spec.PriorityClassName = vm.Spec.Template.Spec.PriorityClassName

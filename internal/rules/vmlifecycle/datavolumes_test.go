@@ -13,6 +13,7 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // withDisk gives the VM a template for the DataVolume "disk".
@@ -52,6 +53,10 @@ func owned(by ...metav1.OwnerReference) dvEdit {
 	return func(dv *cdiv1.DataVolume) { dv.OwnerReferences = by }
 }
 
+func madeFor(vm string) dvEdit {
+	return func(dv *cdiv1.DataVolume) { dv.Annotations[datavolume.MadeForVM] = vm }
+}
+
 func claimOf(owners ...metav1.OwnerReference) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", OwnerReferences: owners}}
 }
@@ -69,6 +74,7 @@ func TestDisks(t *testing.T) {
 	)
 	conflicting := metav1.OwnerReference{APIVersion: "v1", Kind: "VirtualMachine", Name: "other", UID: "other-uid", Controller: new(true)}
 	maker := metav1.OwnerReference{Kind: "DataVolume", Name: "disk", UID: "old", Controller: new(true)}
+	const keep = "If its data is meant to be this VM's, take off the DataVolume's label kubevirt.io/created-by: the VM then uses it and leaves it when it goes"
 	type does struct {
 		makes, adopts, starts bool
 		printable             v1.VirtualMachinePrintableStatus
@@ -113,8 +119,14 @@ func TestDisks(t *testing.T) {
 		"it is being deleted": {newVM(always, withDisk), disk(cdiv1.Succeeded, func(dv *cdiv1.DataVolume) { dv.DeletionTimestamp = &metav1.Time{Time: now} }),
 			does{printable: provisioning, says: "DataVolumes are made: disk"}},
 		"it is somebody else's": {newVM(always, withDisk), disk(cdiv1.Succeeded, owned(conflicting)),
-			does{printable: inError, says: "the DataVolume disk exists and belongs to VirtualMachine other; delete it, or give the template another name"}},
+			does{printable: inError, says: "the DataVolume disk exists and belongs to VirtualMachine other; give the template another name"}},
 		"it has lost its VM": {newVM(always, withDisk), disk(cdiv1.Succeeded, owned()),
+			does{adopts: true, starts: true, printable: starting}},
+		"it was another VM's, which has left it": {newVM(always, withDisk), disk(cdiv1.Succeeded, owned(), madeFor("other")),
+			does{printable: inError, says: "the DataVolume disk exists and was made for the VM other, not for this VM, vm; give the template another name. " + keep}},
+		"it was a VM's, and nobody knows which": {newVM(halted, withDisk), disk(cdiv1.Succeeded, owned(), madeFor("")),
+			does{printable: inError, says: "the DataVolume disk exists and was made for a VM whose name is not known, not for this VM, vm; give the template another name. " + keep}},
+		"it is the VM's, which an earlier version has not named": {newVM(always, withDisk), disk(cdiv1.Succeeded, madeFor("")),
 			does{adopts: true, starts: true, printable: starting}},
 		"it is nobody's and was made by a user: used, not taken": {newVM(always, withDisk), disk(cdiv1.Succeeded, owned(), func(dv *cdiv1.DataVolume) { dv.Labels = nil }),
 			does{starts: true, printable: starting}},
@@ -146,7 +158,7 @@ func TestADataVolumeIsMadeOfItsTemplate(t *testing.T) {
 	switch {
 	case !metav1.IsControlledBy(made, vm) || !*made.OwnerReferences[0].BlockOwnerDeletion:
 		t.Errorf("its owner is %+v", made.OwnerReferences)
-	case made.Labels[v1.CreatedByLabel] != "vm-uid" || made.Labels["tier"] != "one" || made.Annotations["note"] != "kept":
+	case made.Labels[v1.CreatedByLabel] != "vm-uid" || made.Labels["tier"] != "one" || made.Annotations["note"] != "kept" || made.Annotations[datavolume.MadeForVM] != "vm":
 		t.Errorf("labels %v, annotations %v", made.Labels, made.Annotations)
 	case made.Spec.PriorityClassName != "high" || made.Spec.Source.Blank == nil:
 		t.Errorf("spec %+v", made.Spec)

@@ -10,6 +10,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
@@ -183,8 +184,7 @@ func NewDestination(vm *v1.VirtualMachine, move Move, old *corev1.PersistentVolu
 		},
 	}
 	if owned {
-		dv.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}
-		dv.Labels[v1.CreatedByLabel] = string(vm.UID)
+		datavolume.GiveTo(vm, dv)
 	}
 	return dv
 }

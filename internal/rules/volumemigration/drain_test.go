@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 const (
@@ -230,7 +232,7 @@ func TestWhereADiskGoesIsMadeLikeWhereItIs(t *testing.T) {
 		}
 	}
 	owned := NewDestination(vm, rootMove, old, true)
-	if !metav1.IsControlledBy(owned, vm) || owned.Labels[v1.CreatedByLabel] != "vm" || owned.Labels[DrainLabel] != "vm" {
+	if !metav1.IsControlledBy(owned, vm) || owned.Labels[v1.CreatedByLabel] != "vm" || owned.Labels[DrainLabel] != "vm" || owned.Annotations[datavolume.MadeForVM] != "web" {
 		t.Errorf("one that goes with the VM is %+v", owned.ObjectMeta)
 	}
 	if !MadeForDrain(made, vm) || MadeForDrain(made, &v1.VirtualMachine{}) {
