@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/retry"
 	v1 "kubevirt.io/api/core/v1"
@@ -29,7 +30,7 @@ func (s *Server) addToInstance(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := validAddition(options); err != nil {
+	if err := validAddition(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), key(r).Name, options); err != nil {
 		return err
 	}
 	return s.editInstance(w, r, options.DryRun, func(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
@@ -121,7 +122,7 @@ func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := validAddition(options); err != nil {
+	if err := validAddition(v1.VirtualMachineGroupVersionKind.GroupKind(), key(r).Name, options); err != nil {
 		return err
 	}
 	return s.editMachine(w, r, options.DryRun, func(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
@@ -234,7 +235,8 @@ func notMigrating(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-func validAddition(o *v1.AddVolumeOptions) error {
+// validAddition refuses what no machine can be given. The kind and the name are those of the machine that is asked for it.
+func validAddition(of schema.GroupKind, name string, o *v1.AddVolumeOptions) error {
 	switch {
 	case o.Name == "":
 		return apierrors.NewBadRequest("AddVolumeOptions requires name to be set")
@@ -248,17 +250,17 @@ func validAddition(o *v1.AddVolumeOptions) error {
 		o.VolumeSource.PersistentVolumeClaim != nil && o.VolumeSource.PersistentVolumeClaim.ClaimName == "":
 		return apierrors.NewBadRequest("AddVolumeOptions requires the name of the claim or DataVolume")
 	}
-	return validDisk(o)
+	return validDisk(of, name, o)
 }
 
 // validDisk judges the disk by the rules of every disk.
-func validDisk(o *v1.AddVolumeOptions) error {
+func validDisk(of schema.GroupKind, name string, o *v1.AddVolumeOptions) error {
 	spec := &v1.VirtualMachineInstanceSpec{}
 	if o.Disk.CDRom != nil || hotplugspec.Add(spec, o) != nil {
 		return nil // which is refused in words of its own
 	}
 	if errs := validate.Storage(spec, nil); len(errs) > 0 {
-		return apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), o.Name, errs)
+		return apierrors.NewInvalid(of, name, errs)
 	}
 	return nil
 }

@@ -464,3 +464,18 @@ func TestWhatIsAddedIsJudgedInItsPlace(t *testing.T) {
 		}
 	}
 }
+
+// A volume's name may be as long as that of a pod's volume.
+func TestHowLongAVolumesNameMayBe(t *testing.T) {
+	for length, want := range map[int]string{0: "Required value", 1: "", 57: "", 58: "", 63: "", 64: "must be no more than 63 characters"} {
+		name := strings.Repeat("v", length)
+		spec := &v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{{Name: name, VolumeSource: v1.VolumeSource{
+			ContainerDisk: &v1.ContainerDiskSource{Image: "example.com/disk:1"},
+		}}}}
+		spec.Domain.Devices.Disks = []v1.Disk{{Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}}}
+		got := fmt.Sprint(Storage(spec, field.NewPath("spec")).ToAggregate())
+		if want == "" && got != "<nil>" || !strings.Contains(got, want) {
+			t.Errorf("a name of %d characters: %s, want %q", length, got, want)
+		}
+	}
+}

@@ -15,10 +15,6 @@ import (
 )
 
 const (
-	// maxVolumeName leaves room for what the name of the launcher pod's volume
-	// has before it.
-	maxVolumeName = 57
-
 	// maxInline bounds cloud-init data in the object itself, which every
 	// watcher of it carries; a Secret has no such bound.
 	maxInline = 2048
@@ -103,9 +99,6 @@ func volumes(list []v1.Volume, at *field.Path) field.ErrorList {
 func volumeName(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "disks refer to a volume by its name")}
-	}
-	if len(name) > maxVolumeName {
-		return field.ErrorList{field.TooLong(at, name, maxVolumeName)}
 	}
 	return label(name, at)
 }

@@ -45,7 +45,7 @@ const (
 	KernelBootVolume = "kernel-boot"
 	// StateVolume is the claim of what outlives a VM's guests, where there is any; mounted at StateDir.
 	StateVolume = "vm-state"
-	// VolumePrefix comes before a VMI volume's name in the pod's volumes.
+	// VolumePrefix comes before a VMI volume's name in the pod's volumes, if that leaves a label.
 	VolumePrefix = "vol-"
 )
 
@@ -130,7 +130,7 @@ const (
 )
 
 // PodVolume is the pod volume of the VMI volume with the given name.
-func PodVolume(volume string) string { return VolumePrefix + volume }
+func PodVolume(volume string) string { return volumeName(VolumePrefix, volume) }
 
 // VolumeDir is where a VMI volume with a file system (PVC, containerDisk,
 // hostDisk, configMap, secret …) is mounted in the container.
@@ -185,10 +185,10 @@ func AccessCredentialVolume(n int) string { return "access-" + strconv.Itoa(n) }
 func AccessCredentialDir(n int) string { return path.Join(accessCredentialsDir, strconv.Itoa(n)) }
 
 // UserDataVolume and NetworkDataVolume are the pod volumes of those Secrets.
-func UserDataVolume(volume string) string { return "udata-" + volume }
+func UserDataVolume(volume string) string { return volumeName("udata-", volume) }
 
 // NetworkDataVolume is UserDataVolume for networkDataSecretRef.
-func NetworkDataVolume(volume string) string { return "ndata-" + volume }
+func NetworkDataVolume(volume string) string { return volumeName("ndata-", volume) }
 
 // Labels of a node with what its probe found of KVM, of emulation and of UEFI guests.
 const (

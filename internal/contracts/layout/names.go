@@ -55,6 +55,15 @@ func StateClaimName(owner, uid string) string {
 	return join("persistent-state-for-"+owner, "-"+LongDigest(uid), maxLabelValue)
 }
 
+// volumeName makes the name of a pod's volume of that of a VMI's, which may be as long itself. One that is cut begins in
+// another way than those that are not, so that no VMI volume's name makes it.
+func volumeName(prefix, volume string) string {
+	if len(prefix)+len(volume) <= maxLabelValue {
+		return prefix + volume
+	}
+	return join("long-"+prefix+volume, "-"+LongDigest(volume), maxLabelValue)
+}
+
 // RevisionName makes the name of a ControllerRevision, whose suffix tells it from all others.
 func RevisionName(stem, suffix string) string { return join(stem, suffix, maxName) }
 

@@ -27,6 +27,41 @@ func TestNamesFitWhereTheyGo(t *testing.T) {
 	}
 }
 
+// A VMI's volumes may have names as long as a pod's may be. Each has a volume of its own in the pod, whatever the others are called.
+func TestAPodHasAVolumeForEachOfAVMIs(t *testing.T) {
+	var volumes []string
+	for n := 1; n <= 63; n++ {
+		volumes = append(volumes, strings.Repeat("a", n), strings.Repeat("a", n-1)+"b")
+	}
+	volumes = append(volumes, strings.Repeat("a", 44)+strings.Repeat("-", 18)+"b")
+	seen := map[string]string{}
+	for round := range 2 {
+		for _, volume := range volumes {
+			for kind, name := range map[string]string{
+				"": PodVolume(volume), "user data of ": UserDataVolume(volume), "network data of ": NetworkDataVolume(volume),
+			} {
+				what := kind + volume
+				if len(name) > 63 || strings.Contains(name, "--") {
+					t.Errorf("%s: the pod's volume is %s, which is too long or ill cut", what, name)
+				}
+				if other, taken := seen[name]; taken && other != what {
+					t.Errorf("%s: the pod's volume %s is that of %s, too", what, name, other)
+				}
+				seen[name] = what
+			}
+		}
+		if round == 0 {
+			// Whoever calls volumes as the pod's are called gets others.
+			for _, name := range []string{PodVolume(volumes[125]), UserDataVolume(volumes[125]), NetworkDataVolume(volumes[125])} {
+				volumes = append(volumes, name, strings.TrimPrefix(name, "long-"), strings.TrimPrefix(name, "long-vol-"))
+			}
+		}
+	}
+	if PodVolume(strings.Repeat("a", 59)) != "vol-"+strings.Repeat("a", 59) {
+		t.Error("a name that fits is changed")
+	}
+}
+
 // TestNamesStay holds the names to those that objects of clusters in use have: another
 // name for the same owner would be another object beside the first.
 func TestNamesStay(t *testing.T) {
