@@ -20,9 +20,11 @@ import (
 	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/maintenance"
+	"drydock.dev/drydock/internal/podcreation"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/maintenancepod"
+	"drydock.dev/drydock/internal/rules/podlimits"
 )
 
 // Maintenance is what maintenance pods are made with.
@@ -58,7 +60,7 @@ func (s *Server) createMaintenance(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	options := &client.CreateOptions{DryRun: slices.Clone(body.DryRun), FieldManager: string(fieldOwner)}
-	if err := s.cluster.Create(r.Context(), pod, options); err != nil {
+	if err := podcreation.Create(r.Context(), s.cluster, s.cluster, pod, podlimits.Need{}, options); err != nil {
 		return err
 	}
 	pods, err := s.maintenancePods(r.Context(), m)

@@ -12,6 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/expansion"
+	"drydock.dev/drydock/internal/podcreation"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/maintenance"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
@@ -44,7 +45,15 @@ func (r *Reconciler) provision(ctx context.Context, m lock.Machine, plan mainten
 	if err != nil {
 		return err
 	}
-	err = r.Client.Create(ctx, pod)
+	settings, err := r.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	need, err := launcherpod.Need(vmi, settings)
+	if err != nil {
+		return fmt.Errorf("reckoning what the provisioning pod %s needs: %w", pod.Name, err)
+	}
+	err = podcreation.Create(ctx, r.Client, r.Reader, pod, need)
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/podcreation"
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/migration"
@@ -88,7 +89,7 @@ func (r *Reconciler) createTarget(ctx context.Context, o *migration.Observed) (r
 	if err := r.letPostCopy(ctx, o, target.SourceNode, pod); err != nil {
 		return "", err
 	}
-	switch err := r.Client.Create(ctx, pod); {
+	switch err := r.createPod(ctx, o.VMI, pod); {
 	case err == nil:
 		r.record(o.Migration, o.VMI, notice{corev1.EventTypeNormal, "SuccessfulCreate", "CreateTarget", "Created migration target pod " + pod.Name})
 		return "", nil
@@ -100,6 +101,18 @@ func (r *Reconciler) createTarget(ctx context.Context, o *migration.Observed) (r
 	default:
 		return "", fmt.Errorf("creating the target pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
+}
+
+func (r *Reconciler) createPod(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	settings, err := r.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	need, err := launcherpod.Need(vmi, settings)
+	if err != nil {
+		return fmt.Errorf("reckoning what the pod needs: %w", err)
+	}
+	return podcreation.Create(ctx, r.Client, r.Reader, pod, need)
 }
 
 // tell writes to the VMI what it is told, on condition that nobody wrote in between. It

@@ -32,9 +32,11 @@ import (
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/objectevents"
 	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/podcreation"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/placement"
+	"drydock.dev/drydock/internal/rules/podlimits"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
@@ -224,11 +226,11 @@ func (r *Reconciler) askForWarning(ctx context.Context, o *vmilifecycle.Observed
 // apply does what is planned, in the plan's order.
 func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
 	if err := r.provision(ctx, o, plan); err != nil {
-		return r.reportFailedCreate(ctx, o.VMI, err)
+		return err
 	}
 	if plan.CreatePod {
 		if err := r.createPod(ctx, o); err != nil {
-			return r.reportFailedCreate(ctx, o.VMI, err)
+			return r.reportFailedCreate(ctx, o.VMI, "the launcher pod", err)
 		}
 	}
 	if plan.OpenGate {
@@ -280,15 +282,15 @@ func (r *Reconciler) openGate(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// reportFailedCreate says on the VMI why a pod could not be created. It gives the
+// reportFailedCreate says on the VMI why something could not be created that it needs first. It gives the
 // error back, which has the loop try again, but for the end of the namespace.
-func (r *Reconciler) reportFailedCreate(ctx context.Context, vmi *v1.VirtualMachineInstance, cause error) error {
+func (r *Reconciler) reportFailedCreate(ctx context.Context, vmi *v1.VirtualMachineInstance, what string, cause error) error {
 	if apierrors.HasStatusCause(cause, corev1.NamespaceTerminatingCause) {
 		// The VMI goes with its namespace, and wakes the loop then.
 		return nil
 	}
-	if _, err := r.patch(ctx, vmi, vmilifecycle.CreateFailed(vmi, cause, r.Now())); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "reporting a pod that could not be created")
+	if _, err := r.patch(ctx, vmi, vmilifecycle.CreateFailed(vmi, what, cause, r.Now())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "reporting what could not be created", "what", what)
 	}
 	return cause
 }
@@ -309,7 +311,11 @@ func (r *Reconciler) createPod(ctx context.Context, o vmilifecycle.Observed) err
 	if err := r.requireHotplugTopology(ctx, o.VMI, pod); err != nil {
 		return err
 	}
-	return r.make(ctx, o.VMI, pod)
+	need, err := launcherpod.Need(o.VMI, settings)
+	if err != nil {
+		return fmt.Errorf("reckoning what the launcher pod of VMI %s needs: %w", o.VMI.Name, err)
+	}
+	return r.make(ctx, o.VMI, pod, need)
 }
 
 // RenderTarget renders the pod that a VMI's guest migrates to.
@@ -337,8 +343,8 @@ func (r *Reconciler) RenderTarget(ctx context.Context, vmi *v1.VirtualMachineIns
 // make creates the launcher pod, unless it is there already: an earlier creation
 // of our own is as good, and what is to be done about a pod that has been tampered
 // with is decided when it is seen. One that is none of ours may never be seen.
-func (r *Reconciler) make(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
-	err := r.Client.Create(ctx, pod)
+func (r *Reconciler) make(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, need podlimits.Need) error {
+	err := podcreation.Create(ctx, r.Client, r.Reader, pod, need)
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}

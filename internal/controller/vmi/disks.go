@@ -14,9 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/podcreation"
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/placement"
+	"drydock.dev/drydock/internal/rules/podlimits"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
@@ -216,12 +218,14 @@ func (r *Reconciler) topologies(ctx context.Context, claims []placement.Claim) (
 func (r *Reconciler) provision(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
 	if plan.CreateState {
 		if err := r.createState(ctx, o.VMI); err != nil {
-			return err
+			return r.reportFailedCreate(ctx, o.VMI, "the claim of the VM's state", err)
 		}
 	}
 	switch {
 	case plan.Disks.Create:
-		return r.createProvisioning(ctx, o.VMI)
+		if err := r.createProvisioning(ctx, o.VMI); err != nil {
+			return r.reportFailedCreate(ctx, o.VMI, "the provisioning pod", err)
+		}
 	case plan.Disks.Delete:
 		return deletion.Once(ctx, r.Client, &r.unplaced, o.VMI, o.Provisioning, "the pod")
 	}
@@ -244,13 +248,17 @@ func (r *Reconciler) createProvisioning(ctx context.Context, vmi *v1.VirtualMach
 	if err := r.requireHotplugTopology(ctx, vmi, pod); err != nil {
 		return err
 	}
-	return r.makeProvisioning(ctx, vmi, pod)
+	need, err := launcherpod.Need(vmi, settings)
+	if err != nil {
+		return fmt.Errorf("reckoning what the provisioning pod of VMI %s needs: %w", vmi.Name, err)
+	}
+	return r.makeProvisioning(ctx, vmi, pod, need)
 }
 
 // makeProvisioning creates the pod, unless an earlier attempt has; a pod that
 // somebody else gave the name is an error.
-func (r *Reconciler) makeProvisioning(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
-	err := r.Client.Create(ctx, pod)
+func (r *Reconciler) makeProvisioning(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, need podlimits.Need) error {
+	err := podcreation.Create(ctx, r.Client, r.Reader, pod, need)
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}

@@ -10,7 +10,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/podcreation"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/podlimits"
 	"drydock.dev/drydock/internal/rules/podresize"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
@@ -26,6 +29,27 @@ func (r *Reconciler) askForResources(ctx context.Context, o *vmilifecycle.Observ
 		return fmt.Errorf("finding out what the launcher pod of VMI %s/%s is to have: %w", o.VMI.Namespace, o.VMI.Name, err)
 	}
 	o.Resources = &resources
+	return r.keepLimits(ctx, o, settings)
+}
+
+// keepLimits adds to what the pod is to have the limits that its namespace has asked for.
+func (r *Reconciler) keepLimits(ctx context.Context, o *vmilifecycle.Observed, settings clusterconfig.Settings) error {
+	if o.Pod == nil {
+		return nil
+	}
+	has := podresize.Has(o.Pod)
+	if has == nil || !podlimits.Beside(*has, *o.Resources) {
+		return nil
+	}
+	need, err := launcherpod.Need(o.VMI, settings)
+	if err != nil {
+		return fmt.Errorf("reckoning what the launcher pod of VMI %s/%s needs: %w", o.VMI.Namespace, o.VMI.Name, err)
+	}
+	namespace, err := podcreation.Namespace(ctx, r.Reader, o.VMI.Namespace)
+	if err != nil {
+		return err
+	}
+	*o.Resources = podlimits.Keep(*has, *o.Resources, namespace, need)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/podlimits"
 )
 
 const mebibyte = 1 << 20
@@ -91,6 +92,19 @@ func Requests(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (
 		delete(resources.Requests, device)
 	}
 	return resources.Requests, nil
+}
+
+// Need is the most that the pod of a guest may come to use until the guest is changed.
+func Need(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (podlimits.Need, error) {
+	vmi = withItsOwn(vmi)
+	memory, err := Overhead(vmi, settings)
+	if err != nil {
+		return podlimits.Need{}, err
+	}
+	if hugepages(vmi) == nil {
+		memory += machine.GuestMemory(&vmi.Spec)
+	}
+	return podlimits.Need{CPU: *resource.NewQuantity(vcpus(vmi), resource.DecimalSI), Memory: *bytesQuantity(memory)}, nil
 }
 
 // computeResources turns what the VMI asks for into what its container asks

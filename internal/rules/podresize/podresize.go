@@ -262,6 +262,14 @@ func Granted(has *corev1.ResourceRequirements, want corev1.ResourceRequirements)
 	return has != nil && covers(*has, want, func(has, want resource.Quantity) bool { return has.Cmp(want) >= 0 })
 }
 
+// Has are the resources that the guest's container is asked to have, nil for a pod without it.
+func Has(pod *corev1.Pod) *corev1.ResourceRequirements {
+	if c := container(pod); c != nil {
+		return &c.Resources
+	}
+	return nil
+}
+
 func equal(a, b resource.Quantity) bool { return a.Cmp(b) == 0 }
 
 // covers reports whether each resource that is wanted is there in such an amount. A limit that nobody wants,

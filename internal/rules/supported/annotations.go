@@ -77,7 +77,7 @@ var nodeTable = table{
 	v1.KSMPagesInitOverride:       no(leavesKSM),
 	v1.KSMSleepMsBaselineOverride: no(leavesKSM),
 	v1.KSMFreePercentOverride:     no(leavesKSM),
-	v1.AutoMemoryLimitsRatioLabel: no("of a namespace; a launcher pod has the limits of its VMI"),
+	v1.AutoMemoryLimitsRatioLabel: noted("of a namespace: how many times the requested memory the limit is that a pod of a VM gets where a quota or a limit range asks for one; 2 if not set"),
 }
 
 const (

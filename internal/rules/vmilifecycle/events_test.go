@@ -8,7 +8,7 @@ import (
 )
 
 func TestNews(t *testing.T) {
-	refused := CreateFailed(newVMI(), errors.New("exceeded quota: pods"), now)
+	refused := CreateFailed(newVMI(), "the provisioning pod", errors.New("exceeded quota: pods"), now)
 	waits := Decide(Observed{VMI: newVMI(), Claims: missingClaims("data"), Now: now}).VMI
 	runs := newVMI(inPhase(v1.Running, 0))
 	lost := Decide(Observed{VMI: runs, PodAsked: true, NodeAsked: true, Node: fenced, Now: now}).VMI
@@ -23,8 +23,8 @@ func TestNews(t *testing.T) {
 	}{
 		"a start is no news": {newVMI(), Decide(Observed{VMI: newVMI(), RivalsAsked: true, Now: now}).VMI, nil},
 		"a pod that is refused": {newVMI(), refused,
-			[]Event{{"Warning", "FailedCreate", "CreatePod", "failed to create the launcher pod: exceeded quota: pods"}}},
-		"the same refusal again is no news": {refused, CreateFailed(refused, errors.New("exceeded quota: pods"), now), nil},
+			[]Event{{"Warning", "FailedCreate", "CreatePod", "failed to create the provisioning pod: exceeded quota: pods"}}},
+		"the same refusal again is no news": {refused, CreateFailed(refused, "the provisioning pod", errors.New("exceeded quota: pods"), now), nil},
 		"a claim that is missing": {newVMI(), waits,
 			[]Event{{"Warning", "FailedPvcNotFound", "CreatePod", "PVC ns/data does not exist, waiting for it to appear"}}},
 		"a pod that is lost": {runs, lost,

@@ -12,10 +12,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// CreateFailed notes on the VMI that its launcher pod could not be created, in
+// CreateFailed notes on the VMI that its launcher pod, or what that needs first, could not be created, in
 // the API server's words.
-func CreateFailed(vmi *v1.VirtualMachineInstance, err error, now time.Time) *v1.VirtualMachineInstance {
-	failed := &vmistatus.Obstacle{Reason: vmistatus.ReasonFailedCreate, Message: "failed to create the launcher pod: " + err.Error()}
+func CreateFailed(vmi *v1.VirtualMachineInstance, what string, err error, now time.Time) *v1.VirtualMachineInstance {
+	failed := &vmistatus.Obstacle{Reason: vmistatus.ReasonFailedCreate, Message: "failed to create " + what + ": " + err.Error()}
 	out := withoutItsSpec(vmi)
 	out.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{
 		Now: now, Obstacle: vmistatus.Known(failed), Wait: vmistatus.Wait{Phase: firstPhase(vmi)},
