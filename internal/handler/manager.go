@@ -122,8 +122,8 @@ func stripPod(obj any) (any, error) {
 	} else {
 		kept.Status.ContainerStatuses = resources(pod.Status.ContainerStatuses)
 	}
-	kept.Status.Phase = pod.Status.Phase
-	for _, kind := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
+	kept.Status.Phase, kept.Status.Reason = pod.Status.Phase, pod.Status.Reason
+	for _, kind := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady, corev1.DisruptionTarget} {
 		if c := podstatus.Condition(pod, kind); c != nil {
 			kept.Status.Conditions = append(kept.Status.Conditions, *c)
 		}

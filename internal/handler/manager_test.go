@@ -8,6 +8,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/nichotplug"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // What Multus says of a pod may be anybody's text.
@@ -26,5 +27,20 @@ func TestWhatAPodSaysOfItsNetworksIsKeptWithinBounds(t *testing.T) {
 				t.Errorf("of %d bytes of %s there is left: %v, %d annotations", length, name, there, len(got))
 			}
 		}
+	}
+}
+
+// Why a pod is ended is kept of it: the VMI's end says so.
+func TestWhyAPodIsEndedIsKept(t *testing.T) {
+	pod := &corev1.Pod{Status: corev1.PodStatus{Reason: "Terminated", Conditions: []corev1.PodCondition{
+		{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: "x"},
+	}}}
+	object, err := stripPod(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := vmistatus.Disruption{Reason: vmistatus.ReasonNodeShutdown, Message: "x"}
+	if got := vmistatus.DisruptionOf(object.(*corev1.Pod)); got != want {
+		t.Errorf("the pod says %+v, want %+v", got, want)
 	}
 }

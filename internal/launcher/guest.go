@@ -25,6 +25,8 @@ type guest struct {
 	panicked    bool
 	watchdog    bool
 	shutdown    string
+	// poweredOff means that the guest has powered itself off, whatever ends its QEMU then.
+	poweredOff bool
 	// migration is the status of the last migration; ran means that the CPUs were started
 	// after QEMU's monitor had answered.
 	migration migrationstatus.Status
@@ -50,10 +52,13 @@ const (
 	shutdownHostError  = "host-error"
 )
 
-// fail notes that virt-handler ends the guest because it has failed. The first
-// reason counts, and one that is no failure does not.
+// fail notes why virt-handler ends the guest: that it has failed, of which the first reason counts, or has powered
+// itself off. Another reason does not count.
 func (g *guest) fail(reason launch.Reason) {
-	if g.failure == "" && reason.Failed() {
+	switch {
+	case reason == launch.ReasonGuestShutdown:
+		g.poweredOff = g.poweredOff || !g.powerButton
+	case g.failure == "" && reason.Failed():
 		g.failure = reason
 	}
 }
@@ -73,9 +78,10 @@ func (g *guest) event(name string, data []byte) {
 	case "RESET":
 		// A guest that reboots has not followed the button; if it shuts down
 		// later, that is its own doing.
-		g.powerButton = false
+		g.powerButton, g.poweredOff = false, false
 	case "SHUTDOWN":
 		g.shutdown = d.Reason
+		g.poweredOff = g.poweredOff || d.Reason == shutdownGuest && !g.powerButton
 		g.panicked = g.panicked || d.Reason == shutdownPanic
 	case "GUEST_PANICKED":
 		// With the action run the guest goes on.
@@ -158,6 +164,8 @@ func (g *guest) reason(status exitStatus) launch.Reason {
 		return g.failure
 	case g.shutdown == shutdownHostError:
 		return launch.ReasonCrashed
+	case g.forced && g.endedItself():
+		return launch.ReasonGuestShutdown
 	case g.forced && !g.graceless:
 		return launch.ReasonKilled
 	case g.forced, g.stopping && !g.started:
@@ -174,7 +182,7 @@ func (g *guest) reason(status exitStatus) launch.Reason {
 
 // endedItself reports whether the guest shut down without having been asked to.
 func (g *guest) endedItself() bool {
-	return g.shutdown == shutdownGuestReset || g.shutdown == shutdownGuest && !g.powerButton
+	return g.shutdown == shutdownGuestReset || g.poweredOff
 }
 
 // explain is a sentence for the VM's owner.

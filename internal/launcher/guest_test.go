@@ -118,6 +118,10 @@ func TestReasons(t *testing.T) {
 			guest: guest{stopping: true, forced: true}, events: []event{{"POWERDOWN", ""}, quit},
 			want: launch.Exit{Reason: launch.ReasonKilled, Message: "the guest did not shut down within its grace period"},
 		},
+		"the guest has powered itself off, and its QEMU is ended for that": {
+			guest: guest{stopping: true, graceless: true, forced: true}, events: []event{guestShutdown, quit},
+			want: launch.Exit{Reason: launch.ReasonGuestShutdown},
+		},
 		"QEMU hangs and is killed at once": {
 			guest: guest{stopping: true, graceless: true, forced: true}, status: killed,
 			want: launch.Exit{Reason: launch.ReasonHostShutdown, Code: -1},
@@ -193,16 +197,21 @@ func TestReasonsBeforeTheMonitorAnswers(t *testing.T) {
 	}
 }
 
-func TestOnlyAFailureCountsAsOne(t *testing.T) {
+func TestWhatCountsOfWhyAGuestIsEnded(t *testing.T) {
 	for reason, want := range map[launch.Reason]launch.Reason{
 		launch.ReasonInternalError: launch.ReasonInternalError, launch.ReasonGuestPanicked: launch.ReasonGuestPanicked,
-		launch.ReasonGuestShutdown: launch.ReasonHostShutdown, "": launch.ReasonHostShutdown,
+		launch.ReasonGuestShutdown: launch.ReasonGuestShutdown, launch.ReasonKilled: launch.ReasonHostShutdown, "": launch.ReasonHostShutdown,
 	} {
 		g := guest{started: true, stopping: true, graceless: true, forced: true}
 		g.fail(reason)
 		if got := g.exit(clean); got.Reason != want {
 			t.Errorf("ended because of %q: %+v, want %s", reason, got, want)
 		}
+	}
+	g := guest{started: true, stopping: true, graceless: true, forced: true, powerButton: true}
+	g.fail(launch.ReasonGuestShutdown)
+	if got := g.exit(clean); got.Reason != launch.ReasonHostShutdown {
+		t.Errorf("ended because it has followed the power button: %+v", got)
 	}
 }
 

@@ -238,9 +238,9 @@ type TPM struct {
 type Stop struct {
 	// GracePeriodSeconds overrides Start's; 0 ends QEMU at once.
 	GracePeriodSeconds int64 `json:"gracePeriodSeconds"`
-	// Failure is why QEMU is ended when its guest has failed and QEMU has not
-	// ended by itself; empty otherwise. It becomes the Exit's reason unless
-	// virt-launcher heard of another failure.
+	// Failure is why QEMU is ended when its guest has failed, or has powered itself off
+	// (ReasonGuestShutdown), and QEMU has not ended by itself; empty otherwise. It becomes
+	// the Exit's reason unless virt-launcher heard of another failure.
 	Failure Reason `json:"failure,omitempty"`
 }
 

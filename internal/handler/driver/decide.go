@@ -142,12 +142,16 @@ func (s *snapshot) observed(node string) guestlifecycle.Observed {
 
 // facts are what the status follows from, but for the guest's.
 func (s *snapshot) facts(o guestlifecycle.Observed, failure error) guestlifecycle.Facts {
-	return guestlifecycle.Facts{
+	out := guestlifecycle.Facts{
 		Node: o.Node, Exit: s.connection.Exit, Lost: guestlifecycle.Lost(o), PodReady: o.Pod != nil && o.Pod.Ready,
 		PodInterrupted: o.Pod != nil && o.Pod.Interrupted,
 		Vanished:       o.Pod != nil && o.Pod.Gone && !o.Pod.Remains && o.Link != guestlifecycle.LinkUp,
 		Failure:        failure, Now: s.now,
 	}
+	if o.Pod != nil {
+		out.Disruption = o.Pod.Disruption
+	}
+	return out
 }
 
 // describe gathers what is known of the guest that runs.

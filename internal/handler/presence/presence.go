@@ -27,6 +27,7 @@ import (
 	"drydock.dev/drydock/internal/rules/podresize"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // Cluster is the API server as far as it is needed here.
@@ -212,7 +213,9 @@ func (p *Presence) pod() *guestlifecycle.Pod {
 		return podOf(shown)
 	}
 	_, err := os.Lstat(filepath.Join(p.env.Pods, string(p.absent.pod)))
-	return &guestlifecycle.Pod{UID: p.absent.pod, Gone: true, Remains: !os.IsNotExist(err)}
+	return &guestlifecycle.Pod{
+		UID: p.absent.pod, Gone: true, Remains: !os.IsNotExist(err), Disruption: vmistatus.Disruption{Reason: vmistatus.ReasonPodEnded},
+	}
 }
 
 func podOf(pod *corev1.Pod) *guestlifecycle.Pod {
@@ -226,7 +229,7 @@ func podOf(pod *corev1.Pod) *guestlifecycle.Pod {
 	if ready := podstatus.Condition(pod, corev1.PodReady); ready != nil {
 		p.Ready = ready.Status == corev1.ConditionTrue
 	}
-	p.Terminating = pod.DeletionTimestamp != nil
+	p.Terminating, p.Disruption = pod.DeletionTimestamp != nil, vmistatus.DisruptionOf(pod)
 	p.Interrupted = p.Terminating || vmilifecycle.MarksNodeLost(pod)
 	return p
 }

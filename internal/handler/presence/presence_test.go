@@ -20,6 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/nichotplug"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 func newPod(namespace, uid string) *corev1.Pod {
@@ -214,6 +215,9 @@ func TestAPodThatIsNotShown(t *testing.T) {
 	}
 }
 
+// ended is what a pod says that was deleted.
+var ended = vmistatus.Disruption{Reason: vmistatus.ReasonPodEnded}
+
 func TestAPodThatIsGone(t *testing.T) {
 	s := see(t)
 	s.api.podGone = true
@@ -228,7 +232,7 @@ func TestAPodThatIsGone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, want := s.Observe().Pod, (guestlifecycle.Pod{UID: "p", Gone: true, Remains: left}); got == nil || *got != want {
+		if got, want := s.Observe().Pod, (guestlifecycle.Pod{UID: "p", Gone: true, Remains: left, Disruption: ended}); got == nil || *got != want {
 			t.Errorf("the pod is %+v, want %+v", got, want)
 		}
 	}
@@ -284,8 +288,11 @@ func TestWhatMattersOfAPod(t *testing.T) {
 		"it is not ready": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
 		}, guestlifecycle.Pod{UID: "p"}},
-		"it is being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }, guestlifecycle.Pod{UID: "p", Interrupted: true, Terminating: true}},
-		"it has ended":        {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, guestlifecycle.Pod{UID: "p", Finished: true}},
+		"it is being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }, guestlifecycle.Pod{UID: "p", Interrupted: true, Terminating: true, Disruption: ended}},
+		"it is evicted": {func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
+		}, guestlifecycle.Pod{UID: "p", Disruption: vmistatus.Disruption{Reason: vmistatus.ReasonEvicted}}},
+		"it has ended": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, guestlifecycle.Pod{UID: "p", Finished: true}},
 	} {
 		p := newPod("shop", "p")
 		c.change(p)

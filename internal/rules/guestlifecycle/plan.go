@@ -96,6 +96,8 @@ type Pod struct {
 	Interrupted bool
 	// Terminating means that the pod is being deleted.
 	Terminating bool
+	// Disruption is what the pod says of why it is ended.
+	Disruption vmistatus.Disruption
 	// Resources are what the kubelet says that the guest's container has, nil if it does not say.
 	Resources *corev1.ResourceRequirements
 	// Gone means that the pod's object does not exist any more, as the API server

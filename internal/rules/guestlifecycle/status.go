@@ -21,6 +21,8 @@ type Facts struct {
 	Node string
 	// Exit says how QEMU ended; nil while it has not.
 	Exit *launch.Exit
+	// Disruption is what the launcher pod says of why it is ended.
+	Disruption vmistatus.Disruption
 	// Lost means that the guest ran and does not any more, and that nobody
 	// knows how it ended.
 	Lost bool
@@ -147,7 +149,7 @@ func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceSt
 func endOf(vmi *v1.VirtualMachineInstance, f Facts) *vmistatus.End {
 	switch {
 	case f.Exit != nil:
-		return vmistatus.EndOfQEMU(vmi, *f.Exit)
+		return vmistatus.EndOfQEMU(vmi, *f.Exit, f.Disruption)
 	case f.Lost:
 		return vmistatus.EndOfGuestLost()
 	case f.Vanished:

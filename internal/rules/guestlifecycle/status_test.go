@@ -326,9 +326,11 @@ func TestEnds(t *testing.T) {
 		phase           v1.VirtualMachineInstancePhase
 		reason, message string
 	}{
-		"the guest powers off":       {Facts{Exit: &launch.Exit{Reason: launch.ReasonGuestShutdown}}, v1.Succeeded, "", "The VirtualMachineInstance was shut down."},
-		"it was asked to":            {Facts{Exit: &launch.Exit{Reason: launch.ReasonHostShutdown}}, v1.Succeeded, "", "The VirtualMachineInstance was shut down."},
-		"it did not follow":          {Facts{Exit: &launch.Exit{Reason: launch.ReasonKilled, Message: "x"}}, v1.Succeeded, "", "The guest did not shut down within its grace period and was ended by force."},
+		"the guest powers off": {Facts{Exit: &launch.Exit{Reason: launch.ReasonGuestShutdown}}, v1.Succeeded, "", "The VirtualMachineInstance was shut down."},
+		"its pod was deleted": {Facts{Exit: &launch.Exit{Reason: launch.ReasonHostShutdown}, Disruption: vmistatus.Disruption{Reason: vmistatus.ReasonPodEnded}}, v1.Failed,
+			"LauncherPodEnded", "The launcher pod was ended, and the guest was shut down."},
+		"its pod was evicted, and it did not follow": {Facts{Exit: &launch.Exit{Reason: launch.ReasonKilled, Message: "x"}, Disruption: vmistatus.Disruption{Reason: vmistatus.ReasonEvicted}}, v1.Failed,
+			"Evicted", "The launcher pod was evicted, and the guest, which did not shut down within its grace period, was ended by force."},
 		"the kernel panics":          {Facts{Exit: &launch.Exit{Reason: launch.ReasonGuestPanicked}}, v1.Failed, "GuestPanicked", "The guest's kernel panicked."},
 		"the watchdog fires":         {Facts{Exit: &launch.Exit{Reason: launch.ReasonWatchdog}}, v1.Failed, "Watchdog", "The guest's watchdog fired."},
 		"QEMU dies":                  {Facts{Exit: &launch.Exit{Reason: launch.ReasonCrashed, Message: "signal 9"}}, v1.Failed, "Crashed", "The VirtualMachineInstance crashed. QEMU said: signal 9"},
@@ -362,6 +364,22 @@ func TestEnds(t *testing.T) {
 				t.Errorf("the phase went on to %s", again.Phase)
 			}
 		})
+	}
+}
+
+func TestEndsThatWereAskedFor(t *testing.T) {
+	for reason, message := range map[launch.Reason]string{
+		launch.ReasonHostShutdown: "The VirtualMachineInstance was shut down.",
+		launch.ReasonKilled:       "The guest did not shut down within its grace period and was ended by force.",
+	} {
+		vmi := instance()
+		vmi.Status = Status(vmi, facts())
+		vmi.DeletionTimestamp = new(metav1.NewTime(now))
+		got := Status(vmi, Facts{Exit: &launch.Exit{Reason: reason}, Now: now})
+		c := condition.Find(got.Conditions, v1.VirtualMachineInstanceReady)
+		if got.Phase != v1.Succeeded || got.Reason != "" || c == nil || c.Message != message {
+			t.Errorf("%s: phase %s, reason %q, Ready %+v", reason, got.Phase, got.Reason, c)
+		}
 	}
 }
 

@@ -63,6 +63,9 @@ func Broken(o Observed) (ends bool, failure launch.Reason) {
 		return false, ""
 	}
 	state := runstate.Of(o.RunState)
+	if state.Action == runstate.End && state.Failure == "" {
+		return true, launch.ReasonGuestShutdown
+	}
 	return state.Action == runstate.End, state.Failure
 }
 

@@ -47,12 +47,12 @@ func EndOfMigration(how string) *End {
 	return &End{Failed: true, Reason: ReasonMigrationLost, Message: "The guest was lost while it was migrated: " + how + "."}
 }
 
-// EndOfQEMU is the end of a VMI whose QEMU has exited, as virt-launcher tells it.
-func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit) *End {
-	if StageOf(vmi.Status.Phase) != Ended && vmi.Status.Phase != v1.Running && vmi.DeletionTimestamp == nil &&
-		exit.Reason == launch.ReasonHostShutdown {
-		// Nobody wanted this VMI to end: its pod was deleted, or evicted.
-		return &End{Failed: true, Reason: ReasonPodEnded, Message: "The launcher pod was ended before the guest ran."}
+// EndOfQEMU is the end of a VMI whose QEMU has exited, as virt-launcher tells it. by is what the pod says of why it is ended.
+func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit, by Disruption) *End {
+	if outside := exit.Reason == launch.ReasonHostShutdown || exit.Reason == launch.ReasonKilled; outside &&
+		StageOf(vmi.Status.Phase) != Ended && vmi.DeletionTimestamp == nil {
+		// Nobody wanted this VMI to end.
+		return endOfDisruption(vmi, exit.Reason, by)
 	}
 	if exit.Reason == launch.ReasonMigrated {
 		// Where the guest is known to go on, this is not the VMI's end.
@@ -69,7 +69,7 @@ func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit) *End {
 // how QEMU exited in its termination message; without one the pod's own end has to do.
 func EndOfPod(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *End {
 	if exit := ExitOf(pod); exit != nil {
-		return EndOfQEMU(vmi, *exit)
+		return EndOfQEMU(vmi, *exit, DisruptionOf(pod))
 	}
 	container := terminated(pod)
 	if pod.Status.Phase == corev1.PodSucceeded {

@@ -266,7 +266,7 @@ func TestTheMigrationThatIsNotOver(t *testing.T) {
 
 // A VMI does not end well because its guest was sent away and has not arrived.
 func TestAGuestThatWasSentAndHasNotArrivedIsLost(t *testing.T) {
-	end := EndOfQEMU(onTheWay(begun), launch.Exit{Reason: launch.ReasonMigrated})
+	end := EndOfQEMU(onTheWay(begun), launch.Exit{Reason: launch.ReasonMigrated}, Disruption{})
 	if !end.Failed || end.Reason != ReasonMigrationLost || !strings.Contains(end.Message, "lost") {
 		t.Errorf("it ends as %+v", end)
 	}

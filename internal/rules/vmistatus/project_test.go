@@ -61,7 +61,7 @@ func TestAnEndIsTheSameWhoeverReportsIt(t *testing.T) {
 			vmi := instance(phase, says(ready, "True", ""), says(paused, "True", "PausedByUser"), says(agent, "True", ""), says(credentials, "True", ""),
 				says(v1.VirtualMachineInstanceSynchronized, "False", ReasonSyncFailed))
 			exit := launch.Exit{Reason: reason, Message: "signal 11"}
-			heard := Project(vmi, Handler, Facts{Now: now, Failure: Known("no disk"), Guest: running(), End: EndOfQEMU(vmi, exit)})
+			heard := Project(vmi, Handler, Facts{Now: now, Failure: Known("no disk"), Guest: running(), End: EndOfQEMU(vmi, exit, Disruption{})})
 			read := Project(vmi, Controller, Facts{Now: now, End: EndOfPod(vmi, finishedPod(corev1.PodFailed, &exit))})
 			if diff := cmp.Diff(heard, read); diff != "" {
 				t.Errorf("%s in %s: virt-handler and virt-controller differ:\n%s", reason, phase, diff)
@@ -295,9 +295,11 @@ func TestSinceWhenAVMIIsInItsPhase(t *testing.T) {
 }
 
 // A pod that is deleted has its QEMU shut down. That is the VMI's failure only when
-// nobody wanted the VMI to go and its guest has not run.
+// nobody wanted the VMI to go.
 func TestWhatAShutdownByTheHostMeans(t *testing.T) {
-	ended := End{Failed: true, Reason: "LauncherPodEnded", Message: "The launcher pod was ended before the guest ran."}
+	ended := func(when string) End {
+		return End{Failed: true, Reason: "LauncherPodEnded", Message: "The launcher pod was ended" + when}
+	}
 	shutDown := End{Reason: "HostShutdown", Message: "The VirtualMachineInstance was shut down."}
 	for name, c := range map[string]struct {
 		phase   v1.VirtualMachineInstancePhase
@@ -305,9 +307,9 @@ func TestWhatAShutdownByTheHostMeans(t *testing.T) {
 		reason  launch.Reason
 		want    End
 	}{
-		"before the guest ran":                         {v1.Scheduled, false, launch.ReasonHostShutdown, ended},
+		"before the guest ran":                         {v1.Scheduled, false, launch.ReasonHostShutdown, ended(" before the guest ran.")},
 		"before the guest ran, of a VMI that is to go": {v1.Scheduled, true, launch.ReasonHostShutdown, shutDown},
-		"while the guest ran":                          {v1.Running, false, launch.ReasonHostShutdown, shutDown},
+		"while the guest ran":                          {v1.Running, false, launch.ReasonHostShutdown, ended(", and the guest was shut down.")},
 		"while the guest ran, of a VMI that is to go":  {v1.Running, true, launch.ReasonHostShutdown, shutDown},
 		"of a VMI that has ended":                      {v1.Succeeded, false, launch.ReasonHostShutdown, shutDown},
 		"another reason":                               {v1.Scheduled, false, launch.ReasonGuestShutdown, End{Reason: "GuestShutdown", Message: shutDown.Message}},
@@ -316,7 +318,7 @@ func TestWhatAShutdownByTheHostMeans(t *testing.T) {
 		if c.deleted {
 			vmi.DeletionTimestamp = &metav1.Time{Time: now}
 		}
-		if got := *EndOfQEMU(vmi, launch.Exit{Reason: c.reason}); got != c.want {
+		if got := *EndOfQEMU(vmi, launch.Exit{Reason: c.reason}, Disruption{Reason: ReasonPodEnded}); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
@@ -602,7 +604,7 @@ func TestWhatQEMUSaidIsPassedOnWhenItFailed(t *testing.T) {
 		"it crashed without a word":    {launch.Exit{Reason: launch.ReasonCrashed}, "The VirtualMachineInstance crashed."},
 		"it was shut down, and talked": {launch.Exit{Reason: launch.ReasonGuestShutdown, Message: "bye"}, "The VirtualMachineInstance was shut down."},
 	} {
-		if got := EndOfQEMU(instance(v1.Running), c.exit).Message; got != c.want {
+		if got := EndOfQEMU(instance(v1.Running), c.exit, Disruption{}).Message; got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

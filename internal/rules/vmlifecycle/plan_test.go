@@ -594,3 +594,19 @@ func TestTheVMIIsMadeOfTheTemplate(t *testing.T) {
 		t.Errorf("UUID %s, revision %s", vmi.Spec.Domain.Firmware.UUID, vmi.Status.VirtualMachineRevisionName)
 	}
 }
+
+// An end that nobody asked for is named by the VM as long as the VMI is there, and has a VM that runs again after failures run again.
+func TestAVMSaysHowItsGuestFailed(t *testing.T) {
+	const why = "The launcher pod was evicted, and the guest was shut down."
+	ended := newTestVMI([]v1.VirtualMachineInstancePhase{v1.Pending, v1.Running, v1.Failed}, vmiSays(v1.VirtualMachineInstanceReady, "False", v1.GuestNotRunningReason, why))
+	for strategy, again := range map[v1.VirtualMachineRunStrategy]bool{v1.RunStrategyRerunOnFailure: true, v1.RunStrategyManual: false} {
+		p := decide(Observed{VM: newVM(strategy), VMI: ended.DeepCopy(), VMIAsked: true, Now: now})
+		if p.Delete != again {
+			t.Errorf("%s: the VMI makes room for another: %t", strategy, p.Delete)
+		}
+		c := condition.Find(p.VM.Status.Conditions, v1.VirtualMachineReady)
+		if c == nil || !again && c.Message != why {
+			t.Errorf("%s: Ready says %+v, want %q", strategy, c, why)
+		}
+	}
+}

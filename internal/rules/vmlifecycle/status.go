@@ -217,6 +217,10 @@ func (d *decision) ready() v1.VirtualMachineCondition {
 		// Said once, when it begins: whether the guest still runs is the VMI's
 		// to say.
 		out.Reason, out.Message = ReasonStopping, messageStopping
+	case d.vmi != nil && d.vmi.Status.Phase == v1.Failed:
+		if c := condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceReady); c != nil && c.Message != "" {
+			out.Message = c.Message // it says how the guest ended
+		}
 	case d.vmi != nil && d.vmi.Status.Phase == v1.Running:
 		if c := condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceReady); c != nil {
 			out.Status, out.Reason, out.Message = c.Status, c.Reason, c.Message
