@@ -247,6 +247,9 @@ func (w *world) expectArrived(target *corev1.Pod, node string) {
 	if gate := podstatus.Condition(target, launcherpod.GuestGate); gate == nil || gate.Status != corev1.ConditionTrue {
 		w.t.Errorf("the gate of the pod in which the guest runs is %+v", gate)
 	}
+	if since := target.Annotations[v1.MigrationTargetReadyTimestamp]; target.Labels[v1.NodeNameLabel] != node || since == "" {
+		w.t.Errorf("network plugins read of the pod that it is on %q and ready since %q", target.Labels[v1.NodeNameLabel], since)
+	}
 }
 
 // A migration costs the API server no more writes than it has steps.

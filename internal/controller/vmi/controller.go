@@ -238,6 +238,11 @@ func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vm
 			return err
 		}
 	}
+	if plan.LabelNode {
+		if err := r.labelNode(ctx, o.Pod); err != nil {
+			return err
+		}
+	}
 	if plan.Networks != nil {
 		if err := r.annotateNetworks(ctx, o.Pod, *plan.Networks); err != nil {
 			return err
@@ -263,11 +268,15 @@ func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vm
 	return deletion.Once(ctx, r.Client, &r.deleted, o.VMI, o.Pod, "the pod")
 }
 
-// openGate has the kubelet count the pod as ready in which the guest runs now.
+// openGate has the kubelet count the pod as ready in which the guest runs now. What network plugins read of the pod, to send
+// the guest's traffic there, is said in the same write.
 func (r *Reconciler) openGate(ctx context.Context, pod *corev1.Pod) error {
 	open := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	data, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": pod.UID},
+		"metadata": map[string]any{
+			"uid": pod.UID, "labels": map[string]string{v1.NodeNameLabel: pod.Spec.NodeName},
+			"annotations": map[string]string{v1.MigrationTargetReadyTimestamp: r.Now().UTC().Format(time.RFC3339)},
+		},
 		"status": map[string]any{"conditions": []corev1.PodCondition{{
 			Type: launcherpod.GuestGate, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(r.Now()),
 		}}},
@@ -278,6 +287,22 @@ func (r *Reconciler) openGate(ctx context.Context, pod *corev1.Pod) error {
 	err = r.Client.Status().Patch(ctx, open, client.RawPatch(types.StrategicMergePatchType, data))
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("opening the gate of the pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// labelNode says on a pod which node its guest is on.
+func (r *Reconciler) labelNode(ctx context.Context, pod *corev1.Pod) error {
+	data, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID, "labels": map[string]string{v1.NodeNameLabel: pod.Spec.NodeName}},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the label of the pod %s: %w", pod.Name, err)
+	}
+	named := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	err = r.Client.Patch(ctx, named, client.RawPatch(types.MergePatchType, data))
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("labelling the pod %s/%s with its node: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
 }

@@ -115,9 +115,9 @@ func (d *decision) working() (condition, time.Duration) {
 	case w.running:
 		return d.progressing(), pace
 	case w.failure != nil:
-		return isFalse(string(w.failure.Reason), w.failure.Message), 0
+		return isFalse(d.failureReason(), w.failure.Message), 0
 	case w.reason != "":
-		return isFalse(w.reason, w.waiting), 0
+		return isFalse(d.waitingReason(), w.waiting), 0
 	case d.Warning != nil:
 		return isFalse(d.Warning.Reason, d.Warning.Message), retry
 	case w.exists:

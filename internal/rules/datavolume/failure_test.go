@@ -59,6 +59,43 @@ func TestAFailureIsToldOncePerReason(t *testing.T) {
 	}
 }
 
+// Of a container image that can't be had the conditions say ImagePullFailed, whoever pulls it; of another source what has failed.
+func TestAnImageThatCantBePulledIsSaidToBe(t *testing.T) {
+	image := cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: new("docker://example.com/disk:1")}}
+	byNode := cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: new("docker://example.com/disk:1"), PullMethod: new(cdiv1.RegistryPullNode)}}
+	failed := func(reason transfer.Reason) corev1.PodStatus {
+		return restarting(1, transfer.Result{Reason: reason, Message: "x"})
+	}
+	waiting := func(reason string) corev1.PodStatus {
+		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "x"}}}}}
+	}
+	for name, c := range map[string]struct {
+		source cdiv1.DataVolumeSource
+		worker corev1.PodStatus
+		want   string
+	}{
+		"the registry refuses it":          {image, failed(transfer.ReasonSourceRefused), "ImagePullFailed"},
+		"the registry does not answer":     {image, failed(transfer.ReasonSourceUnreachable), "ImagePullFailed"},
+		"the registry is not trusted":      {image, failed(transfer.ReasonUntrusted), "ImagePullFailed"},
+		"the claim is too small for it":    {image, failed(transfer.ReasonNoSpace), "NoSpace"},
+		"the node can't pull it":           {byNode, waiting("ErrImagePull"), "ImagePullFailed"},
+		"the node tries it later":          {byNode, waiting("ImagePullBackOff"), "ImagePullFailed"},
+		"the worker can't be made":         {byNode, waiting("CreateContainerError"), "CreateContainerError"},
+		"the worker's own image is absent": {image, waiting("ErrImagePull"), "ErrImagePull"},
+		"a file is not there":              {httpSource(), failed(transfer.ReasonSourceRefused), "SourceRefused"},
+	} {
+		o := Observed{
+			DataVolume: newDV(c.source, inPhase(cdiv1.ImportInProgress)), Class: class(storagev1.VolumeBindingImmediate), Config: ConfigOf(nil), Now: noon,
+		}
+		o.Claim = claimOf(o, corev1.ClaimBound)
+		o.Worker = podOf(o.DataVolume, c.worker)
+		o.DataVolume.Status = decide(o).Status
+		if got := Condition(o.DataVolume, cdiv1.DataVolumeRunning); got == nil || got.Reason != c.want || got.Message != "x" {
+			t.Errorf("%s: Running says %+v, want the reason %s", name, got, c.want)
+		}
+	}
+}
+
 // What ends the DataVolume, or stops it, has an event of its own.
 func TestAFailureForGoodIsToldAsSuch(t *testing.T) {
 	o := Observed{

@@ -302,7 +302,7 @@ func (d *decision) make() *obstacle {
 		return &obstacle{reason: ReasonWorkerGone, message: "the worker pod is being deleted; another is made when it is gone"}
 	case d.worker.dead:
 		d.plan.DeleteWorker = true
-		return &obstacle{reason: string(d.worker.failure.Reason), message: d.worker.failure.Message}
+		return &obstacle{reason: d.failureReason(), message: d.worker.failure.Message}
 	case !d.worker.exists:
 		if stop := d.busy(); stop != nil {
 			return stop

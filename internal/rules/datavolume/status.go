@@ -33,6 +33,8 @@ const (
 	ReasonSourceNotReady  = "CloneSourceNotReady"
 	ReasonSourceInUse     = "CloneSourceInUse"
 	ReasonWorkerGone      = "WorkerGone"
+	// ReasonImagePullFailed is of a container image that its registry does not give.
+	ReasonImagePullFailed = "ImagePullFailed"
 )
 
 // Values of status.progress.

@@ -132,8 +132,7 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	// The nodes' names are the VMI's state; on the pod they would be a copy that
-	// nobody keeps true.
+	// The nodes' names are the VMI's: this pod has no node yet. Its own is added when the guest is there.
 	delete(labels, v1.NodeNameLabel)
 	delete(labels, v1.MigrationTargetNodeNameLabel)
 	labels[v1.AppLabel] = layout.LauncherApp

@@ -161,6 +161,8 @@ type Plan struct {
 	// OpenGate opens the readiness gate launcherpod.GuestGate of the other pod, in which
 	// the guest runs now.
 	OpenGate bool
+	// LabelNode gives the pod that was observed the label kubevirt.io/nodeName.
+	LabelNode bool
 	// Networks is what the pod's annotation launcherpod.NetworksAnnotation is to be, "" for none; nil leaves it.
 	Networks *string
 	// After asks for another look at a later time; zero for none.
@@ -193,6 +195,7 @@ func Decide(o Observed) Plan {
 		d.decideWaiting()
 	case vmistatus.HandedOver:
 		d.decideHandedOver()
+		d.labelNode()
 	case vmistatus.Ended:
 		d.decideEnded()
 	}
@@ -327,6 +330,19 @@ func (d *decision) decideHandedOver() {
 		d.decideDeletion()
 	}
 	d.decideRequired()
+}
+
+// labelNode has the pod of a guest say which node it is on, if a network plugin sends the guest's traffic by that: of the guests
+// on the pods' network it does for those that keep their address when they migrate. The pod that a migration
+// brings a guest to says it for all (OpenGate).
+func (d *decision) labelNode() {
+	pod := d.o.Pod
+	if _, reads := d.o.VMI.Annotations[v1.AllowPodBridgeNetworkLiveMigrationAnnotation]; !reads || pod == nil {
+		return
+	}
+	node := d.o.VMI.Status.NodeName
+	d.p.LabelNode = node != "" && pod.Spec.NodeName == node && pod.Labels[v1.NodeNameLabel] != node &&
+		pod.DeletionTimestamp == nil && !podstatus.Terminal(pod)
 }
 
 // decideEnded deletes a pod that outlives its guest: virt-launcher ends with
