@@ -53,10 +53,8 @@ import (
 
 // What kube-apiserver calls virt-api by; its authority is injected there.
 const (
-	mutatingWebhooks   = "virt-api-mutator"
-	validatingWebhooks = "virt-api-validator"
-	apiService         = "v1." + v1.SubresourceGroupName
-	olderAPIService    = "v1alpha3." + v1.SubresourceGroupName
+	apiService      = "v1." + v1.SubresourceGroupName
+	olderAPIService = "v1alpha3." + v1.SubresourceGroupName
 )
 
 // options are the command's flags.
@@ -173,11 +171,7 @@ func (p *served) readyz(w http.ResponseWriter, _ *http.Request) {
 
 // add puts the parts into the manager.
 func (p *served) add(mgr manager.Manager) error {
-	known, err := certs.Add(mgr, certs.Injected{
-		MutatingWebhooks:   []string{mutatingWebhooks},
-		ValidatingWebhooks: []string{validatingWebhooks},
-		APIServices:        []string{apiService, olderAPIService},
-	})
+	known, err := certs.Add(mgr, apiService, olderAPIService, webhookVersion.Version+"."+webhookVersion.Group)
 	if err != nil {
 		return err
 	}
@@ -209,7 +203,7 @@ func (p *served) add(mgr manager.Manager) error {
 		Settings: p.settings.Get, Image: p.options.guestfsImage,
 	})
 	metrics.Registry.MustRegister(api.Collectors()...)
-	var groups []server.Group
+	groups := []server.Group{webhookAPI(hooks)}
 	for _, version := range subresource.GroupVersions {
 		groups = append(groups, server.Group{GroupVersion: version, API: api, Resources: api.Resources(), Operations: api.Operations()})
 	}
@@ -219,7 +213,7 @@ func (p *served) add(mgr manager.Manager) error {
 	groups = append(groups, refusing...)
 	registrations = append(registrations, registration.Groups{Versions: []schema.GroupVersion{upload.GroupVersion}})
 	serve := manager.RunnableFunc(func(ctx context.Context) error {
-		return p.serve(ctx, serving, groups, hooks)
+		return p.serve(ctx, serving, groups)
 	})
 	follow := &process.Follower{Cache: mgr.GetCache(), Settings: &clusterconfig.Watched{Home: clusterconfig.Namespace, Current: &p.settings, Changed: p.follow}}
 	parts := []manager.Runnable{serving, calling, follow, serve}
@@ -297,7 +291,7 @@ func handlerTransport(identity *certs.Source, nodes *handlers) http.RoundTripper
 }
 
 // serve waits for the certificate and serves until ctx ends.
-func (p *served) serve(ctx context.Context, identity *certs.Source, groups []server.Group, hooks map[string]http.Handler) error {
+func (p *served) serve(ctx context.Context, identity *certs.Source, groups []server.Group) error {
 	if !ready(ctx, identity) {
 		return nil
 	}
@@ -311,7 +305,6 @@ func (p *served) serve(ctx context.Context, identity *certs.Source, groups []ser
 		Kubeconfig:  p.options.kubeconfig,
 		Certificate: identity,
 		Groups:      groups,
-		Webhooks:    hooks,
 		Serving:     func() { p.serving.Store(true) },
 	})
 }

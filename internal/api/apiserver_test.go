@@ -69,8 +69,8 @@ type world struct {
 	policy client.Object
 	// stop ends virt-api; again is fine.
 	stop func()
-	// uploadAddress is the upload proxy's.
-	uploadAddress string
+	// address is virt-api's, uploadAddress the upload proxy's.
+	address, uploadAddress string
 }
 
 // patience is how long a test waits for one thing on a busy machine.
@@ -90,15 +90,13 @@ func start(t *testing.T) *world {
 	must(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme), migrationsv1alpha1.AddToScheme(scheme), instancetypev1.AddToScheme(scheme)))
 	admin, err := client.New(config, client.Options{Scheme: scheme})
 	must(t, err)
-	w := &world{t: t, admin: admin, config: config}
-
-	address := freeAddress(t, "0.0.0.0")
+	w := &world{t: t, admin: admin, config: config, address: freeAddress(t, "0.0.0.0")}
 	w.uploadAddress = freeAddress(t, "127.0.0.1")
-	w.install(address)
+	w.install(w.address)
 	w.namespace = w.newNamespace()
 
 	w.kubeconfig = impersonating(t, path)
-	o := options{kubeconfig: w.kubeconfig, address: address, metricsAddress: "127.0.0.1:0", uploadAddress: w.uploadAddress}
+	o := options{kubeconfig: w.kubeconfig, address: w.address, metricsAddress: "127.0.0.1:0", uploadAddress: w.uploadAddress}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, o) }()
@@ -165,7 +163,7 @@ func (w *world) install(address string) {
 			case "APIService":
 				must(w.t, unstructured.SetNestedField(object.Object, int64(port), "spec", "service", "port"))
 			case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
-				narrow(w.t, object, port)
+				narrow(w.t, object)
 			}
 			w.apply(object)
 		}
@@ -197,15 +195,14 @@ func endpoint(service *unstructured.Unstructured, host string, port int) *unstru
 	}}
 }
 
-// narrow makes webhooks look at test namespaces, at this process's port.
-func narrow(t *testing.T, object *unstructured.Unstructured, port int) {
+// narrow makes webhooks look at test namespaces.
+func narrow(t *testing.T, object *unstructured.Unstructured) {
 	t.Helper()
 	webhooks, _, err := unstructured.NestedSlice(object.Object, "webhooks")
 	must(t, err)
 	for _, webhook := range webhooks {
 		hook := webhook.(map[string]any)
 		hook["namespaceSelector"] = map[string]any{"matchLabels": map[string]any{testLabel: "true"}}
-		must(t, unstructured.SetNestedField(hook, int64(port), "clientConfig", "service", "port"))
 	}
 	must(t, unstructured.SetNestedSlice(object.Object, webhooks, "webhooks"))
 }

@@ -7,18 +7,26 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/admission"
 	"drydock.dev/drydock/internal/api/cloneright"
 	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/api/server"
 	"drydock.dev/drydock/internal/api/validate"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// Paths of the admission webhooks, as config/deploy/api.yaml registers them.
+// webhookVersion is the API that the admission webhooks are. kube-apiserver calls an API of its own aggregation layer
+// with its own identity, and a webhook elsewhere with none (decision 614).
+var webhookVersion = schema.GroupVersion{Group: "admission.drydock.dev", Version: "v1"}
+
+// Paths of the admission webhooks below webhookVersion, as config/deploy/api.yaml registers them.
 const (
 	mutateVM     = "/mutate/virtualmachines"
 	mutateVMI    = "/mutate/virtualmachineinstances"
@@ -37,6 +45,18 @@ const (
 	mutateMaintenance   = "/mutate/maintenance-pods"
 	validateMaintenance = "/validate/maintenance-pods"
 )
+
+// webhookAPI serves the webhooks to kube-apiserver and to nobody else. Discovery tells of no resource: there is nothing
+// for people.
+func webhookAPI(hooks map[string]http.Handler) server.Group {
+	mux := http.NewServeMux()
+	for path, hook := range hooks {
+		mux.Handle("POST "+webhookPath(path), hook)
+	}
+	return server.Group{GroupVersion: webhookVersion, API: inTurn(mux), Resources: []metav1.APIResource{}, Caller: user.APIServerUser}
+}
+
+func webhookPath(path string) string { return "/apis/" + webhookVersion.String() + path }
 
 // webhooks serves every rule at its path. cluster must not be a cache.
 func webhooks(settings *clusterconfig.Current, cluster client.Client) (map[string]http.Handler, error) {

@@ -4,18 +4,25 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
@@ -108,4 +115,101 @@ func ask(t *testing.T, webhook http.Handler, object string) *admissionv1.Admissi
 		t.Fatalf("the answer is %s", answer.Body)
 	}
 	return review.Response
+}
+
+// The rules compare disks, volumes and interfaces with each other: no webhook reaches one with more than it can judge.
+func TestEveryWebhookBoundsWhatItJudges(t *testing.T) {
+	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
+	must(t, err)
+	for path, hook := range served {
+		for at, object := range map[string]string{
+			"spec.template.spec.domain.devices.disks": `{"spec":{"template":{"spec":{"domain":{"devices":{"disks":%s}}}}}}`,
+			"spec.networks":            `{"spec":{"networks":%s}}`,
+			"spec.dataVolumeTemplates": `{"spec":{"dataVolumeTemplates":%s}}`,
+		} {
+			many := "[" + strings.Repeat(`{"name":"a"},`, 40_000) + `{"name":"a"}]`
+			response := ask(t, hook, strings.Replace(object, "%s", many, 1))
+			if want := at + ": Too many: must have at most 256 items"; response.Allowed || response.Result.Message != want {
+				t.Errorf("%s: allowed %v, %+v", path, response.Allowed, response.Result)
+			}
+		}
+		huge := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"request":{"name":"`+strings.Repeat("a", 8<<20)+`"}}`))
+		huge.Header.Set("Content-Type", "application/json")
+		answer := httptest.NewRecorder()
+		if hook.ServeHTTP(answer, huge); !strings.Contains(answer.Body.String(), "request entity is too large") {
+			t.Errorf("%s: a body of 8 MiB is answered %.200s", path, answer.Body)
+		}
+	}
+}
+
+// Who calls a webhook proves nothing but by kube-apiserver's aggregation layer, and a webhook that the manifests do not
+// name is never called.
+func TestEveryWebhookIsCalledThroughTheAggregationLayer(t *testing.T) {
+	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
+	must(t, err)
+	registered := map[string]bool{}
+	for _, file := range yamlFiles(t, "../../config") {
+		for _, hook := range webhooksIn(t, file) {
+			service := hook.ClientConfig.Service
+			if service == nil || service.Namespace != "default" || service.Name != "kubernetes" || service.Port != nil || len(hook.ClientConfig.CABundle) > 0 {
+				t.Errorf("%s: webhook %s is called at %+v", file, hook.Name, hook.ClientConfig)
+				continue
+			}
+			path, ours := strings.CutPrefix(*service.Path, webhookPath(""))
+			if _, known := served[path]; !ours || !known {
+				t.Errorf("%s: webhook %s has the path %s, which nobody serves", file, hook.Name, *service.Path)
+			}
+			registered[path] = true
+		}
+	}
+	for path := range served {
+		if !registered[path] {
+			t.Errorf("%s is served, and no manifest registers it", path)
+		}
+	}
+}
+
+func yamlFiles(t *testing.T, folder string) []string {
+	t.Helper()
+	var files []string
+	must(t, filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".yaml") {
+			files = append(files, path)
+		}
+		return err
+	}))
+	return files
+}
+
+func webhooksIn(t *testing.T, file string) []admissionregistrationv1.ValidatingWebhook {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	must(t, err)
+	var hooks []admissionregistrationv1.ValidatingWebhook
+	for _, document := range strings.Split(string(text), "\n---\n") {
+		// What is read of the two kinds of configuration is the same in both.
+		var configuration admissionregistrationv1.ValidatingWebhookConfiguration
+		if strings.Contains(document, "WebhookConfiguration") && yaml.Unmarshal([]byte(document), &configuration) == nil {
+			hooks = append(hooks, configuration.Webhooks...)
+		}
+	}
+	return hooks
+}
+
+// The API of the webhooks answers kube-apiserver, whatever rights others have.
+func TestWebhooksAnswerKubeAPIServerAlone(t *testing.T) {
+	api := webhookAPI(map[string]http.Handler{validateVM: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {})}).Handler()
+	for name, want := range map[string]int{
+		"": http.StatusForbidden, "system:anonymous": http.StatusForbidden, "admin": http.StatusForbidden,
+		"system:serviceaccount:kubevirt:kubevirt-apiserver": http.StatusForbidden, user.APIServerUser: http.StatusOK,
+	} {
+		r := httptest.NewRequest(http.MethodPost, webhookPath(validateVM), nil)
+		if name != "" {
+			r = r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: name, Groups: []string{user.SystemPrivilegedGroup}}))
+		}
+		answer := httptest.NewRecorder()
+		if api.ServeHTTP(answer, r); answer.Code != want {
+			t.Errorf("%q is answered %d: %s", name, answer.Code, answer.Body)
+		}
+	}
 }

@@ -6,7 +6,7 @@
 // It must not know what a certificate is used for.
 //
 //	Secret                              holder        who trusts its authority
-//	kubevirt-virt-api-certs             virt-api      kube-apiserver (caBundle of webhooks and APIService)
+//	kubevirt-virt-api-certs             virt-api      kube-apiserver (caBundle of the APIServices)
 //	kubevirt-virt-handler-ca            virt-api      virt-api and virt-handlers, of virt-handlers
 //	kubevirt-virt-handler-client-certs  virt-api      virt-handler
 //	kubevirt-upload-certs               virt-api      workers that take uploads and clones

@@ -16,26 +16,19 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// Injected lists what kube-apiserver must be told virt-api's authority in.
-type Injected struct {
-	ValidatingWebhooks []string
-	MutatingWebhooks   []string
-	APIServices        []string
-}
-
 // Add has mgr make the certificates, renew them before they expire, inject
-// virt-api's authority and publish the authorities of all. The channel is
-// closed once kube-apiserver has been told virt-api's authority.
+// virt-api's authority into APIServices and publish the authorities of all. The
+// channel is closed once kube-apiserver has been told virt-api's authority.
 //
 // It needs no leader: a rotation is one update of a Secret with the version
 // that was read, so that of several processes one succeeds and the others find
 // a certificate that is valid.
-func Add(mgr manager.Manager, injected Injected) (<-chan struct{}, error) {
+func Add(mgr manager.Manager, apiServices ...string) (<-chan struct{}, error) {
 	dir, err := markerDir()
 	if err != nil {
 		return nil, err
 	}
-	api := newRotator(APISecret, x509.ExtKeyUsageServerAuth, injected.webhooks())
+	api := newRotator(APISecret, x509.ExtKeyUsageServerAuth, injected(apiServices))
 	rotators := []*rotator.CertRotator{
 		api,
 		newRotator(HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth, nil),
@@ -54,14 +47,14 @@ func Add(mgr manager.Manager, injected Injected) (<-chan struct{}, error) {
 	return api.IsReady, errors.Join(addPublisher(mgr), addRenewer(mgr, rotators))
 }
 
-func newRotator(secret string, usage x509.ExtKeyUsage, webhooks []rotator.WebhookInfo) *rotator.CertRotator {
+func newRotator(secret string, usage x509.ExtKeyUsage, injected []rotator.WebhookInfo) *rotator.CertRotator {
 	r := &rotator.CertRotator{
 		SecretKey:      types.NamespacedName{Namespace: clusterconfig.Namespace, Name: secret},
 		CAName:         secret + "-ca",
 		CAOrganization: "drydock",
 		DNSName:        dnsName(secret),
 		IsReady:        make(chan struct{}),
-		Webhooks:       webhooks,
+		Webhooks:       injected,
 		FieldOwner:     "virt-api-certificates",
 		ExtKeyUsages:   &[]x509.ExtKeyUsage{usage},
 		CertName:       corev1.TLSCertKey,
@@ -97,15 +90,10 @@ func markerDir() (string, error) {
 	return dir, nil
 }
 
-func (i Injected) webhooks() []rotator.WebhookInfo {
+func injected(apiServices []string) []rotator.WebhookInfo {
 	var infos []rotator.WebhookInfo
-	add := func(kind rotator.WebhookType, names []string) {
-		for _, name := range names {
-			infos = append(infos, rotator.WebhookInfo{Name: name, Type: kind})
-		}
+	for _, name := range apiServices {
+		infos = append(infos, rotator.WebhookInfo{Name: name, Type: rotator.APIService})
 	}
-	add(rotator.Validating, i.ValidatingWebhooks)
-	add(rotator.Mutating, i.MutatingWebhooks)
-	add(rotator.APIService, i.APIServices)
 	return infos
 }

@@ -8,6 +8,7 @@ package admission
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	sigsjson "sigs.k8s.io/json"
 
 	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/listbounds"
 )
 
 // Request is one request for admission of a T.
@@ -76,7 +78,7 @@ func ValidatingAsking[T any](rule func(context.Context, Request[T]) (field.Error
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
 		if err != nil {
-			return admission.Errored(http.StatusBadRequest, err)
+			return unreadable(err)
 		}
 		errs, err := rule(ctx, request)
 		if err != nil {
@@ -100,7 +102,7 @@ func Deferring[T any](rule func(context.Context, Request[T]) (wait string, err e
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
 		if err != nil {
-			return admission.Errored(http.StatusBadRequest, err)
+			return unreadable(err)
 		}
 		switch wait, err := rule(ctx, request); {
 		case err != nil:
@@ -132,7 +134,7 @@ func MutatingAsking[T any](rule func(context.Context, Request[T]) error, advice 
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
 		if err != nil {
-			return admission.Errored(http.StatusBadRequest, err)
+			return unreadable(err)
 		}
 		var warnings []string
 		for _, advise := range advice {
@@ -154,6 +156,14 @@ func serve(handle admission.HandlerFunc) (http.Handler, error) {
 	return handler, nil
 }
 
+// unreadable answers that a request can't be judged. What is wrong with a field is told as a rule's errors are.
+func unreadable(err error) admission.Response {
+	if problem := (*field.Error)(nil); errors.As(err, &problem) {
+		return refuse(field.ErrorList{problem})
+	}
+	return admission.Errored(http.StatusBadRequest, err)
+}
+
 func decode[T any](raw admission.Request) (Request[T], error) {
 	request := Request[T]{
 		Operation: raw.Operation, Username: raw.UserInfo.Username, User: raw.UserInfo, Namespace: raw.Namespace, Name: raw.Name,
@@ -163,10 +173,22 @@ func decode[T any](raw admission.Request) (Request[T], error) {
 	if request.Old, err = decodeObject[T](raw.OldObject.Raw); err != nil {
 		return request, fmt.Errorf("decoding the old %s %s/%s: %w", raw.Kind.Kind, raw.Namespace, raw.Name, err)
 	}
+	if err := bounded(raw.Object.Raw); err != nil {
+		return request, err
+	}
 	if request.New, err = decodeObject[T](raw.Object.Raw); err != nil {
 		return request, fmt.Errorf("decoding %s %s/%s: %w", raw.Kind.Kind, raw.Namespace, raw.Name, err)
 	}
 	return request, nil
+}
+
+// bounded refuses an object with a list that is too long for the rules, which compare entries with each other.
+func bounded(raw []byte) error {
+	tooLong, err := listbounds.Exceeded(raw)
+	if tooLong != nil {
+		return tooLong
+	}
+	return err
 }
 
 func decodeObject[T any](raw []byte) (*T, error) {

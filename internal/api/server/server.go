@@ -1,6 +1,6 @@
 // Package server makes the HTTPS server of virt-api: a generic Kubernetes API
 // server without storage that authenticates and authorizes by asking the
-// cluster, with APIs and the admission webhooks mounted on it.
+// cluster, with APIs mounted on it.
 //
 // It must not know what is behind them. See decision 062.
 package server
@@ -15,6 +15,7 @@ import (
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apiextensions-apiserver/pkg/generated/openapi"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
@@ -30,6 +32,7 @@ import (
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/client-go/rest"
 
+	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/contracts/version"
 )
@@ -45,8 +48,6 @@ type Config struct {
 	Certificate *certs.Source
 	// Groups are the APIs that are served.
 	Groups []Group
-	// Webhooks by path. kube-apiserver calls them without credentials.
-	Webhooks map[string]http.Handler
 	// Serving is called once requests are answered.
 	Serving func()
 }
@@ -61,6 +62,8 @@ type Group struct {
 	// Operations are what OpenAPI tells: methods with their paths, as patterns of http.ServeMux.
 	// Those of other versions may be among them.
 	Operations []string
+	// Caller is the one user who is served, whatever rights others have. Empty means whoever has the right.
+	Caller string
 }
 
 // path is below which the version's resources are.
@@ -89,9 +92,6 @@ func Run(ctx context.Context, config Config) error {
 		}
 	}
 	discover(server, config.Groups)
-	for path, webhook := range config.Webhooks {
-		server.Handler.NonGoRestfulMux.Handle(path, webhook)
-	}
 	server.AddPostStartHookOrDie("virt-api-serving", func(genericapiserver.PostStartHookContext) error {
 		config.Serving()
 		return nil
@@ -134,7 +134,7 @@ func (c Config) generic() (genericapiserver.CompletedConfig, error) {
 	if err := authentication.ApplyTo(&generic.Authentication, generic.SecureServing, generic.OpenAPIConfig); err != nil {
 		return genericapiserver.CompletedConfig{}, fmt.Errorf("delegating authentication: %w", err)
 	}
-	authorization := options.NewDelegatingAuthorizationOptions().WithAlwaysAllowPaths(c.webhookPaths()...)
+	authorization := options.NewDelegatingAuthorizationOptions()
 	authorization.RemoteKubeConfigFile = c.Kubeconfig
 	if err := authorization.ApplyTo(&generic.Authorization); err != nil {
 		return genericapiserver.CompletedConfig{}, fmt.Errorf("delegating authorization: %w", err)
@@ -142,20 +142,12 @@ func (c Config) generic() (genericapiserver.CompletedConfig, error) {
 	return generic.Complete(), nil
 }
 
-func (c Config) webhookPaths() []string {
-	paths := make([]string, 0, len(c.Webhooks))
-	for path := range c.Webhooks {
-		paths = append(paths, path)
-	}
-	return paths
-}
-
 // install mounts the group and tells discovery about it.
 func (g Group) install(server *genericapiserver.GenericAPIServer) error {
 	mux := server.Handler.NonGoRestfulMux
 	lister := discovery.APIResourceListerFunc(func() []metav1.APIResource { return g.Resources })
 	mux.Handle(g.path(), discovery.NewAPIVersionHandler(server.Serializer, g.GroupVersion, lister))
-	mux.HandlePrefix(g.path()+"/", g.API)
+	mux.HandlePrefix(g.path()+"/", g.Handler())
 
 	resources, err := endpoints.ConvertGroupVersionIntoToDiscovery(g.Resources)
 	if err != nil {
@@ -166,6 +158,23 @@ func (g Group) install(server *genericapiserver.GenericAPIServer) error {
 			Version: g.Version, Resources: resources, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
 		})
 	return nil
+}
+
+// Handler serves the API to whom it is for.
+func (g Group) Handler() http.Handler {
+	if g.Caller == "" {
+		return g.API
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if caller, known := request.UserFrom(r.Context()); !known || caller.GetName() != g.Caller {
+			answer.Error(w, &apierrors.StatusError{ErrStatus: metav1.Status{
+				Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+				Message: fmt.Sprintf("%s answers %s and nobody else", g, g.Caller),
+			}})
+			return
+		}
+		g.API.ServeHTTP(w, r)
+	})
 }
 
 // discover tells discovery about the groups, each with all its versions.

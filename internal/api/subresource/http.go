@@ -12,6 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/version"
+	"drydock.dev/drydock/internal/rules/listbounds"
 )
 
 // maxBody bounds a request's body; the largest is a whole VirtualMachine.
@@ -54,6 +55,11 @@ func readBody[T any](r *http.Request) (*T, error) {
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, nil
+	}
+	if tooLong, err := listbounds.Exceeded(text); tooLong != nil {
+		return nil, apierrors.NewBadRequest(tooLong.Error())
+	} else if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("decoding the request's body: %v", err))
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()

@@ -8,17 +8,43 @@ import (
 
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/listbounds"
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
 // Spec judges the values in a VMI's spec, which must have its defaults.
 func Spec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+	// The rules after this one compare entries with each other.
+	if errs := lists(spec, path); len(errs) > 0 {
+		return errs
+	}
 	var errs field.ErrorList
 	for _, rule := range []func(*v1.VirtualMachineInstanceSpec, *field.Path) field.ErrorList{
 		placement, probes, compute, firmwareOf, clock, Storage, network, bootOrder, peripherals,
 		accessCredentials,
 	} {
 		errs = append(errs, rule(spec, path)...)
+	}
+	return errs
+}
+
+// lists judges how many devices and volumes there are: admission did for what a user wrote, but not for what has come
+// to it since, or by an instance type.
+func lists(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	devices, at := &spec.Domain.Devices, path.Child("domain", "devices")
+	for _, list := range []struct {
+		path  *field.Path
+		count int
+	}{
+		{path.Child("volumes"), len(spec.Volumes)}, {path.Child("networks"), len(spec.Networks)},
+		{at.Child("disks"), len(devices.Disks)}, {at.Child("interfaces"), len(devices.Interfaces)},
+		{at.Child("filesystems"), len(devices.Filesystems)},
+		{at.Child("gpus"), len(devices.GPUs)}, {at.Child("hostDevices"), len(devices.HostDevices)},
+	} {
+		if list.count > listbounds.Devices {
+			errs = append(errs, field.TooMany(list.path, list.count, listbounds.Devices))
+		}
 	}
 	return errs
 }

@@ -479,3 +479,14 @@ func TestHowLongAVolumesNameMayBe(t *testing.T) {
 		}
 	}
 }
+
+// What has come to a spec since it was written, or by an instance type, is bounded as what was written is.
+func TestASpecHasOnlySoManyDevices(t *testing.T) {
+	spec := &v1.VirtualMachineInstanceSpec{Volumes: make([]v1.Volume, 300)}
+	devices := &spec.Domain.Devices
+	devices.Disks, devices.Interfaces = make([]v1.Disk, 256), make([]v1.Interface, 257)
+	const want = `[spec.volumes: Too many: 300: must have at most 256 items, spec.domain.devices.interfaces: Too many: 257: must have at most 256 items]`
+	if got := Spec(spec, field.NewPath("spec")).ToAggregate().Error(); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

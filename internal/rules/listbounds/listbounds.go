@@ -1,0 +1,133 @@
+// Package listbounds says how many entries a list of an object may have that admission judges, and finds in an object's
+// text the first list that has more.
+//
+// It is asked before any rule that compares entries with each other. It must not know what a list means.
+package listbounds
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	// Devices is for lists whose entries become devices or volumes of a guest; KubeVirt takes as many.
+	Devices = 256
+	// Any is for all other lists. Names of nodes in an affinity make the longest that people write.
+	Any = 2048
+)
+
+// devices are the keys of lists with entries that rules compare with each other.
+var devices = map[string]bool{
+	"dataVolumeTemplates": true,
+	"disks":               true,
+	"filesystems":         true,
+	"gpus":                true,
+	"hostDevices":         true,
+	"interfaces":          true,
+	"networks":            true,
+	"volumes":             true,
+}
+
+// Of is how many entries a list may have that is at a key.
+func Of(key string) int {
+	if devices[key] {
+		return Devices
+	}
+	return Any
+}
+
+// level is an object or a list that is being read.
+type level struct {
+	list    bool
+	path    *field.Path
+	key     string // of the list in its object, or of the object's next value
+	entries int
+	// value says that what comes next in an object is no key.
+	value bool
+}
+
+// Exceeded is the first list in an object's JSON that is too long, nil if there is none.
+func Exceeded(text []byte) (*field.Error, error) {
+	if bytes.Count(text, []byte(",")) < Devices {
+		return nil, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var levels []level
+	for {
+		token, err := decoder.Token()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("looking for lists that are too long: %w", err)
+		}
+		if delim, is := token.(json.Delim); is && (delim == ']' || delim == '}') {
+			levels = levels[:len(levels)-1]
+			continue
+		}
+		if isKey := note(levels, token); isKey {
+			continue
+		}
+		if problem := tooLong(levels); problem != nil {
+			return problem, nil
+		}
+		if delim, is := token.(json.Delim); is {
+			levels = append(levels, below(levels, delim == '['))
+		}
+	}
+}
+
+// note counts a token in the innermost level. It reports whether the token is a key.
+func note(levels []level, token json.Token) (isKey bool) {
+	if len(levels) == 0 {
+		return false
+	}
+	in := &levels[len(levels)-1]
+	if in.list {
+		in.entries++
+		return false
+	}
+	if key, is := token.(string); is && !in.value {
+		in.key, in.value = key, true
+		return true
+	}
+	in.value = false
+	return false
+}
+
+// below is the level that begins with the innermost level's last value.
+func below(levels []level, list bool) level {
+	if len(levels) == 0 {
+		return level{list: list}
+	}
+	in := levels[len(levels)-1]
+	if in.list {
+		return level{list: list, path: in.path.Index(in.entries - 1)}
+	}
+	return level{list: list, path: child(in.path, in.key), key: in.key}
+}
+
+func child(path *field.Path, key string) *field.Path {
+	if path == nil {
+		return field.NewPath(key)
+	}
+	return path.Child(key)
+}
+
+// tooLong is what is wrong with the innermost level, if it is a list.
+func tooLong(levels []level) *field.Error {
+	if len(levels) == 0 {
+		return nil
+	}
+	in := levels[len(levels)-1]
+	if limit := Of(in.key); in.list && in.entries > limit {
+		return field.TooMany(in.path, -1, limit)
+	}
+	return nil
+}
