@@ -6,11 +6,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -323,5 +326,37 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A component that something has made too large is started anew before its node is out of memory, whatever else the
+// KubeVirt object says of it, and collects its garbage before that.
+func TestEachComponentHasALimitOfMemory(t *testing.T) {
+	for _, name := range []string{API, Controller, Handler} {
+		s := newServer(t, name)
+		for step, kv := range map[string]*v1.KubeVirt{
+			"without a KubeVirt object": nil,
+			"placed":                    kubeVirt(t, placed),
+			"with other requests": kubeVirt(t, `
+customizeComponents:
+  patches:
+  - {resourceName: `+name+`, resourceType: `+s.kind.Kind+`, type: strategic,
+     patch: '{"spec":{"template":{"spec":{"containers":[{"name":"`+name+`","resources":{"requests":{"memory":"96Mi"}}}]}}}}'}
+`),
+		} {
+			s.follow(kv)
+			_, template := s.workload()
+			for _, c := range template.Spec.Containers {
+				limit := c.Resources.Limits.Memory()
+				i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
+				if limit.IsZero() || i < 0 {
+					t.Errorf("%s %s: the limit is %v, the environment %v", name, step, limit, c.Env)
+					continue
+				}
+				if soft := resource.MustParse(strings.TrimSuffix(c.Env[i].Value, "B")); soft.Cmp(*limit) >= 0 {
+					t.Errorf("%s %s: GOMEMLIMIT is %s, the limit %v", name, step, c.Env[i].Value, limit)
+				}
+			}
+		}
 	}
 }

@@ -49,7 +49,7 @@ func TestPatchesChangeWhatThePodsNeed(t *testing.T) {
 			got: func(_ *int32, t corev1.PodTemplateSpec) string {
 				env := t.Spec.Containers[0].Env
 				return env[slices.IndexFunc(env, func(e corev1.EnvVar) bool { return e.Name == "GOGC" })].Value + fmt.Sprint(len(env))
-			}, want: "502",
+			}, want: "503",
 		},
 		"a network of the pods' own": {
 			patch: strategic(Handler, `{"spec":{"template":{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/networks":"n@migration0"}}}}}`),
