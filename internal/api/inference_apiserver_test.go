@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -178,16 +179,35 @@ func (w *world) inferredElsewhere(t *testing.T) {
 	want := "spec.instancetype.inferFromVolume: the instance type can't be inferred from the volume root: " +
 		"the user may not clone from the namespace " + other.Name
 	for _, claim := range []string{"labeled", "none"} {
-		for _, ignore := range []bool{false, true} {
-			vm := w.inferring(t, `{"name":"root","dataVolume":{"name":"made"}}`,
-				`{"source":{"pvc":{"namespace":"`+other.Name+`","name":"`+claim+`"}},"storage":{}}`, ignore, true)
-			w.eventually(t, "the claim "+claim+" not to be asked", func() error {
-				err := inferrer.Create(t.Context(), vm.DeepCopy(), client.DryRunAll)
-				if apierrors.IsInvalid(err) && strings.HasSuffix(sentence(err), want) {
-					return nil
-				}
-				return err
-			})
+		elsewhere := `{"pvc":{"namespace":"` + other.Name + `","name":"` + claim + `"}}`
+		leads := objectsOf(t, "a DataSource", []byte(`{"apiVersion":"cdi.kubevirt.io/v1beta1","kind":"DataSource","metadata":{"name":"leads-to-`+claim+`"},"spec":{"source":`+elsewhere+`}}`))[0]
+		theirs := leads.DeepCopy()
+		leads.SetNamespace(w.namespace)
+		theirs.SetNamespace(other.Name)
+		must(t, w.admin.Create(t.Context(), leads))
+		must(t, w.admin.Create(t.Context(), theirs))
+		for way, makes := range map[string]string{
+			"a copy of it":                         `{"source":` + elsewhere + `,"storage":{}}`,
+			"a DataSource of one's own":            `{"sourceRef":{"kind":"DataSource","name":"` + leads.GetName() + `"},"storage":{}}`,
+			"a DataSource beside a source":         `{"source":{"pvc":{"namespace":"` + w.namespace + `","name":"bare"}},"sourceRef":{"kind":"DataSource","namespace":"` + other.Name + `","name":"` + leads.GetName() + `"},"storage":{}}`,
+			"a DataSource that is over there, too": `{"sourceRef":{"kind":"DataSource","namespace":"` + other.Name + `","name":"` + leads.GetName() + `"},"storage":{}}`,
+		} {
+			w.notInferred(t, inferrer, "the claim "+claim+" not to be asked by "+way, makes, want)
 		}
+	}
+}
+
+// notInferred has a VM with a template of a DataVolume refused, whether failures are to be ignored or not.
+func (w *world) notInferred(t *testing.T, as client.Client, what, makes, want string) {
+	t.Helper()
+	for _, ignore := range []bool{false, true} {
+		vm := w.inferring(t, `{"name":"root","dataVolume":{"name":"made"}}`, makes, ignore, true)
+		w.eventually(t, what, func() error {
+			err := as.Create(t.Context(), vm.DeepCopy(), client.DryRunAll)
+			if apierrors.IsInvalid(err) && strings.HasSuffix(sentence(err), want) {
+				return nil
+			}
+			return fmt.Errorf("the answer is %v", err)
+		})
 	}
 }

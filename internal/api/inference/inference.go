@@ -70,11 +70,14 @@ func (i Inferrer) infer(ctx context.Context, vm *v1.VirtualMachine, r *instancet
 		if inferred, says := r.Infer(template.Labels); says {
 			return inferred, nil
 		}
-		if bearer, err = i.source(ctx, r, &template.Spec, vm.Namespace); err != nil {
+		if bearer, err = r.NextBearer(&template.Spec, vm.Namespace); err != nil {
 			return nil, err
 		}
 	}
 	for range most {
+		if err := i.permit(ctx, r, bearer, vm.Namespace); err != nil {
+			return nil, err
+		}
 		labels, next, err := i.ask(ctx, r, bearer)
 		if err != nil {
 			return nil, err
@@ -90,17 +93,18 @@ func (i Inferrer) infer(ctx context.Context, vm *v1.VirtualMachine, r *instancet
 	return nil, r.Unlabeled(bearer)
 }
 
-// source is what a DataVolume is made from, if the user may make it.
-func (i Inferrer) source(ctx context.Context, r *instancetype.Reference, spec *cdiv1.DataVolumeSpec, namespace string) (instancetype.Bearer, error) {
-	bearer, err := r.NextBearer(spec, namespace)
-	if err != nil {
-		return bearer, err
+// permit refuses to ask an object of another namespace than the VM's, whatever has led there, unless the user may clone
+// from that namespace.
+func (i Inferrer) permit(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer, own string) error {
+	if b.Namespace == own {
+		return nil
 	}
-	may, err := i.MayClone(ctx, i.User, spec, namespace)
+	clone := &cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: b.Namespace, Name: b.Name}}}
+	may, err := i.MayClone(ctx, i.User, clone, own)
 	if err == nil && !may {
-		err = r.Refuse(fmt.Sprintf("the user may not clone from the namespace %s", bearer.Namespace))
+		err = r.Refuse(fmt.Sprintf("the user may not clone from the namespace %s", b.Namespace))
 	}
-	return bearer, err
+	return err
 }
 
 // ask reads the labels of an object, and what it is made from.
@@ -144,7 +148,7 @@ func (i Inferrer) askDataVolume(ctx context.Context, r *instancetype.Reference, 
 	if _, says := r.Infer(dv.Labels); says {
 		return dv.Labels, nil, nil
 	}
-	next, err := i.source(ctx, r, &dv.Spec, b.Namespace)
+	next, err := r.NextBearer(&dv.Spec, b.Namespace)
 	return nil, &next, err
 }
 
