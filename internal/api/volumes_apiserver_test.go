@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,6 +32,24 @@ func (w *world) volumes(t *testing.T) {
 	}
 	w.volumesOfAVM(t)
 	w.volumesOfAVMI(t)
+	w.volumesThatAreHeld(t)
+}
+
+// volumesThatAreHeld tries to change the volumes of a VM that is being snapshotted, then restored.
+func (w *world) volumesThatAreHeld(t *testing.T) {
+	vm := w.vm("held")
+	must(t, w.admin.Create(t.Context(), vm))
+	controller := w.component(admission.ControllerServiceAccount)
+	for status, by := range map[string]string{
+		`{"snapshotInProgress":"nightly","restoreInProgress":null}`: "VirtualMachineSnapshot nightly",
+		`{"snapshotInProgress":null,"restoreInProgress":"back"}`:    "VirtualMachineRestore back",
+	} {
+		must(t, controller.Status().Patch(t.Context(), vm, client.RawPatch(types.MergePatchType, []byte(`{"status":`+status+`}`))))
+		for verb, body := range map[string]string{"addvolume": addition("data", ""), "removevolume": `{"name":"root"}`} {
+			_, err := w.call(http.MethodPut, w.subresource("virtualmachines", "held", verb), body)
+			expect(t, err, "its disks are needed as they are by the "+by)
+		}
+	}
 }
 
 func (w *world) volumesOfAVM(t *testing.T) {

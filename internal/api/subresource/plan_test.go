@@ -1,6 +1,7 @@
 package subresource
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -314,14 +315,16 @@ func safe(t *rapid.T, plan Plan, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-func TestVolumesOfAGuestThatIsBeingSnapshotted(t *testing.T) {
-	vm, vmi := &v1.VirtualMachine{}, instance(v1.Running)
-	if err := Snapshotted(vm, vmi); err != nil {
-		t.Errorf("of a VM that is not: %v", err)
-	}
-	vm.Status.SnapshotInProgress = new("snap")
-	if err := Snapshotted(vm, vmi); err == nil || !strings.Contains(err.Error(), "VirtualMachineSnapshot snap") {
-		t.Errorf("of a VM that is: %v", err)
+func TestVolumesThatASnapshotOrARestoreNeeds(t *testing.T) {
+	for by, status := range map[string]v1.VirtualMachineStatus{
+		"":                            {},
+		"VirtualMachineSnapshot snap": {SnapshotInProgress: new("snap")},
+		"VirtualMachineRestore back":  {RestoreInProgress: new("back")},
+	} {
+		err := HeldDisks(&v1.VirtualMachine{Status: status}, func(sentence string) error { return errors.New(sentence) })
+		if (err == nil) != (by == "") || err != nil && !strings.Contains(err.Error(), "by the "+by+":") {
+			t.Errorf("%q: %v", by, err)
+		}
 	}
 }
 

@@ -84,7 +84,7 @@ func (s *Server) editInstance(w http.ResponseWriter, r *http.Request, dryRun []s
 		if err := Pluggable(vmi); err != nil {
 			return err, nil
 		}
-		if refusal, failure = s.snapshotted(r.Context(), vmi); refusal != nil || failure != nil {
+		if refusal, failure = s.held(r.Context(), vmi); refusal != nil || failure != nil {
 			return refusal, failure
 		}
 		changed := vmi.DeepCopy()
@@ -95,9 +95,8 @@ func (s *Server) editInstance(w http.ResponseWriter, r *http.Request, dryRun []s
 	})
 }
 
-// snapshotted refuses to change the volumes of a guest whose disks are being snapshotted. Those of a VM are kept by
-// admission.
-func (s *Server) snapshotted(ctx context.Context, vmi *v1.VirtualMachineInstance) (refusal, failure error) {
+// held refuses to change the volumes of a guest whose VM's disks are held.
+func (s *Server) held(ctx context.Context, vmi *v1.VirtualMachineInstance) (refusal, failure error) {
 	owner := metav1.GetControllerOf(vmi)
 	if owner == nil || owner.Kind != v1.VirtualMachineGroupVersionKind.Kind {
 		return nil, nil
@@ -106,15 +105,17 @@ func (s *Server) snapshotted(ctx context.Context, vmi *v1.VirtualMachineInstance
 	if err := s.cluster.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: owner.Name}, vm); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	return Snapshotted(vm, vmi), nil
+	return HeldDisks(vm, func(sentence string) error { return vmiConflict(vmi, sentence) }), nil
 }
 
-// Snapshotted refuses to change the volumes of a VM's guest while the VM's disks are being snapshotted.
-func Snapshotted(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
-	if by := vm.Status.SnapshotInProgress; by != nil {
-		return vmiConflict(vmi, fmt.Sprintf("its disks are being snapshotted by the VirtualMachineSnapshot %s: its volumes can't be changed until that has ended", *by))
+// HeldDisks refuses to change the volumes of a VM, or of its guest, while a snapshot or a restore needs them as they
+// are. Virt-api writes the change in its own name, so that admission does not judge it.
+func HeldDisks(vm *v1.VirtualMachine, refuse func(sentence string) error) error {
+	by := validate.DisksHeldBy(vm)
+	if by == "" {
+		return nil
 	}
-	return nil
+	return refuse(fmt.Sprintf("its disks are needed as they are by the %s: its volumes can't be changed until that has ended", by))
 }
 
 func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
@@ -187,6 +188,9 @@ func (s *Server) editMachine(w http.ResponseWriter, r *http.Request, dryRun []st
 		}
 		if vm.Spec.Template == nil {
 			return conflict(vm, "the VM has no template"), nil
+		}
+		if err := HeldDisks(vm, func(sentence string) error { return conflict(vm, "%s", sentence) }); err != nil {
+			return err, nil
 		}
 		changed := vm.DeepCopy()
 		if err := edit(r.Context(), changed, vmi); err != nil {

@@ -99,13 +99,8 @@ func pluggedVolumes(vm, old *v1.VirtualMachine, path *field.Path) field.ErrorLis
 // heldDisks refuses to exchange a VM's disks while they are being snapshotted or restored, and to start a VM
 // that is being restored.
 func heldDisks(vm, old *v1.VirtualMachine, spec *field.Path) field.ErrorList {
-	var by string
-	switch {
-	case old.Status.RestoreInProgress != nil:
-		by = "VirtualMachineRestore " + *old.Status.RestoreInProgress
-	case old.Status.SnapshotInProgress != nil:
-		by = "VirtualMachineSnapshot " + *old.Status.SnapshotInProgress
-	default:
+	by := DisksHeldBy(old)
+	if by == "" {
 		return nil
 	}
 	var errs field.ErrorList
@@ -123,6 +118,17 @@ func heldDisks(vm, old *v1.VirtualMachine, spec *field.Path) field.ErrorList {
 		forbid(spec.Child("runStrategy"), "the VM can't be started")
 	}
 	return errs
+}
+
+// DisksHeldBy names the restore or the snapshot during which a VM's volumes stay as they are, "" if there is none.
+func DisksHeldBy(vm *v1.VirtualMachine) string {
+	switch {
+	case vm.Status.RestoreInProgress != nil:
+		return "VirtualMachineRestore " + *vm.Status.RestoreInProgress
+	case vm.Status.SnapshotInProgress != nil:
+		return "VirtualMachineSnapshot " + *vm.Status.SnapshotInProgress
+	}
+	return ""
 }
 
 func runStrategy(spec *v1.VirtualMachineSpec, path *field.Path) field.ErrorList {
