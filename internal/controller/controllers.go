@@ -28,6 +28,7 @@ import (
 	"drydock.dev/drydock/internal/controller/migration"
 	"drydock.dev/drydock/internal/controller/replicaset"
 	"drydock.dev/drydock/internal/controller/restore"
+	"drydock.dev/drydock/internal/controller/rivals"
 	"drydock.dev/drydock/internal/controller/schedulable"
 	"drydock.dev/drydock/internal/controller/snapshot"
 	"drydock.dev/drydock/internal/controller/vm"
@@ -69,6 +70,9 @@ type loop struct {
 // register adds every loop to the manager.
 func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	if err := claimusers.Register(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	if err := rivals.Register(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
 	all, err := loops(ctx, mgr, o)
@@ -123,7 +127,7 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 	}
 	definitions := &cdi.Reconciler{Client: cached, Direct: direct, Namespace: o.namespace}
 	return []loop{
-		{"VirtualMachineInstances", func() error { return vmis.SetupWithManager(ctx, mgr, pace(workers)) }},
+		{"VirtualMachineInstances", func() error { return vmis.SetupWithManager(mgr, pace(workers)) }},
 		{"claims with a selected node", func() error { return (&vmi.SelectedNodes{Reconciler: vmis}).SetupWithManager(mgr, pace(1)) }},
 		{"VirtualMachineInstanceMigrations", func() error { return moves.SetupWithManager(ctx, mgr, pace(migrationWorkers)) }},
 		{"evacuations", func() error { return evacuations.SetupWithManager(mgr, pace(migrationWorkers)) }},

@@ -1,6 +1,10 @@
 package controller
 
 import (
+	"bytes"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugpod"
+	"drydock.dev/drydock/internal/rules/podlabels"
 )
 
 // These tests judge writes by config/rbac/pod-policy.yaml, with the API server's own
@@ -28,9 +33,23 @@ var (
 	administrator  = &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}}
 )
 
-func podPolicy(t *testing.T) *policytest.Policy {
+// podPolicies are those of config/rbac/pod-policy.yaml.
+type podPolicies []*policytest.Policy
+
+func podPolicy(t *testing.T) podPolicies {
 	t.Helper()
-	return policytest.Load(t, "../../config/rbac/pod-policy.yaml", "drydock-pods")
+	const manifest = "../../config/rbac/pod-policy.yaml"
+	return podPolicies{policytest.Load(t, manifest, "drydock-pods"), policytest.Load(t, manifest, "drydock-pod-labels")}
+}
+
+// Answer is why a write is refused, empty when it is not.
+func (p podPolicies) Answer(t testing.TB, w policytest.Write) string {
+	t.Helper()
+	said := ""
+	for _, policy := range p {
+		said += policy.Answer(t, w)
+	}
+	return said
 }
 
 func anInstance() *v1.VirtualMachineInstance {
@@ -92,7 +111,7 @@ func TestGHSA9m94w2vqhcf9NobodyButVirtControllerMakesPodsWithItsLabels(t *testin
 
 func TestNobodyRelabelsDrydocksPodsOrChangesTheirImages(t *testing.T) {
 	policy := podPolicy(t)
-	labels, images := "may change the labels", "images of Drydock's pods"
+	labels, images := "may change the labels of Drydock's pods", "images of Drydock's pods"
 	for what, tc := range map[string]struct {
 		by       user.Info
 		resource string
@@ -144,5 +163,74 @@ func TestNobodyRelabelsDrydocksPodsOrChangesTheirImages(t *testing.T) {
 		if (got == "") != (tc.refused == "") || !strings.Contains(got, tc.refused) {
 			t.Errorf("%s: answered %q, want %q", what, got, tc.refused)
 		}
+	}
+}
+
+// aLauncherPod is what a launcher pod on a claim has for rules to go by.
+func aLauncherPod() *corev1.Pod {
+	pod := attachmentPod()
+	pod.Labels[v1.AppLabel] = layout.LauncherApp
+	for _, key := range podlabels.Labels() {
+		if _, there := pod.Labels[key]; !there {
+			pod.Labels[key] = "x"
+		}
+	}
+	pod.Labels[layout.ClaimLabel("data")] = ""
+	for _, key := range podlabels.Annotations() {
+		pod.Annotations[key] = "x"
+	}
+	return pod
+}
+
+// TestNobodyChangesWhatRulesGoBy takes each label and annotation that rules go by off pods of each kind, changes it, and puts
+// it on: the policy's lists are those of package podlabels.
+func TestNobodyChangesWhatRulesGoBy(t *testing.T) {
+	policy := podPolicy(t)
+	edits := map[string]func(set map[string]string, key string){
+		"taken off": func(set map[string]string, key string) { delete(set, key) },
+		"changed":   func(set map[string]string, key string) { set[key] = "another" },
+	}
+	plain := attachmentPod()
+	for _, app := range []string{layout.LauncherApp, layout.AttachmentApp, datavolume.WorkerAppLabel, layout.MaintenanceApp} {
+		whole := aLauncherPod()
+		whole.Labels[v1.AppLabel] = app
+		for _, key := range append(podlabels.Labels(), layout.ClaimLabel("data")) {
+			for what, edit := range edits {
+				after := whole.DeepCopy()
+				edit(after.Labels, key)
+				refused(t, policy, whole, after, "may change the labels of Drydock's pods", app+": the label "+key+" "+what)
+			}
+		}
+		for _, key := range podlabels.Annotations() {
+			for what, edit := range edits {
+				after := whole.DeepCopy()
+				edit(after.Annotations, key)
+				refused(t, policy, whole, after, "may change the annotations", app+": the annotation "+key+" "+what)
+			}
+		}
+	}
+	refused(t, policy, plain, labeled(plain, layout.ClaimLabel("more"), ""), "may change the labels", "a claim is put on")
+	refused(t, policy, plain, labeled(plain, layout.MaintenanceForLabel, "web"), "may change the labels", "it becomes a maintenance pod")
+	text, err := os.ReadFile("../../config/rbac/pod-policy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := append(podlabels.Labels(), podlabels.Prefix)
+	for _, quoted := range regexp.MustCompile(`"([a-z.]+(/[A-Za-z.-]*)?)"`).FindAllStringSubmatch(string(text[bytes.Index(text, []byte("variables.changed.all")):]), -1) {
+		if key := quoted[1]; !slices.Contains(labels, key) && !slices.Contains(podlabels.Annotations(), key) {
+			t.Errorf("the policy keeps %s as it is, by which no rule goes", key)
+		}
+	}
+}
+
+func refused(t *testing.T, policy podPolicies, before, after *corev1.Pod, why, what string) {
+	t.Helper()
+	for _, resource := range []string{"pods", "pods/status"} {
+		if got := policy.Answer(t, policytest.Write{By: tenant, Resource: resource, Old: before, New: after}); !strings.Contains(got, why) {
+			t.Errorf("%s by way of %s: answered %q", what, resource, got)
+		}
+	}
+	if got := policy.Answer(t, policytest.Write{By: virtController, Resource: "pods", Old: before, New: after}); got != "" {
+		t.Errorf("%s by virt-controller: answered %q", what, got)
 	}
 }

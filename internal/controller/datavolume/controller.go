@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -66,7 +67,7 @@ type Reconciler struct {
 // SetupWithManager registers the loop, which works at the given pace.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	worker := predicate.NewPredicateFuncs(func(pod client.Object) bool {
-		return pod.GetLabels()[datavolume.LabelApp] == datavolume.LabelAppValue
+		return pod.GetLabels()[v1.AppLabel] == datavolume.WorkerAppLabel
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("datavolume").

@@ -16,10 +16,9 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/claimusers"
-	"drydock.dev/drydock/internal/controller/maintainers"
+	"drydock.dev/drydock/internal/controller/rivals"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/datavolume"
-	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/maintenance"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
@@ -74,31 +73,12 @@ func (r *Reconciler) dataVolumes(ctx context.Context, namespace string, claims [
 
 // rivals are the guests and the other maintenance pods beside which none may have the disks.
 func (r *Reconciler) rivals(ctx context.Context, m lock.Machine, claims []string) ([]vmilifecycle.Rival, error) {
-	selectors := []client.MatchingLabels{{v1.AppLabel: layout.LauncherApp, launcherpod.NameLabel: launcherpod.NameLabelValue(m.GetName())}}
-	for _, claim := range claims {
-		selectors = append(selectors, client.MatchingLabels{launcherpod.ClaimLabel(claim): ""})
-	}
-	var out []vmilifecycle.Rival
-	for _, selector := range selectors {
-		var list corev1.PodList
-		if err := r.Reader.List(ctx, &list, client.InNamespace(m.GetNamespace()), selector); err != nil {
-			return nil, fmt.Errorf("asking for the guests on the disks of %s/%s: %w", m.GetNamespace(), m.GetName(), err)
-		}
-		for i := range list.Items {
-			pod := &list.Items[i]
-			rival, is := vmilifecycle.GuestOn(m.GetName(), claims, pod)
-			if lock.For(pod) != "" && lock.For(pod) != m.GetName() {
-				var err error
-				if rival, is, err = maintainers.On(ctx, r.Reader, claims, pod); err != nil {
-					return nil, err
-				}
-			}
-			if is {
-				out = append(out, rival)
-			}
-		}
-	}
-	return out, nil
+	return rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
+		Namespace: m.GetNamespace(), Name: m.GetName(), SameName: true, Claims: claims, Maintenance: true,
+		Judge: func(pod *corev1.Pod) (vmilifecycle.Rival, bool) {
+			return vmilifecycle.GuestOn(m.GetName(), claims, pod)
+		},
+	})
 }
 
 // others selects the pods of Drydock's that use claims and run no guest.

@@ -64,12 +64,9 @@ type Reconciler struct {
 	ended    endedPods
 }
 
-// SetupWithManager registers the loop, which works at the given pace and needs the index
-// of package claimusers.
-func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, launcherIndex, launcherIndexValue); err != nil {
-		return fmt.Errorf("indexing launcher pods by VMI: %w", err)
-	}
+// SetupWithManager registers the loop, which works at the given pace and needs the indexes
+// of packages claimusers and rivals.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachineinstance").
 		For(&v1.VirtualMachineInstance{}).

@@ -6,15 +6,11 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/claimusers"
-	"drydock.dev/drydock/internal/controller/maintainers"
+	"drydock.dev/drydock/internal/controller/rivals"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/placement"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
@@ -48,23 +44,19 @@ func (r *Reconciler) Destinations(ctx context.Context, vmi *v1.VirtualMachineIns
 // userOf is what may write to a claim, another VMI's guest or a maintenance pod, "" for nothing: the pods of guests that start
 // with it and of maintenance are the API server's word, those that it is plugged into a cache's.
 func (r *Reconciler) userOf(ctx context.Context, vmi *v1.VirtualMachineInstance, claim string) (string, error) {
-	var pods corev1.PodList
-	err := r.Reader.List(ctx, &pods, client.InNamespace(vmi.Namespace),
-		client.MatchingLabels{v1.AppLabel: layout.LauncherApp, launcherpod.ClaimLabel(claim): ""})
-	if err != nil {
-		return "", fmt.Errorf("asking for the guests that use the claim %s/%s: %w", vmi.Namespace, claim, err)
-	}
-	for i := range pods.Items {
-		if rival, is := vmilifecycle.RivalOf(vmi, &pods.Items[i]); is {
-			return "the VMI " + rival.VMI, nil
-		}
-	}
-	rival, is, err := maintainers.OnClaim(ctx, r.Reader, types.NamespacedName{Namespace: vmi.Namespace, Name: claim})
+	found, err := rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
+		Namespace: vmi.Namespace, Name: vmi.Name, Claims: []string{claim},
+		Judge: func(pod *corev1.Pod) (vmilifecycle.Rival, bool) { return vmilifecycle.RivalOf(vmi, pod) },
+	})
 	if err != nil {
 		return "", err
 	}
-	if is {
-		return fmt.Sprintf("the maintenance pod %s of %s", rival.Pod, rival.Maintains), nil
+	if len(found) > 0 {
+		rival := found[0]
+		if rival.Maintains != "" {
+			return fmt.Sprintf("the maintenance pod %s of %s", rival.Pod, rival.Maintains), nil
+		}
+		return "the VMI " + rival.VMI, nil
 	}
 	key := &corev1.PersistentVolumeClaim{}
 	key.Namespace, key.Name = vmi.Namespace, claim

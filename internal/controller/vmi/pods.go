@@ -2,7 +2,6 @@ package vmi
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -17,25 +16,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/deletion"
-	"drydock.dev/drydock/internal/controller/maintainers"
+	"drydock.dev/drydock/internal/controller/rivals"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
-
-// launcherIndex finds the launcher pods that were made for VMIs of a name.
-const launcherIndex = "drydock.launcher-pods"
-
-func launcherIndexValue(o client.Object) []string {
-	if !launcherpod.IsLauncher(o) {
-		return nil
-	}
-	return []string{o.GetLabels()[launcherpod.NameLabel]}
-}
 
 // queue is where the loop takes its work from.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -178,32 +165,14 @@ func (m *missedPods) forget(vmi types.NamespacedName) {
 // askForRivals asks the API server for the guests and the maintenance pods beside which the
 // VMI's guest must not run.
 func (r *Reconciler) askForRivals(ctx context.Context, o *vmilifecycle.Observed) error {
-	claims := launcherpod.ExclusiveClaims(o.VMI)
-	selectors := []client.MatchingLabels{{v1.AppLabel: layout.LauncherApp, launcherpod.NameLabel: launcherpod.NameLabelValue(o.VMI.Name)}}
-	for _, claim := range claims {
-		selectors = append(selectors, client.MatchingLabels{launcherpod.ClaimLabel(claim): ""})
+	found, err := rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
+		Namespace: o.VMI.Namespace, Name: o.VMI.Name, SameName: true, Claims: launcherpod.ExclusiveClaims(o.VMI),
+		Judge: func(pod *corev1.Pod) (vmilifecycle.Rival, bool) { return vmilifecycle.RivalOf(o.VMI, pod) },
+	})
+	if err == nil {
+		o.Rivals, o.RivalsAsked = found, true
 	}
-	o.Rivals, o.RivalsAsked = nil, true
-	for _, selector := range selectors {
-		var list corev1.PodList
-		if err := r.Reader.List(ctx, &list, client.InNamespace(o.VMI.Namespace), selector); err != nil {
-			return fmt.Errorf("asking for the guests beside which VMI %s/%s must not run: %w", o.VMI.Namespace, o.VMI.Name, err)
-		}
-		for i := range list.Items {
-			pod := &list.Items[i]
-			rival, is := vmilifecycle.RivalOf(o.VMI, pod)
-			if lock.For(pod) != "" {
-				var err error
-				if rival, is, err = maintainers.On(ctx, r.Reader, claims, pod); err != nil {
-					return err
-				}
-			}
-			if is {
-				o.Rivals = append(o.Rivals, rival)
-			}
-		}
-	}
-	return nil
+	return err
 }
 
 // askForVM asks it for the VM of the VMI's name.
@@ -247,23 +216,19 @@ func (r *Reconciler) storedNode(ctx context.Context, name string) (*corev1.Node,
 // What a cache shows is only a reason to ask: the VMI is the API server's word,
 // and asked for after the pods were seen.
 func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instance types.UID) error {
-	var pods corev1.PodList
-	// They are only looked at, and nearly all are the VMI's own: no copies.
-	err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy,
-		client.MatchingFields{launcherIndex: launcherpod.NameLabelValue(key.Name)})
+	pods, err := rivals.Named(ctx, r.Client, key)
 	if err != nil {
-		return fmt.Errorf("listing the launcher pods of VMIs of the name %s: %w", key, err)
+		return err
 	}
-	if !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return vmilifecycle.Abandoned(&pod, instance) }) {
+	if !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return vmilifecycle.Abandoned(pod, instance) }) {
 		return nil
 	}
 	vmi := &v1.VirtualMachineInstance{}
 	if _, err := exists(ctx, r.stored, key, vmi); err != nil {
 		return err
 	}
-	for i := range pods.Items {
+	for _, pod := range pods {
 		// Without a VMI, its UID is empty.
-		pod := &pods.Items[i]
 		if !vmilifecycle.Abandoned(pod, vmi.UID) {
 			continue
 		}

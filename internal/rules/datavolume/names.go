@@ -67,6 +67,9 @@ const (
 	ComponentCloner   = "cdi-clone-source"
 )
 
+// LabelService leads a Service to its worker.
+const LabelService = group + "/storage.upload.target-service"
+
 // WorkerName is the name of the pod that fills the DataVolume's claim.
 func WorkerName(dv *cdiv1.DataVolume) string {
 	if serves(dv) {

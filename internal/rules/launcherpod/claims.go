@@ -3,9 +3,7 @@ package launcherpod
 import (
 	"crypto/sha1"
 	"encoding/hex"
-	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -20,18 +18,16 @@ import (
 // claim.
 func ClaimLabel(claim string) string { return layout.ClaimLabel(claim) }
 
-// labelClaims names on the pod the claims that it writes to, and takes away what
-// the VMI's own labels said of claims.
+// labelClaims names on the pod the claims that it writes to.
 func labelClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
-	maps.DeleteFunc(pod.Labels, func(key, _ string) bool { return strings.HasPrefix(key, layout.ClaimLabelPrefix) })
 	for _, claim := range WrittenClaims(vmi) {
 		pod.Labels[ClaimLabel(claim)] = ""
 	}
 }
 
 // NameLabel selects, with NameLabelValue, the launcher pods of VMIs of a name. Pods of every version have
-// it with the same value, which the other label with a name (InstanceID) does not: those that may hold a
-// second guest are looked for by this one.
+// it with the same value, which the other label with a name (InstanceID) does not: the API server is asked
+// by this one for those that may hold a second guest. Which of them count is IsNamedFor's to say.
 const NameLabel = v1.DeprecatedVirtualMachineNameLabel
 
 // NameLabelValue is the value of NameLabel for the VMIs of a name.

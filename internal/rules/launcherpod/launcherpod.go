@@ -18,6 +18,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/podlabels"
 	"drydock.dev/drydock/internal/rules/selinux"
 )
 
@@ -132,6 +133,8 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	if labels == nil {
 		labels = map[string]string{}
 	}
+	// What rules go by on pods is not the VMI's to say.
+	podlabels.Without(labels)
 	// The nodes' names are the VMI's: this pod has no node yet. Its own is added when the guest is there.
 	delete(labels, v1.NodeNameLabel)
 	delete(labels, v1.MigrationTargetNodeNameLabel)
@@ -139,7 +142,7 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	labels[v1.CreatedByLabel] = string(vmi.UID)
 	labels[NameLabel] = NameLabelValue(vmi.Name)
 	labels[v1.VirtualMachineInstanceIDLabel] = InstanceID(vmi.Name)
-	if delete(labels, KeptLabel); Kept(vmi) {
+	if Kept(vmi) {
 		labels[KeptLabel] = ""
 	}
 

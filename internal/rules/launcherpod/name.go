@@ -1,6 +1,9 @@
 package launcherpod
 
 import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -15,6 +18,37 @@ const provisioningPrefix = "virt-provisioning-"
 // CurrentName says.
 // See decision 002.
 func Name(vmi *v1.VirtualMachineInstance) string { return podName(layout.LauncherPrefix, vmi) }
+
+// NameStem is what the names of all launcher pods of VMIs of a name have before their suffix. Very long names of VMIs
+// have a stem in common.
+func NameStem(vmi string) string {
+	return nameStem(layout.PodName(layout.LauncherPrefix, vmi, "-"+layout.Digest("")))
+}
+
+// NameStemOf is the stem of a pod's name, "" for one that is no launcher pod's.
+func NameStemOf(pod metav1.Object) string {
+	if !strings.HasPrefix(pod.GetName(), layout.LauncherPrefix) {
+		return ""
+	}
+	return nameStem(pod.GetName())
+}
+
+func nameStem(pod string) string {
+	if end := strings.LastIndexByte(pod, '-'); end > 0 {
+		return pod[:end]
+	}
+	return ""
+}
+
+// IsNamedFor reports whether a launcher pod is one of VMIs of a name. A pod's name says so, which nobody can change; only
+// where that was cut, its label tells it from others.
+func IsNamedFor(pod metav1.Object, vmi string) bool {
+	stem := NameStem(vmi)
+	if NameStemOf(pod) != stem {
+		return false
+	}
+	return stem == layout.LauncherPrefix+vmi || pod.GetLabels()[NameLabel] == NameLabelValue(vmi)
+}
 
 // TargetName is the name of the pod that a migration has the guest go to. It follows from
 // the migration's UID by the same rule: a migration has one target pod, ever.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
@@ -174,10 +175,15 @@ func TestAPodIsFoundByTheClaimsThatItWritesTo(t *testing.T) {
 		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{Name: name})
 	}
 	// What a VMI's author says of claims counts for nothing.
-	vmi.Labels = map[string]string{ClaimLabel("another"): ""}
+	vmi.Labels = map[string]string{ClaimLabel("another"): "", layout.MaintenanceForLabel: "web", KeptLabel: "", v1.MigrationJobLabel: "m", "app": "web"}
 	pod, err := Render(vmi, clusterconfig.FromKubeVirt(nil), "launcher", Facts{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, label := range []string{layout.MaintenanceForLabel, KeptLabel, v1.MigrationJobLabel} {
+		if _, has := pod.Labels[label]; has || pod.Labels["app"] != "web" {
+			t.Errorf("the VMI's author gives its pod the label %s; labels %v", label, pod.Labels)
+		}
 	}
 	for claim, want := range map[string]bool{"data": true, long: true, "another": false} {
 		if _, has := pod.Labels[ClaimLabel(claim)]; has != want {
@@ -186,6 +192,36 @@ func TestAPodIsFoundByTheClaimsThatItWritesTo(t *testing.T) {
 		if _, name, _ := strings.Cut(ClaimLabel(claim), "/"); len(name) > 63 {
 			t.Errorf("the label of the claim %s is longer than the API allows", claim)
 		}
+	}
+}
+
+func TestAPodsNameSaysOfWhichVMIsItIs(t *testing.T) {
+	named := func(name string, uid types.UID) *v1.VirtualMachineInstance {
+		return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
+	}
+	long := strings.Repeat("a", 200)
+	for what, test := range map[string]struct {
+		pod   string
+		label string
+		vmi   string
+		want  bool
+	}{
+		"of the name":                            {Name(named("web", "1")), "", "web", true},
+		"that a guest of the name migrates to":   {TargetName(named("web", "1"), "m"), "", "web", true},
+		"of another, which says the name":        {Name(named("db", "1")), "web", "web", false},
+		"of a name that has a digest at its end": {Name(named("web-abcde", "1")), "", "web", false},
+		"of a name with dots":                    {Name(named("web.a-b", "1")), "", "web.a-b", true},
+		"a provisioning pod's":                   {ProvisioningName(named("web", "1")), "web", "web", false},
+		"of a long name":                         {Name(named(long, "1")), NameLabelValue(long), long, true},
+		"of another long name":                   {Name(named(long+"b", "1")), NameLabelValue(long + "b"), long, false},
+	} {
+		pod := &metav1.ObjectMeta{Name: test.pod, Labels: map[string]string{NameLabel: test.label}}
+		if got := IsNamedFor(pod, test.vmi); got != test.want {
+			t.Errorf("a pod's name %s: it is one of %s: %v", what, test.vmi, got)
+		}
+	}
+	if NameStemOf(&metav1.ObjectMeta{Name: "web-12345"}) != "" || NameStem("web") != NameStemOf(&metav1.ObjectMeta{Name: Name(named("web", "1"))}) {
+		t.Error("a name's stem is not what the index has")
 	}
 }
 

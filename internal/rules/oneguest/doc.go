@@ -16,11 +16,13 @@
 //	kubelet          one for each node; goes on with a pod whose object is gone
 //	scheduler, garbage collector, the node's life and death
 //	a user           deletes VMIs and pods, with their dependents orphaned and by
-//	                 force; removes owner references and finalizers
+//	                 force; removes owner references and finalizers, and labels as far
+//	                 as the policy config/rbac/pod-policy.yaml lets an editor
 //
 // In every state at most one QEMU of the VM runs (G1). From every state a way leads
 // to a state in which the VM runs and no pod is left of earlier VMIs (G2), and
-// the user need do nothing for it but bring a node back.
+// the user need do nothing for it but bring a node back. Of two VMs with a disk on one
+// claim, at most one has a guest (G3), in a smaller model of its own.
 //
 // Time is in the model as far as the rules depend on it: the time that a guest is
 // given after its pod's object is gone passes only when the kubelet of a node

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/exploration"
 	handlervmi "drydock.dev/drydock/internal/rules/guestlifecycle"
@@ -25,6 +26,10 @@ var scenarios = []scenario{
 	{name: "the pod is deleted by force, and the VMI", started: true, budget: [budgets]int8{forcesPod: 1, deletesVMI: 1}},
 	{name: "the VMI's finalizers are taken away", started: true, budget: [budgets]int8{stripsVMI: 1, unhears: 1}},
 	{name: "the VMI's finalizers are taken away, and the pod's owner", started: true, budget: [budgets]int8{stripsVMI: 1, disownsPod: 1}},
+	{name: "an editor changes the pod, and takes the VMI's finalizers away", started: true, budget: [budgets]int8{relabels: 3, disownsPod: 1, stripsVMI: 1}},
+	{name: "somebody with more rights takes the name off the pod, and the VMI's finalizers and the pod's owner away", started: true, rights: true, budget: [budgets]int8{relabels: 1, disownsPod: 1, stripsVMI: 1}},
+	{name: "the VMI loses its owner, and is deleted", started: true, budget: [budgets]int8{disownsVMI: 1, deletesVMI: 1, unhears: 1}},
+	{name: "the VMI loses its owner before its guest runs", budget: [budgets]int8{disownsVMI: 1}},
 	{name: "the node falls silent, and the pod is deleted by force", started: true, budget: [budgets]int8{silences: 1, forcesPod: 1}},
 	{name: "the node falls silent, and VMI and pod are deleted", started: true, prompt: true, budget: [budgets]int8{silences: 1, deletesVMI: 1, deletesPod: 1}},
 	{name: "an old leader, and a guest that ends by itself", started: true, oldLeader: true, prompt: true},
@@ -92,6 +97,13 @@ var (
 		r.sweep = func(*corev1.Pod, types.UID) bool { return false }
 		return r
 	}()
+	// Pods are found by a label that an editor may take off.
+	asItWas = func() rules {
+		r := drydocks
+		r.finds = byLabel
+		r.frozen = func(label string) bool { return label == v1.AppLabel || label == v1.CreatedByLabel }
+		return r
+	}()
 	blindHandler = func() rules {
 		r := withoutSweeping
 		r.next = func(o handlervmi.Observed) handlervmi.Step {
@@ -130,6 +142,8 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			life(timePassesInSilence), scenario{started: true, budget: [budgets]int8{forcesPod: 1, silences: 1}}, errTwoGuests},
 		"caches are believed, and nobody looks: an old leader's lack the pod of a guest": {
 			life(cachesAreBelieved, goneIsEnded, withoutLooking), scenario{oldLeader: true, prompt: true}, errTwoGuests},
+		"as it was, the policy kept two labels and pods were found by a third: it and the finalizers are taken away": {
+			asItWas, scenario{started: true, budget: [budgets]int8{relabels: 1, stripsVMI: 1}}, errTwoGuests},
 		"nobody sweeps: finalizers and owner are taken away": {
 			withoutSweeping, scenario{started: true, budget: [budgets]int8{stripsVMI: 1, disownsPod: 1}}, errStuck},
 		"virt-handler lets go of what is not seen, and nobody sweeps: the same": {

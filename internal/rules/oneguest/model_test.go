@@ -36,6 +36,8 @@ type instance struct {
 	phase               int8
 	ran                 bool
 	deleting, finalizer bool
+	// disowned means that its VM is not its owner any more.
+	disowned bool
 	// pod is the one in status.activePods.
 	pod podID
 	// missed is what the condition Ready says of a pod that is gone.
@@ -65,6 +67,24 @@ type pod struct {
 	exists                           bool
 	id                               podID
 	bound, deleting, owned, finished bool
+	lost                             lostLabels
+}
+
+// editable are the labels of a launcher pod that rules go by, as far as a single VM's pods have them; the last is that of
+// its claim.
+var editable = []string{v1.AppLabel, v1.CreatedByLabel, launcherpod.NameLabel, launcherpod.ClaimLabel(sharedClaim)}
+
+// lostLabels are those of them that somebody has taken off.
+type lostLabels uint8
+
+func (l lostLabels) has(bit int) bool { return l&(1<<bit) != 0 }
+
+func (l lostLabels) take(pod *corev1.Pod) {
+	for bit, label := range editable {
+		if l.has(bit) {
+			delete(pod.Labels, label)
+		}
+	}
 }
 
 // process is what a node runs of a pod.
@@ -122,6 +142,8 @@ const (
 	deletesPod
 	forcesPod
 	disownsPod
+	disownsVMI
+	relabels
 	silences
 	unhears
 	budgets
@@ -194,7 +216,7 @@ func (s *state) String() string {
 
 func marks(p pod) string {
 	text := ""
-	for mark, set := range map[string]bool{"bound": p.bound, "deleting": p.deleting, "owned": p.owned, "finished": p.finished} {
+	for mark, set := range map[string]bool{"bound": p.bound, "deleting": p.deleting, "owned": p.owned, "finished": p.finished, "relabeled": p.lost != 0} {
 		if set {
 			text += " " + mark
 		}
@@ -227,7 +249,10 @@ func nodeName(vmi int8) string { return fmt.Sprintf("node-%d", vmi) }
 func (i instance) object() *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Name, vmi.Namespace, vmi.UID = "vm", "ns", vmiUID(i.number)
-	vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vmObject(), v1.VirtualMachineGroupVersionKind)}
+	vmi.Labels = map[string]string{v1.VirtualMachineLabel: "vm"}
+	if !i.disowned {
+		vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vmObject(), v1.VirtualMachineGroupVersionKind)}
+	}
 	vmi.CreationTimestamp = past
 	if i.finalizer {
 		vmi.Finalizers = []string{v1.VirtualMachineInstanceFinalizer}
@@ -284,6 +309,7 @@ func (p pod) object() *corev1.Pod {
 		v1.AppLabel: layout.LauncherApp, v1.CreatedByLabel: string(of.UID),
 		launcherpod.NameLabel: launcherpod.NameLabelValue(of.Name),
 	}
+	p.lost.take(out)
 	out.Status.Phase = corev1.PodRunning
 	if p.owned {
 		out.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(of, v1.VirtualMachineInstanceGroupVersionKind)}

@@ -7,6 +7,8 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	handlervmi "drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/podlabels"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
@@ -17,6 +19,19 @@ type rules struct {
 	life  func(vmilifecycle.Observed) vmilifecycle.Plan
 	next  func(handlervmi.Observed) handlervmi.Step
 	sweep func(pod *corev1.Pod, instance types.UID) bool
+	// finds reports whether a look for the launcher pods of VMIs of a name shows a pod.
+	finds func(pod *corev1.Pod, name string) bool
+	// frozen reports whether the policy keeps an editor from changing a label of the pods.
+	frozen func(label string) bool
+}
+
+// byLabel is how the API server is asked for pods of a name, and byNameToo how a cache shows them besides.
+func byLabel(pod *corev1.Pod, name string) bool {
+	return launcherpod.IsLauncher(pod) && pod.Labels[launcherpod.NameLabel] == launcherpod.NameLabelValue(name)
+}
+
+func byNameToo(pod *corev1.Pod, name string) bool {
+	return byLabel(pod, name) || launcherpod.IsLauncher(pod) && launcherpod.IsNamedFor(pod, name)
 }
 
 var drydocks = rules{
@@ -25,7 +40,9 @@ var drydocks = rules{
 		step, _ := handlervmi.Next(o)
 		return step
 	},
-	sweep: vmilifecycle.Abandoned,
+	sweep:  vmilifecycle.Abandoned,
+	finds:  byNameToo,
+	frozen: podlabels.IsLabel,
 }
 
 // step is something that happens.
@@ -46,7 +63,9 @@ type scenario struct {
 	prompt bool
 	// started begins with a guest that runs.
 	started bool
-	rules   rules
+	// rights lets somebody take labels off pods whom the policy does not keep from it.
+	rights bool
+	rules  rules
 	// What was decided before is not decided again.
 	memo         map[seen]planned
 	vmMemo       map[instance]vmPlanned
@@ -56,7 +75,7 @@ type scenario struct {
 // vmPlanned is what comes of a round of the loop of VMs, handlerSeen and
 // handlerPlanned the same of virt-handler's.
 type (
-	vmPlanned   struct{ create, remove bool }
+	vmPlanned   struct{ create, remove, adopt bool }
 	handlerSeen struct {
 		number                            int8
 		view                              view
@@ -97,7 +116,7 @@ func (sc *scenario) decide(k seen) planned {
 		o.Pod = k.own.object()
 	}
 	if k.looked && k.rival.exists {
-		if r, is := vmilifecycle.RivalOf(o.VMI, k.rival.object()); is {
+		if r, is := vmilifecycle.RivalOf(o.VMI, k.rival.object()); is && sc.rules.finds(k.rival.object(), o.VMI.Name) {
 			o.Rivals = []vmilifecycle.Rival{r}
 		}
 	}
@@ -174,7 +193,7 @@ func (sc *scenario) sweepPods(s *state) {
 		live = vmiUID(s.vmi.number)
 	}
 	for _, p := range s.pods {
-		if p.exists && sc.rules.sweep(p.object(), live) {
+		if pod := p.object(); p.exists && sc.rules.finds(pod, vmObject().Name) && sc.rules.sweep(pod, live) {
 			s.deletePod(p.id)
 		}
 	}
@@ -203,7 +222,7 @@ func (sc *scenario) steps(s *state) []step {
 		kubelet(s, i, add)
 		nodes(s, i, add)
 	}
-	users(s, add)
+	sc.users(s, add)
 	return out
 }
 
@@ -281,6 +300,9 @@ func (sc *scenario) vmLoop(s *state, view instance, name string, add adder) {
 		if plan.remove && s.vmi.exists && s.vmi.number == view.number {
 			to.deleteVMI()
 		}
+		if plan.adopt && s.vmi == view {
+			to.vmi.disowned = false
+		}
 	})
 }
 
@@ -299,7 +321,7 @@ func (sc *scenario) decideVM(view instance) vmPlanned {
 	if plan.Needs != "" {
 		panic("the VM's loop asks for " + plan.Needs)
 	}
-	p := vmPlanned{create: plan.Create != nil, remove: plan.Delete}
+	p := vmPlanned{create: plan.Create != nil, remove: plan.Delete, adopt: plan.Adopt}
 	sc.vmMemo[view] = p
 	return p
 }
@@ -524,7 +546,7 @@ func nodes(s *state, i int8, add adder) {
 }
 
 // users are what users and other controllers do to objects.
-func users(s *state, add adder) {
+func (sc *scenario) users(s *state, add adder) {
 	spend := func(what int, name string, possible bool, change func(*state)) {
 		if possible && s.budget[what] > 0 {
 			add(name, true, func(to *state) { to.budget[what]--; change(to) })
@@ -536,7 +558,12 @@ func users(s *state, add adder) {
 		to.deleteVMI()
 	})
 	spend(stripsVMI, "somebody takes the VMI's finalizers away and deletes it", s.vmi.exists, func(to *state) { to.vmi = instance{} })
+	spend(disownsVMI, "somebody takes the VMI's owner away", s.vmi.exists && !s.vmi.disowned, func(to *state) { to.vmi.disowned = true })
 	for i, p := range s.pods {
+		for bit, label := range editable[:len(editable)-1] {
+			may := !sc.rules.frozen(label) || sc.rights && label == launcherpod.NameLabel
+			spend(relabels, "somebody takes a pod's label "+label+" away", may && p.exists && !p.lost.has(bit), func(to *state) { to.pods[i].lost |= 1 << bit })
+		}
 		spend(deletesPod, "somebody deletes a pod", p.exists && !p.deleting, func(to *state) { to.deletePod(p.id) })
 		spend(forcesPod, "somebody deletes a pod by force", p.exists, func(to *state) { to.pods[i] = pod{} })
 		spend(disownsPod, "somebody takes a pod's owner away", p.exists && p.owned, func(to *state) { to.pods[i].owned = false })

@@ -61,11 +61,29 @@ func GuestOn(name string, claims []string, pod *corev1.Pod) (Rival, bool) {
 	if !launcherpod.IsLauncher(pod) || podstatus.Terminal(pod) || pod.Spec.NodeName == "" {
 		return r, false
 	}
-	if pod.Labels[launcherpod.NameLabel] == launcherpod.NameLabelValue(name) {
+	if launcherpod.IsNamedFor(pod, name) {
 		return r, true
 	}
 	r.Claim = writtenOf(claims, pod)
 	return r, r.Claim != ""
+}
+
+// HolderOf reports whether a guest of another VMI, which writes to one of the claims, may run in a pod that has the name of
+// one of that VMI's launcher pods, or come to run in it. The VMI's spec says what it writes to, whatever has become of the
+// labels of the pod's claims.
+func HolderOf(claims []string, other *v1.VirtualMachineInstance, pod *corev1.Pod) (Rival, bool) {
+	r := Rival{Pod: pod.Name, VMI: other.Name, Claim: WrittenBy(claims, other), UID: pod.UID, Created: pod.CreationTimestamp.Time}
+	runs := launcherpod.BondOf(pod, other) != launcherpod.Foreign && !podstatus.Terminal(pod) && pod.Spec.NodeName != ""
+	return r, r.Claim != "" && runs
+}
+
+// WrittenBy is the first of the claims that a VMI's guest writes to from its start, "" for none.
+func WrittenBy(claims []string, vmi *v1.VirtualMachineInstance) string {
+	written := launcherpod.WrittenClaims(vmi)
+	if i := slices.IndexFunc(claims, func(claim string) bool { return slices.Contains(written, claim) }); i >= 0 {
+		return claims[i]
+	}
+	return ""
 }
 
 // writtenOf is the first of the claims that a pod says it writes to, "" for none.

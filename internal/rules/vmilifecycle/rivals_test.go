@@ -25,7 +25,9 @@ func shareable(vmi *v1.VirtualMachineInstance) {
 // launcher is a launcher pod with a node, made for another VMI.
 func launcher(of string, edits ...func(*corev1.Pod)) *corev1.Pod {
 	pod := newPod(bound, podPhase(corev1.PodRunning))
-	pod.Name, pod.UID, pod.OwnerReferences = "p", "p", nil
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Name, vmi.UID = of, "another"
+	pod.Name, pod.UID, pod.OwnerReferences = launcherpod.Name(vmi), "p", nil
 	pod.Labels[v1.CreatedByLabel] = "another"
 	pod.Labels[launcherpod.NameLabel] = of
 	pod.Annotations = map[string]string{v1.DomainAnnotation: of}
@@ -50,10 +52,15 @@ func TestBesideWhichPodsAGuestMustNotRun(t *testing.T) {
 		rival bool
 		claim string
 	}{
-		"an earlier VMI's of the same name":                     {plain, launcher("vmi"), true, ""},
-		"one that has ended":                                    {plain, launcher("vmi", podPhase(corev1.PodFailed)), false, ""},
-		"one that is being deleted and has not ended":           {plain, launcher("vmi", terminating), true, ""},
-		"one without a node":                                    {plain, launcher("vmi", func(p *corev1.Pod) { p.Spec.NodeName = "" }), false, ""},
+		"an earlier VMI's of the same name":           {plain, launcher("vmi"), true, ""},
+		"one that has ended":                          {plain, launcher("vmi", podPhase(corev1.PodFailed)), false, ""},
+		"one that is being deleted and has not ended": {plain, launcher("vmi", terminating), true, ""},
+		"one without a node":                          {plain, launcher("vmi", func(p *corev1.Pod) { p.Spec.NodeName = "" }), false, ""},
+		"an earlier VMI's that says another name":     {plain, launcher("vmi", func(p *corev1.Pod) { p.Labels[launcherpod.NameLabel] = "x" }), true, ""},
+		"an earlier VMI's that has lost all labels but two": {plain, launcher("vmi", func(p *corev1.Pod) {
+			p.Labels = map[string]string{v1.AppLabel: p.Labels[v1.AppLabel], v1.CreatedByLabel: "another"}
+		}), true, ""},
+		"another VM's that says its name":                       {plain, launcher("other", func(p *corev1.Pod) { p.Labels[launcherpod.NameLabel] = "vmi" }), false, ""},
 		"its own":                                               {plain, newPod(bound), false, ""},
 		"the pod that its guest migrates to":                    {disk, targetPod(writes("data")), false, ""},
 		"that of an earlier VMI's guest":                        {plain, launcher("vmi", aTarget), true, ""},
@@ -72,6 +79,45 @@ func TestBesideWhichPodsAGuestMustNotRun(t *testing.T) {
 				t.Errorf("a rival: %v, for claim %q; want %v, %q", rival, r.Claim, test.rival, test.claim)
 			}
 		})
+	}
+}
+
+// TestAVMILeadsToItsGuestsPod takes off a pod what can be taken off: its name, and the UID in the other VMI's status, stay.
+func TestAVMILeadsToItsGuestsPod(t *testing.T) {
+	readOnly := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Domain.Devices.Disks[0].DiskDevice = v1.DiskDevice{CDRom: &v1.CDRomTarget{}}
+	}
+	bare := func(edits ...func(*corev1.Pod)) *corev1.Pod {
+		pod := newPod(bound, podPhase(corev1.PodRunning))
+		pod.Labels, pod.Annotations, pod.OwnerReferences = nil, nil, nil
+		for _, e := range edits {
+			e(pod)
+		}
+		return pod
+	}
+	running := func(edits ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
+		return newVMI(append([]func(*v1.VirtualMachineInstance){inPhase(v1.Running, 0), onClaim}, edits...)...)
+	}
+	for name, test := range map[string]struct {
+		other *v1.VirtualMachineInstance
+		pod   *corev1.Pod
+		rival bool
+	}{
+		"its guest runs":                             {running(), bare(), true},
+		"its disk may be shared":                     {running(shareable), bare(), true},
+		"it only reads":                              {running(readOnly), bare(), false},
+		"its pod has ended":                          {running(), bare(podPhase(corev1.PodFailed)), false},
+		"its pod has no node":                        {running(), bare(func(p *corev1.Pod) { p.Spec.NodeName = "" }), false},
+		"a pod of its name that is another":          {running(), bare(func(p *corev1.Pod) { p.UID = "x" }), false},
+		"it starts":                                  {newVMI(inPhase(v1.Scheduling, 0), onClaim), newPod(bound), true},
+		"a pod of its name that was not made for it": {newVMI(inPhase(v1.Scheduling, 0), onClaim), bare(), false},
+	} {
+		if r, is := HolderOf([]string{"a", "data"}, test.other, test.pod); is != test.rival || is && (r.Claim != "data" || r.VMI != "vmi") {
+			t.Errorf("%s: a rival: %v, %+v", name, is, r)
+		}
+	}
+	if _, is := HolderOf([]string{"a"}, running(), bare()); is {
+		t.Error("a guest on another claim is a rival")
 	}
 }
 

@@ -168,12 +168,9 @@ func proxy(p *cdiv1.ImportProxy) []corev1.EnvVar {
 	return out
 }
 
-// serviceLabel leads a Service to its worker.
-const serviceLabel = "cdi.kubevirt.io/storage.upload.target-service"
-
 func withClaim(labels map[string]string, w *datavolume.Worker) map[string]string {
 	if w.Task.Kind == transfer.KindUpload {
-		labels[serviceLabel] = w.Name
+		labels[datavolume.LabelService] = w.Name
 	}
 	return labels
 }
@@ -270,7 +267,7 @@ func Service(pod *corev1.Pod) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: beside(pod, pod.Name),
 		Spec: corev1.ServiceSpec{
-			Selector: map[string]string{serviceLabel: pod.Name},
+			Selector: map[string]string{datavolume.LabelService: pod.Name},
 			Ports:    []corev1.ServicePort{{Name: "upload", Port: transfer.UploadPort, TargetPort: intstr.FromInt32(transfer.UploadPort)}},
 		},
 	}

@@ -251,7 +251,7 @@ func TestWhatAWorkerMayWrite(t *testing.T) {
 
 func TestOnlyAnUploadIsServed(t *testing.T) {
 	pod := render(t, transfer.Task{Kind: transfer.KindBlank}, cdiv1.DataVolumeSource{}, nil)
-	if c := pod.Spec.Containers[0]; c.ReadinessProbe != nil || len(c.Ports) != 1 || pod.Labels[serviceLabel] != "" {
+	if c := pod.Spec.Containers[0]; c.ReadinessProbe != nil || len(c.Ports) != 1 || pod.Labels[datavolume.LabelService] != "" {
 		t.Errorf("a worker that takes no upload has ports %+v, a probe %+v, labels %v", c.Ports, c.ReadinessProbe, pod.Labels)
 	}
 }
