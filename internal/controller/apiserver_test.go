@@ -73,6 +73,11 @@ func runOnNode(m *testing.M) (code int, err error) {
 		defer func() { err = errors.Join(err, client.IgnoreNotFound(c.Delete(context.Background(), node))) }()
 	}
 	defer func() { err = errors.Join(err, removeCommonTypes(c)) }()
+	remove, err := controllerPolicy(c)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
 	ctx, cancel := context.WithCancel(context.Background())
 	var beating sync.WaitGroup
 	for _, name := range []string{testNode, otherNode} {

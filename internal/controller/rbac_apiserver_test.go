@@ -4,6 +4,7 @@ package controller
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -46,16 +47,24 @@ func (w *world) leastPrivilege() rest.ImpersonationConfig {
 // manifest reads the objects of a file, in which some texts are replaced by others.
 func (w *world) manifest(file string, replace ...string) []*unstructured.Unstructured {
 	w.t.Helper()
-	text, err := os.ReadFile(file)
+	objects, err := readManifest(file, replace...)
 	w.do("reading the manifest", err)
+	return objects
+}
+
+func readManifest(file string, replace ...string) ([]*unstructured.Unstructured, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(strings.NewReplacer(replace...).Replace(string(text))), 4096)
 	var objects []*unstructured.Unstructured
 	for {
 		object := &unstructured.Unstructured{}
 		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
-			return objects
+			return objects, nil
 		} else if err != nil {
-			w.t.Fatalf("decoding %s: %v", file, err)
+			return nil, fmt.Errorf("decoding %s: %w", file, err)
 		}
 		objects = append(objects, object)
 	}

@@ -1,0 +1,352 @@
+package controller
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/policytest"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/workerpod"
+)
+
+const controllerPolicies = "../../config/rbac/controller-policy.yaml"
+
+// launchers are the launcher pods, provisioning pods and target pods of the VMIs that package launcherpod is tested with.
+func launchers(t *testing.T) map[string]*corev1.Pod {
+	t.Helper()
+	files, err := filepath.Glob("../rules/launcherpod/testdata/*.vmi.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are no VMIs: %v", err)
+	}
+	out := map[string]*corev1.Pod{}
+	settings := clusterconfig.FromKubeVirt(nil)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		vmi := &v1.VirtualMachineInstance{}
+		if err := yaml.UnmarshalStrict(text, vmi); err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(filepath.Base(file), ".vmi.yaml")
+		pod, err := launcherpod.Render(vmi, settings, layout.DevelLauncherImage, launcherpod.Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		moves := pod.DeepCopy()
+		if err := launcherpod.LetPostCopy(moves); err != nil {
+			t.Fatal(err)
+		}
+		hold, err := launcherpod.RenderProvisioning(vmi, settings, layout.DevelLauncherImage, launcherpod.Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		maintained, err := launcherpod.RenderProvisioningFor(&corev1.Pod{}, []string{"data"}, vmi, settings, layout.DevelLauncherImage, launcherpod.Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out["the launcher pod of "+name], out["a target pod of "+name] = pod, moves
+		out["the provisioning pod of "+name], out["a maintenance pod's provisioning pod for "+name] = hold, maintained
+	}
+	return out
+}
+
+// workerPods are the pods that fill claims, one of each kind, and what is made beside them.
+func workerPods(t *testing.T) map[string]*corev1.Pod {
+	t.Helper()
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "shop", UID: "11-2"}}
+	out := map[string]*corev1.Pod{}
+	for name, c := range map[string]struct {
+		kind   transfer.Kind
+		source cdiv1.DataVolumeSource
+	}{
+		"an import by HTTP": {transfer.KindHTTP, cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{
+			SecretRef: "s", CertConfigMap: "c", SecretExtraHeaders: []string{"h"}}}},
+		"an import of an image": {transfer.KindRegistry, cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{
+			URL: new("docker://quay.io/disk:1"), PullMethod: new(cdiv1.RegistryPullNode), SecretRef: new("s")}}},
+		"a blank disk":          {transfer.KindBlank, cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}},
+		"an upload":             {transfer.KindUpload, cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}},
+		"the source of a clone": {transfer.KindCloneSource, cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{}}},
+	} {
+		for _, block := range []bool{false, true} {
+			dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "shop", UID: "1"}}
+			dv.Spec.Source, dv.Spec.ServiceAccountName = &c.source, "puller"
+			w := &datavolume.Worker{
+				Name: datavolume.WorkerName(dv), Namespace: "shop", Component: datavolume.ComponentImporter, Claim: claim,
+				Task: transfer.Task{Kind: c.kind, Block: block}, Certificate: &datavolume.Certificate{Secret: "cdi-upload-disk-11"},
+			}
+			s := workerpod.Settings{Image: "importer", Config: datavolume.ConfigOf(nil)}
+			pod, err := workerpod.Pod(w, dv, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			of, err := workerpod.ClaimPod(w, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if block {
+				name += " of a block device"
+			}
+			out[name], out[name+", without a DataVolume"] = pod, of
+		}
+	}
+	return out
+}
+
+// inAMesh is a pod as the webhook of a service mesh leaves it.
+func inAMesh(pod *corev1.Pod) *corev1.Pod {
+	pod = pod.DeepCopy()
+	pod.Spec.InitContainers = []corev1.Container{{Name: "istio-init", Image: "proxy", SecurityContext: &corev1.SecurityContext{
+		RunAsUser: new(int64(0)), RunAsNonRoot: new(false), Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN", "NET_RAW"}},
+	}}}
+	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "istio-proxy", Image: "proxy"})
+	pod.Spec.Volumes = append(pod.Spec.Volumes, tokenFor("istio-ca"))
+	return pod
+}
+
+func tokenFor(audience string) corev1.Volume {
+	return corev1.Volume{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: audience}}},
+	}}}
+}
+
+func TestVirtControllerMakesItsPods(t *testing.T) {
+	policy := policytest.Load(t, controllerPolicies, "virt-controller-pods")
+	pods := launchers(t)
+	for name, pod := range workerPods(t) {
+		pods[name], pods[name+", in a service mesh"] = pod, inAMesh(pod)
+	}
+	pods["an attachment pod"] = attachmentPod()
+	for name, pod := range pods {
+		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		pod.Namespace = "shop"
+		if got := policy.Answer(t, policytest.Write{By: virtController, Resource: "pods", New: pod}); got != "" {
+			t.Errorf("%s: answered %q", name, got)
+		}
+		changed := pod.DeepCopy()
+		changed.Annotations, changed.Finalizers = map[string]string{launcherpod.NetworksAnnotation: "[]"}, nil
+		if got := policy.Answer(t, policytest.Write{By: virtController, Resource: "pods", Old: pod, New: changed}); got != "" {
+			t.Errorf("%s is changed: answered %q", name, got)
+		}
+		if got := policy.Answer(t, policytest.Write{By: virtController, Resource: "pods", Old: pod}); got != "" {
+			t.Errorf("%s is deleted: answered %q", name, got)
+		}
+	}
+}
+
+func edited(pod *corev1.Pod, edit func(*corev1.Pod)) *corev1.Pod {
+	pod = pod.DeepCopy()
+	edit(pod)
+	return pod
+}
+
+func withVolume(source corev1.VolumeSource) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: source})
+		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "v", MountPath: "/v"})
+	}
+}
+
+// badPods are what a virt-controller that is taken over would like to have, and a part of each answer.
+func badPods() map[string]struct {
+	edit func(*corev1.Pod)
+	want string
+} {
+	const node, ours, privileges, volumes, token = "share nothing with their node", "one container of Drydock's", "no pods with privileges",
+		"volumes that Drydock's pods have", "only pods without a token"
+	sidecar := func(edit func(*corev1.Container)) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			c := corev1.Container{Name: "beside", Image: "evil", SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{}}}
+			edit(&c)
+			p.Spec.Containers = append(p.Spec.Containers, c)
+		}
+	}
+	hostDir := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc", Type: new(corev1.HostPathDirectory)}}
+	return map[string]struct {
+		edit func(*corev1.Pod)
+		want string
+	}{
+		"no pod of Drydock's":           {func(p *corev1.Pod) { delete(p.Labels, v1.AppLabel) }, "only Drydock's pods"},
+		"a maintenance pod":             {func(p *corev1.Pod) { p.Labels[v1.AppLabel] = layout.MaintenanceApp }, "only Drydock's pods"},
+		"the node's network":            {func(p *corev1.Pod) { p.Spec.HostNetwork = true }, node},
+		"the node's processes":          {func(p *corev1.Pod) { p.Spec.HostPID = true }, node},
+		"on a node of its choice":       {func(p *corev1.Pod) { p.Spec.NodeName = "control-plane" }, node},
+		"as root":                       {func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsUser = new(int64(0)) }, node},
+		"without a security context":    {func(p *corev1.Pod) { p.Spec.SecurityContext = nil }, node},
+		"without a seccomp profile":     {func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile = nil }, node},
+		"a container as root":           {func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.RunAsUser = new(int64(0)) }, ours},
+		"a container without a context": {func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = nil }, ours},
+		"a capability": {func(p *corev1.Pod) {
+			p.Spec.Containers[0].SecurityContext.Capabilities.Add = []corev1.Capability{"SYS_ADMIN"}
+		}, ours},
+		"an unknown container alone": {func(p *corev1.Pod) { p.Spec.Containers[0].Name = "c" }, ours},
+		"privileged":                 {func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.Privileged = new(true) }, privileges},
+		"a container beside it, privileged": {sidecar(func(c *corev1.Container) {
+			c.SecurityContext.Privileged = new(true)
+		}), privileges},
+		"a container beside it with a capability": {sidecar(func(c *corev1.Container) {
+			c.SecurityContext.Capabilities.Add = []corev1.Capability{"SYS_ADMIN"}
+		}), privileges},
+		"a port of the node": {func(p *corev1.Pod) { p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 1}} }, privileges},
+		"a token by itself":  {func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil }, token},
+		"a token for the API by its URL": {func(p *corev1.Pod) {
+			p.Spec.Volumes = append(p.Spec.Volumes, tokenFor("https://kubernetes.default.svc"))
+		}, token},
+		"a file of the node": {withVolume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
+			Path: "/dev/sda", Type: new(corev1.HostPathBlockDev)}}), volumes},
+		"anything of the node":      {withVolume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}), volumes},
+		"a volume of a driver's":    {withVolume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d"}}), volumes},
+		"a folder for another user": {func(p *corev1.Pod) { withVolume(hostDir)(p); mountBeside(p) }, volumes},
+	}
+}
+
+func mountBeside(p *corev1.Pod) {
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "beside", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}})
+}
+
+func TestVirtControllerMakesNoOtherPods(t *testing.T) {
+	policy := policytest.Load(t, controllerPolicies, "virt-controller-pods")
+	pods := launchers(t)
+	launcher, hold := pods["the launcher pod of minimal-emulated"], pods["the provisioning pod of minimal-emulated"]
+	worker := workerPods(t)["a blank disk"]
+	answer := func(namespace string, pod *corev1.Pod) string {
+		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		pod.Namespace = namespace
+		return policy.Answer(t, policytest.Write{By: virtController, Resource: "pods", New: pod})
+	}
+	for name, bad := range badPods() {
+		for kind, pod := range map[string]*corev1.Pod{"launcher": launcher, "provisioning": hold, "worker": worker, "attachment": attachmentPod()} {
+			if got := answer("shop", edited(pod, bad.edit)); !strings.Contains(got, bad.want) {
+				t.Errorf("a pod like a %s pod, %s: answered %q", kind, name, got)
+			}
+		}
+	}
+	folder := withVolume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var", Type: new(corev1.HostPathDirectory)}})
+	secret := withVolume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "kubevirt-virt-handler-ca"}})
+	token := func(p *corev1.Pod) { p.Spec.Volumes = append(p.Spec.Volumes, tokenFor("")) }
+	for name, c := range map[string]struct {
+		namespace string
+		pod       *corev1.Pod
+		refused   bool
+	}{
+		"a folder of the node for a guest":             {"shop", edited(launcher, folder), false},
+		"a folder of the node for a worker":            {"shop", edited(worker, folder), true},
+		"a folder of the node for an attachment":       {"shop", edited(attachmentPod(), folder), true},
+		"a Secret for an attachment":                   {"shop", edited(attachmentPod(), secret), true},
+		"a Secret for a guest":                         {"shop", edited(launcher, secret), false},
+		"a token for a guest":                          {"shop", edited(launcher, token), false},
+		"a token for a worker":                         {"shop", edited(worker, token), true},
+		"a guest without anything in kube-system":      {"kube-system", launcher.DeepCopy(), false},
+		"a folder of the node in kube-system":          {"kube-system", edited(launcher, folder), true},
+		"a token in kube-system":                       {"kube-system", edited(launcher, token), true},
+		"a Secret of Drydock's":                        {"kubevirt", edited(launcher, secret), true},
+		"a Secret of Drydock's for a worker":           {"kubevirt", edited(worker, secret), true},
+		"a worker with its certificate in kube-system": {"kube-system", workerPods(t)["an upload"], false},
+	} {
+		if got := answer(c.namespace, c.pod); (got != "") != c.refused {
+			t.Errorf("%s: answered %q", name, got)
+		}
+	}
+}
+
+func TestVirtControllerTouchesNoOtherPods(t *testing.T) {
+	policy := policytest.Load(t, controllerPolicies, "virt-controller-pods")
+	maintained := plainPod()
+	maintained.Labels = map[string]string{v1.AppLabel: layout.MaintenanceApp, layout.MaintenanceForLabel: "web"}
+	unlabeled := attachmentPod()
+	unlabeled.Name, unlabeled.Labels = layout.LauncherPrefix+"web-12345", nil
+	annotate := func(p *corev1.Pod) { p.Annotations = map[string]string{"a": "b"} }
+	image := func(p *corev1.Pod) { p.Spec.Containers[0].Image = "evil" }
+	relabel := func(p *corev1.Pod) { p.Labels = map[string]string{v1.AppLabel: layout.LauncherApp} }
+	for name, c := range map[string]struct {
+		by     user.Info
+		pod    *corev1.Pod
+		change func(*corev1.Pod)
+		want   string
+	}{
+		"a tenant's pod": {virtController, plainPod(), annotate, "only Drydock's pods"},
+		"a tenant's pod is made one of Drydock's":   {virtController, plainPod(), relabel, "only Drydock's pods"},
+		"a tenant's pod is deleted":                 {virtController, plainPod(), nil, "only Drydock's pods"},
+		"another image of an attachment pod":        {virtController, attachmentPod(), image, "may not change"},
+		"a maintenance pod's gate":                  {virtController, maintained, annotate, ""},
+		"a maintenance pod becomes a launcher pod":  {virtController, maintained, relabel, "may not change"},
+		"a maintenance pod is deleted":              {virtController, maintained, nil, ""},
+		"a launcher pod that has lost its labels":   {virtController, unlabeled, nil, ""},
+		"an attachment pod":                         {virtController, attachmentPod(), annotate, ""},
+		"a tenant's pod by its author":              {tenant, plainPod(), annotate, ""},
+		"a tenant's pod by its author, and deleted": {tenant, plainPod(), nil, ""},
+	} {
+		write := policytest.Write{By: c.by, Resource: "pods", Old: c.pod}
+		if c.change != nil {
+			write.New = edited(c.pod, c.change)
+		}
+		if got := policy.Answer(t, write); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: answered %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestVirtControllerMakesSecretsAndServicesOfWorkersOnly(t *testing.T) {
+	policy := policytest.Load(t, controllerPolicies, "virt-controller-secrets")
+	worker := workerPods(t)["an upload"]
+	secret := func(edit func(*corev1.Secret)) *corev1.Secret {
+		s := workerpod.Secret(worker, "cdi-upload-disk-11", map[string][]byte{"tls.crt": {1}, "tls.key": {1}, "ca.crt": {1}})
+		s.APIVersion, s.Kind = "v1", "Secret"
+		edit(s)
+		return s
+	}
+	service := func(edit func(*corev1.Service)) *corev1.Service {
+		s := workerpod.Service(worker)
+		s.APIVersion, s.Kind = "v1", "Service"
+		edit(s)
+		return s
+	}
+	made, users := secret(func(*corev1.Secret) {}), secret(func(s *corev1.Secret) { s.Labels = nil })
+	for name, c := range map[string]struct {
+		write policytest.Write
+		want  string
+	}{
+		"a worker's certificate":            {policytest.Write{Resource: "secrets", New: made}, ""},
+		"a worker's certificate is deleted": {policytest.Write{Resource: "secrets", Old: made}, ""},
+		"a tenant's Secret is deleted":      {policytest.Write{Resource: "secrets", Old: users}, "only the Secrets and Services of workers"},
+		"a Secret without a worker":         {policytest.Write{Resource: "secrets", New: users}, "only the Secrets and Services of workers"},
+		"a Secret is changed":               {policytest.Write{Resource: "secrets", Old: made, New: made}, "only the Secrets and Services of workers"},
+		"a token of a service account": {policytest.Write{Resource: "secrets", New: secret(func(s *corev1.Secret) {
+			s.Type = corev1.SecretTypeServiceAccountToken
+		})}, "only Secrets with a worker's certificate"},
+		"a bootstrap token": {policytest.Write{Resource: "secrets", New: secret(func(s *corev1.Secret) {
+			s.Type = corev1.SecretTypeBootstrapToken
+		})}, "only Secrets with a worker's certificate"},
+		"anything else in a Secret": {policytest.Write{Resource: "secrets", New: secret(func(s *corev1.Secret) {
+			s.Data["a"] = nil
+		})}, "only Secrets with a worker's certificate"},
+		"a worker's Service":            {policytest.Write{Resource: "services", New: service(func(*corev1.Service) {})}, ""},
+		"a worker's Service is deleted": {policytest.Write{Resource: "services", Old: service(func(*corev1.Service) {})}, ""},
+		"a tenant's Service is deleted": {policytest.Write{Resource: "services", Old: service(func(s *corev1.Service) { s.Labels = nil })}, "only the Secrets and Services of workers"},
+		"a Service that takes an address": {policytest.Write{Resource: "services", New: service(func(s *corev1.Service) {
+			s.Spec.ExternalIPs = []string{"10.0.0.1"}
+		})}, "only Services that lead to a worker"},
+		"a Service that leads elsewhere": {policytest.Write{Resource: "services", New: service(func(s *corev1.Service) {
+			s.Spec.Selector = map[string]string{"app": "db"}
+		})}, "only Services that lead to a worker"},
+	} {
+		c.write.By = virtController
+		if got := policy.Answer(t, c.write); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: answered %q, want %q", name, got, c.want)
+		}
+	}
+}
