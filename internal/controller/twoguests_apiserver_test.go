@@ -4,16 +4,22 @@ package controller
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 	"drydock.dev/drydock/internal/rules/vmistatus"
@@ -377,4 +383,83 @@ func TestAGuestOnANodeThatDoesNotAnswerIsNotReady(t *testing.T) {
 	w.phase("vm", v1.Running)
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 	w.awaitSettled()
+}
+
+// mount makes a pod of nobody's that has the claim, and that no scheduler takes.
+func (w *world) mount(name string) *corev1.Pod {
+	w.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace}, Spec: corev1.PodSpec{
+		SchedulerName: "nobody", TerminationGracePeriodSeconds: new(int64(0)),
+		Containers: []corev1.Container{{Name: "c", Image: "i", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}},
+		Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName}}}},
+	}}
+	w.do("creating a pod on the claim", w.client.Create(w.ctx, pod))
+	return pod
+}
+
+// awaitsUpload marks the claim as one that takes an upload.
+func (w *world) awaitsUpload() {
+	w.t.Helper()
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: claimName, Namespace: w.namespace}}
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, layout.AnnUploadTarget)
+	w.do("marking the claim", w.client.Patch(w.ctx, claim, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+// TestAClaimIsFilledByNobodyBesideAGuest has the claim of a guest marked for an upload, and one that is marked used by a
+// guest that is to start.
+func TestAClaimIsFilledByNobodyBesideAGuest(t *testing.T) {
+	w := newWorld(t)
+	w.uploadAuthority()
+	class := w.storageClass(storagev1.VolumeBindingImmediate)
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: claimName, Namespace: w.namespace},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+	w.do("creating the claim", w.client.Create(w.ctx, claim))
+	w.bindClaim(claimName)
+	w.createVMIOn("guest")
+	pod := w.run("guest")
+	w.awaitsUpload()
+	inUse := func(by string) {
+		w.eventually("the claim to say that it is in use by "+by, func() (bool, string) {
+			notes := w.awaitClaim(claimName).Annotations
+			return notes[layout.AnnRunningReason] == datavolume.ReasonClaimInUse && strings.Contains(notes[layout.AnnRunningMessage], by), fmt.Sprint(notes)
+		})
+		if pods := w.pods(); slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Name == "cdi-upload-"+claimName }) {
+			t.Fatalf("a worker was made for a claim that %s uses", by)
+		}
+	}
+	inUse(pod.Name)
+	other := w.mount("web")
+	w.end("guest", pod, v1.Succeeded)
+	inUse(other.Name)
+	w.do("deleting the pod", w.client.Delete(w.ctx, other))
+	worker := w.awaitWorker("cdi-upload-" + claimName)
+
+	w.createVMIOn("next")
+	w.eventually("the VMI to say what it waits for", func() (bool, string) {
+		vmi := w.vmi("next")
+		return vmi.Status.Phase == v1.Pending && strings.Contains(fmt.Sprint(vmi.Status.Conditions), "awaits an upload"), fmt.Sprintf("%+v", vmi.Status)
+	})
+	w.works(worker)
+	w.ends(worker, 0, transfer.Result{Reason: transfer.ReasonCompleted})
+	w.run("next")
+}
+
+// TestAGuestThatIsAboutToStartGivesWayToAnUpload has the claim marked when the guest's pod is there and has no node.
+func TestAGuestThatIsAboutToStartGivesWayToAnUpload(t *testing.T) {
+	w := newWorld(t)
+	w.createClaim()
+	w.createVMIOn("guest")
+	pod := w.awaitLauncher("guest")
+	w.awaitsUpload()
+	w.bind(pod)
+	w.awaitPodDeletion(pod)
+	if phase := w.vmi("guest").Status.Phase; phase == v1.Scheduled {
+		t.Fatal("the guest was handed over to its node on a claim that awaits an upload")
+	}
 }

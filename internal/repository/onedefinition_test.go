@@ -144,7 +144,7 @@ var definitions = map[string]definition{
 			})
 		},
 		besides: map[string]string{
-			"internal/virtctl/maintenance.over": "virtctl knows the API and no rules",
+			"internal/virtctl/client.Ended": "virtctl knows the API and no rules",
 		},
 	},
 }

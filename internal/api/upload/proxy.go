@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -103,6 +104,9 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, path string) error 
 	if err != nil {
 		return err
 	}
+	if err := p.free(r, allowed); err != nil {
+		return err
+	}
 	proxy := &httputil.ReverseProxy{
 		Transport: transport,
 		Rewrite: func(pr *httputil.ProxyRequest) {
@@ -120,6 +124,18 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, path string) error 
 	return nil
 }
 
+// free refuses content for a claim that is not to be filled any more, or that somebody uses by now: nothing was sent yet.
+func (p *Proxy) free(r *http.Request, allowed grant) error {
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	claim, err := p.claim(r.Context(), allowed)
+	if err != nil {
+		return err
+	}
+	return inUse(r.Context(), p.cluster, claim)
+}
+
 // allowed reads the request's token, and sees that its claim is still there
 // and still wants an upload.
 func (p *Proxy) allowed(r *http.Request) (grant, error) {
@@ -135,14 +151,20 @@ func (p *Proxy) allowed(r *http.Request) (grant, error) {
 	if err != nil {
 		return grant{}, apierrors.NewUnauthorized(err.Error())
 	}
-	claim, err := target(r.Context(), p.cluster, allowed.claim())
+	_, err = p.claim(r.Context(), allowed)
+	return allowed, err
+}
+
+// claim reads the claim that a token is for, as long as it waits for an upload.
+func (p *Proxy) claim(ctx context.Context, allowed grant) (*corev1.PersistentVolumeClaim, error) {
+	claim, err := target(ctx, p.cluster, allowed.claim())
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && claim.UID != allowed.UID:
-		return grant{}, apierrors.NewResourceExpired(fmt.Sprintf("PVC %s, which the token is for, is gone", allowed.claim()))
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("PVC %s, which the token is for, is gone", allowed.claim()))
 	case err != nil:
-		return grant{}, err
+		return nil, err
 	}
-	return allowed, nil
+	return claim, nil
 }
 
 // Serve takes uploads at the listener until ctx ends; those under way are then

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,7 +56,7 @@ type scene struct {
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	must(t, errors.Join(clientgoscheme.AddToScheme(scheme), cdiv1.AddToScheme(scheme)))
+	must(t, errors.Join(clientgoscheme.AddToScheme(scheme), cdiv1.AddToScheme(scheme), v1.AddToScheme(scheme)))
 	s := &scene{t: t, by: workertlstest.Authority(t), now: time.Now()}
 	s.cluster = fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: clusterconfig.Namespace, Name: KeysSecret}}).Build()
@@ -294,6 +295,9 @@ func TestATokenIsForATargetOfUploads(t *testing.T) {
 		"any claim":                   {nil, nil, `{"spec":{"pvcName":"disk"}}`, 400, "is not an upload target"},
 		"one that is filled": {map[string]string{layout.AnnUploadTarget: "", layout.AnnPodPhase: "Succeeded"}, nil,
 			`{"spec":{"pvcName":"disk"}}`, 409, "already successfully populated"},
+		"marked, and of a DataVolume that fills it otherwise": {marked, blank, `{"spec":{"pvcName":"disk"}}`, 400, "is not an upload target"},
+		"one that a pod uses": {map[string]string{layout.AnnUploadTarget: "", layout.AnnRunningReason: "ClaimInUse", layout.AnnRunningMessage: "pod web is using it"}, nil,
+			`{"spec":{"pvcName":"disk"}}`, 409, "pod web is using it"},
 		"none":              {marked, nil, `{"spec":{"pvcName":"other"}}`, 404, "not found"},
 		"no name":           {marked, nil, `{}`, 400, "spec.pvcName"},
 		"another namespace": {marked, nil, `{"metadata":{"namespace":"x"},"spec":{"pvcName":"disk"}}`, 400, "metadata.namespace is x"},
@@ -311,6 +315,40 @@ func TestATokenIsForATargetOfUploads(t *testing.T) {
 			}
 			if code, text := s.token(test.body); code != test.code || !strings.Contains(text, test.says) {
 				t.Errorf("%d %s; want %d and %q", code, text, test.code, test.says)
+			}
+		})
+	}
+}
+
+// TestNothingIsSentToAClaimThatAPodUsesByNow: the worker has waited since nobody used the claim.
+func TestNothingIsSentToAClaimThatAPodUsesByNow(t *testing.T) {
+	for what, test := range map[string]struct {
+		edit func(*corev1.Pod)
+		code int
+	}{
+		"a pod that runs":          {func(*corev1.Pod) {}, http.StatusConflict},
+		"a pod that has ended":     {func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }, http.StatusOK},
+		"a pod that only binds it": {func(pod *corev1.Pod) { pod.Spec.Containers = nil }, http.StatusOK},
+		"a guest's pod":            {func(pod *corev1.Pod) { pod.Labels[v1.AppLabel] = layout.LauncherApp }, http.StatusConflict},
+		"a pod that waits for a lock": {func(pod *corev1.Pod) {
+			pod.Labels[layout.MaintenanceForLabel] = "vm"
+			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: layout.MaintenanceGate}}
+		}, http.StatusOK},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newScene(t)
+			s.claim("u-1", marked)
+			s.worker()
+			token := s.goodToken()
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", Labels: map[string]string{}}}
+			pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}}}}
+			pod.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v"}}}}
+			test.edit(pod)
+			must(t, s.cluster.Create(t.Context(), pod))
+			code, words := s.send(http.MethodPost, "/v1beta1/upload", token, bytes.Repeat([]byte{1}, 1<<20))
+			if code != test.code || code != http.StatusOK && !strings.Contains(words, "pod web is using PVC ns/disk: upload when it has ended") {
+				t.Errorf("%d %s, want %d", code, words, test.code)
 			}
 		})
 	}

@@ -27,10 +27,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
 // target reads a claim and refuses one that takes no upload. The cluster must
@@ -47,6 +51,9 @@ func target(ctx context.Context, cluster client.Reader, name types.NamespacedNam
 	case !wanted:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("PVC %s is not an upload target: it has neither the annotation %s "+
 			"nor a DataVolume with the source upload", name, layout.AnnUploadTarget))
+	case claim.Annotations[layout.AnnRunningReason] == datavolume.ReasonClaimInUse:
+		return nil, apierrors.NewConflict(corev1.Resource("persistentvolumeclaims"), name.Name,
+			fmt.Errorf("%s", claim.Annotations[layout.AnnRunningMessage]))
 	case claim.DeletionTimestamp != nil:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("PVC %s is being deleted", name))
 	case claim.Annotations[layout.AnnPodPhase] == string(corev1.PodSucceeded):
@@ -56,15 +63,13 @@ func target(ctx context.Context, cluster client.Reader, name types.NamespacedNam
 	return claim, nil
 }
 
-// wantsUpload reports whether the claim, or the DataVolume that it belongs to,
-// says that it is filled by an upload.
+// wantsUpload reports whether the DataVolume that the claim belongs to, or without one the claim,
+// says that it is to be filled by an upload. What a claim says of itself does not count against its DataVolume, which may
+// have taken it over filled.
 func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.PersistentVolumeClaim) (bool, error) {
-	if _, marked := claim.Annotations[layout.AnnUploadTarget]; marked {
-		return true, nil
-	}
 	owner := metav1.GetControllerOf(claim)
 	if owner == nil || owner.Kind != "DataVolume" {
-		return false, nil
+		return datavolume.TakesUpload(claim), nil
 	}
 	volume := &cdiv1.DataVolume{}
 	err := cluster.Get(ctx, types.NamespacedName{Namespace: claim.Namespace, Name: owner.Name}, volume)
@@ -76,4 +81,34 @@ func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.Persi
 		return false, client.IgnoreNotFound(err)
 	}
 	return volume.UID == owner.UID && volume.Spec.Source != nil && volume.Spec.Source.Upload != nil, nil
+}
+
+// inUse refuses an upload to a claim that a pod uses beside its worker. virt-controller has asked before it made the worker,
+// which may have waited for a long time. Guests get no claim that is to be filled, but other pods do.
+func inUse(ctx context.Context, cluster client.Reader, claim *corev1.PersistentVolumeClaim) error {
+	var pods corev1.PodList
+	if err := cluster.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
+		return fmt.Errorf("listing the pods that use PVC %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	owner := metav1.GetControllerOf(claim)
+	user, err := datavolume.UserOf(pods.Items, claim.Name, func(pod *corev1.Pod) (bool, error) {
+		switch {
+		case lock.For(pod) != "" && lock.Gated(pod):
+			// It loses its gate only when nothing is to fill the claim.
+			return true, nil
+		case owner == nil || hotplug.GuestOf(pod) == "":
+			return false, nil
+		}
+		vmi := &v1.VirtualMachineInstance{}
+		err := cluster.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: hotplug.GuestOf(pod)}, vmi)
+		return err == nil && hotplug.AwaitsFilling(vmi, pod, claim.Name), client.IgnoreNotFound(err)
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("asking for the guests that wait for PVC %s/%s: %w", claim.Namespace, claim.Name, err)
+	case user != "":
+		return apierrors.NewConflict(corev1.Resource("persistentvolumeclaims"), claim.Name,
+			fmt.Errorf("pod %s is using PVC %s/%s: upload when it has ended", user, claim.Namespace, claim.Name))
+	}
+	return nil
 }

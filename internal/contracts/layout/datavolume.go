@@ -19,3 +19,11 @@ const (
 	AnnRunningReason  = storageAnnotations + "condition.running.reason"
 	AnnRunningMessage = storageAnnotations + "condition.running.message"
 )
+
+// AnnOverwrite on a claim that takes an upload lets the upload replace what the claim holds, if it is "true". virt-controller
+// sets it, too, when a worker has found the claim to be empty: from then on what is there is the upload's own. It is
+// AnnOverwriteDone when the claim has been filled.
+const (
+	AnnOverwrite     = "drydock.dev/upload-overwrites"
+	AnnOverwriteDone = "done"
+)

@@ -110,6 +110,9 @@ type Task struct {
 	// grown to it, and refused when it is larger. What the user requested, without
 	// what the file system takes for itself.
 	Size int64 `json:"size"`
+	// KeepContent has a worker of KindUpload refuse a target that holds something: nobody has asked for it to
+	// be replaced.
+	KeepContent bool `json:"keepContent,omitempty"`
 	// Preallocate writes or reserves every block of the target.
 	Preallocate bool `json:"preallocate,omitempty"`
 	// DeniedNetworks and AllowedNetworks are prefixes of addresses that a source must
@@ -161,6 +164,8 @@ const (
 	ReasonNoSpace Reason = "NoSpace"
 	// ReasonLimit means that reading the image cost more memory or time than allowed.
 	ReasonLimit Reason = "LimitExceeded"
+	// ReasonHasContent means that the target holds something that nobody has asked to replace.
+	ReasonHasContent Reason = "HasContent"
 	// ReasonInternal is everything else, a failed write to the target, say.
 	ReasonInternal Reason = "Error"
 )
@@ -168,7 +173,7 @@ const (
 // Permanent reports whether the same task would end the same way again.
 func (r Reason) Permanent() bool {
 	switch r {
-	case ReasonChecksumMismatch, ReasonInvalidImage, ReasonUnsafeImage, ReasonTooLarge, ReasonLimit:
+	case ReasonChecksumMismatch, ReasonInvalidImage, ReasonUnsafeImage, ReasonTooLarge, ReasonLimit, ReasonHasContent:
 		return true
 	}
 	return false

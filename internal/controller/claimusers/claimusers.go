@@ -1,7 +1,9 @@
-// Package claimusers finds the VMIs that use a claim.
+// Package claimusers finds the VMIs and the pods that use a claim, and what fills it.
 //
-// It owns the index of them, which several loops share. Which claims a VMI uses is
-// package volumeclaim's rule, and for that of its VM's state package vmstate's.
+// It owns the index of the VMIs, which several loops share, and the questions to the API server by which guests and what
+// fills claims exclude each other. Which claims a VMI uses is
+// package volumeclaim's rule, and for that of its VM's state package vmstate's; what uses and fills a claim
+// package datavolume's. It changes nothing.
 package claimusers
 
 import (

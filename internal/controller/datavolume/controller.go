@@ -25,17 +25,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/objectevents"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
 // Reconciler is the loop. All fields are required.
@@ -74,6 +79,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		For(&cdiv1.DataVolume{}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ofItsName)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod), builder.WithPredicates(worker)).
+		// A claim may wait for their end.
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofClaims), builder.WithPredicates(ended())).
 		// What any DataVolume may wait for.
 		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(r.unfinished)).
 		Watches(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(r.unfinished), builder.WithPredicates(cdi.Decisive())).
@@ -94,6 +101,34 @@ func ofPod(_ context.Context, pod client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
+}
+
+// ofClaims are the DataVolumes, or claims without one, of the claims of a pod.
+func ofClaims(_ context.Context, object client.Object) []reconcile.Request {
+	pod, is := object.(*corev1.Pod)
+	if !is {
+		return nil
+	}
+	var out []reconcile.Request
+	for _, claim := range lock.Claims(pod) {
+		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: claim}})
+	}
+	return out
+}
+
+// ended passes that a pod of a guest has ended or is gone.
+func ended() predicate.Predicate {
+	ofGuest := func(pod client.Object) bool { return hotplug.GuestOf(pod) != "" }
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		DeleteFunc:  func(e event.DeleteEvent) bool { return ofGuest(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, is := e.ObjectOld.(*corev1.Pod)
+			after, too := e.ObjectNew.(*corev1.Pod)
+			return is && too && ofGuest(after) && !podstatus.Terminal(before) && podstatus.Terminal(after)
+		},
+	}
 }
 
 // unfinished are the DataVolumes that are on their way.
@@ -191,6 +226,9 @@ func (r *round) ask(ctx context.Context, question datavolume.Question, o *datavo
 		namespace, _, name := datavolume.SourceOf(&o.DataVolume.Spec, r.dv.Namespace)
 		o.Source.UsedBy, err = r.writer(ctx, client.ObjectKey{Namespace: namespace, Name: name})
 		o.Source.WritersAsked = true
+	case datavolume.NeedUsers:
+		o.UsedBy, err = claimusers.UserPod(ctx, r.Reader, client.ObjectKeyFromObject(r.dv), true)
+		o.UsersAsked = err == nil
 	case datavolume.NeedWarning:
 		o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, datavolume.Stuck(*o))
 		o.WarningAsked = true

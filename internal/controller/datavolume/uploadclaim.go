@@ -12,9 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/settle"
@@ -37,6 +39,7 @@ func (u *UploadClaims) SetupWithManager(mgr ctrl.Manager, pace controller.Option
 		Named("uploadclaim").
 		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(takes)).
 		Owns(&corev1.Pod{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofClaims), builder.WithPredicates(ended())).
 		WithOptions(pace).
 		Complete(u)
 }
@@ -67,7 +70,12 @@ func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 		}
 		plan := datavolume.DecideUpload(o)
 		return plan, plan.Needs
-	}, func(ctx context.Context, _ datavolume.Question) (err error) {
+	}, func(ctx context.Context, question datavolume.Question) (err error) {
+		if question == datavolume.NeedUsers {
+			o.UsedBy, err = claimusers.UserPod(ctx, u.Reader, req.NamespacedName, false)
+			o.UsersAsked = err == nil
+			return err
+		}
 		o.Confirmed, err = u.isCurrent(ctx, o.Claim)
 		outdated = !o.Confirmed
 		return err
@@ -77,7 +85,7 @@ func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 		return ctrl.Result{}, err
 	}
 	if o.Worker == nil || plan.DeleteWorker {
-		return ctrl.Result{}, u.apply(ctx, o, plan)
+		return ctrl.Result{RequeueAfter: plan.After}, u.apply(ctx, o, plan)
 	}
 	if err := u.keep(ctx, datavolume.UploadCertificate(o.Claim), o.Worker); err != nil {
 		return ctrl.Result{}, err

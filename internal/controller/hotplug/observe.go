@@ -18,6 +18,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/attachmentpods"
+	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/maintainers"
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/hotplug"
@@ -300,7 +301,8 @@ func (r *Reconciler) observeDestinations(ctx context.Context, s *observation) er
 // maintenancePause is when maintenance pods are looked at again that keep a volume from being plugged.
 const maintenancePause = 5 * time.Second
 
-// observeMaintainers asks the API server for the maintenance pods on the claims that volumes are to be plugged from.
+// observeMaintainers asks the API server for the maintenance pods on the claims that volumes are to be plugged from, and for
+// what fills them.
 func (r *Reconciler) observeMaintainers(ctx context.Context, s *observation) error {
 	var claims []string
 	for i := range s.Wanted {
@@ -311,16 +313,26 @@ func (r *Reconciler) observeMaintainers(ctx context.Context, s *observation) err
 	}
 	s.Maintainers, s.MaintainersAsked = map[string]hotplug.Maintainer{}, true
 	for _, claim := range claims {
-		rival, is, err := maintainers.OnClaim(ctx, r.Reader, types.NamespacedName{Namespace: s.vmi.Namespace, Name: claim})
+		m, is, err := r.maintainer(ctx, types.NamespacedName{Namespace: s.vmi.Namespace, Name: claim})
 		if err != nil {
 			return err
 		}
 		if is {
-			s.Maintainers[claim] = hotplug.Maintainer{Pod: rival.Pod, Of: rival.Maintains}
+			s.Maintainers[claim] = m
 			s.lookAgain(maintenancePause)
 		}
 	}
 	return nil
+}
+
+// maintainer asks for who may write to a claim beside a guest, and reports whether there is anybody.
+func (r *Reconciler) maintainer(ctx context.Context, claim types.NamespacedName) (hotplug.Maintainer, bool, error) {
+	rival, is, err := maintainers.OnClaim(ctx, r.Reader, claim)
+	if err != nil || is {
+		return hotplug.Maintainer{Pod: rival.Pod, Of: rival.Maintains}, is, err
+	}
+	filling, err := claimusers.Filling(ctx, r.Reader, claim)
+	return hotplug.Maintainer{Filling: filling}, filling != "", err
 }
 
 // readClaim reads the claim of a volume and what fills it, as the cache has them.

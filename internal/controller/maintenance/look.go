@@ -50,6 +50,10 @@ func (r *Reconciler) look(ctx context.Context, m lock.Machine, pod *corev1.Pod) 
 		out.DataVolumes, err = r.dataVolumes(ctx, m.GetNamespace(), claims)
 		return err
 	})
+	asking.Go(func() (err error) {
+		out.Filling, err = r.filling(ctx, m.GetNamespace(), claims)
+		return err
+	})
 	if err := asking.Wait(); err != nil {
 		return nil, err
 	}
@@ -69,6 +73,17 @@ func (r *Reconciler) dataVolumes(ctx context.Context, namespace string, claims [
 		}
 	}
 	return out, nil
+}
+
+// filling says what fills the first of the claims that something fills, or is still to fill, "" for none.
+func (r *Reconciler) filling(ctx context.Context, namespace string, claims []string) (string, error) {
+	for _, claim := range claims {
+		filling, err := claimusers.Filling(ctx, r.Reader, types.NamespacedName{Namespace: namespace, Name: claim})
+		if err != nil || filling != "" {
+			return filling, err
+		}
+	}
+	return "", nil
 }
 
 // rivals are the guests and the other maintenance pods beside which none may have the disks.

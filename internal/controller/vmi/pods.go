@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/rivals"
 	"drydock.dev/drydock/internal/controller/versioned"
@@ -163,16 +164,31 @@ func (m *missedPods) forget(vmi types.NamespacedName) {
 }
 
 // askForRivals asks the API server for the guests and the maintenance pods beside which the
-// VMI's guest must not run.
+// VMI's guest must not run, and for what fills its claims.
 func (r *Reconciler) askForRivals(ctx context.Context, o *vmilifecycle.Observed) error {
 	found, err := rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
 		Namespace: o.VMI.Namespace, Name: o.VMI.Name, SameName: true, Claims: launcherpod.ExclusiveClaims(o.VMI),
 		Judge: func(pod *corev1.Pod) (vmilifecycle.Rival, bool) { return vmilifecycle.RivalOf(o.VMI, pod) },
 	})
-	if err == nil {
-		o.Rivals, o.RivalsAsked = found, true
+	if err != nil {
+		return err
 	}
-	return err
+	o.Rivals, o.RivalsAsked = found, true
+	return r.askForFillers(ctx, o)
+}
+
+// askForFillers asks the API server for what fills the VMI's claims, or is still to fill them.
+func (r *Reconciler) askForFillers(ctx context.Context, o *vmilifecycle.Observed) error {
+	for _, claim := range launcherpod.StartClaims(o.VMI) {
+		filling, err := claimusers.Filling(ctx, r.Reader, types.NamespacedName{Namespace: o.VMI.Namespace, Name: claim})
+		if err != nil {
+			return err
+		}
+		if filling != "" {
+			o.Rivals = append(o.Rivals, vmilifecycle.Rival{Claim: claim, Filling: filling})
+		}
+	}
+	return nil
 }
 
 // askForVM asks it for the VM of the VMI's name.

@@ -33,6 +33,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/fill"
 	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/importer/target"
 )
 
 // stepWaiting is what progress says while nobody sends.
@@ -56,6 +57,9 @@ func Serve(ctx context.Context, j *job.Job, listener net.Listener) (transfer.Res
 	result, finished, err := fill.Finished(j)
 	if err != nil || finished {
 		return result, err
+	}
+	if err := target.RefuseContent(j); err != nil {
+		return transfer.Result{}, err
 	}
 	name, err := workertls.Name(j.Places.TLS)
 	if err != nil {

@@ -472,3 +472,25 @@ func TestACloneWithoutItsSumIsNotWhole(t *testing.T) {
 		w.nothingWhole()
 	}
 }
+
+// TestAWorkerKeepsADiskThatNobodyHasAskedToReplace: it ends before it takes anything.
+func TestAWorkerKeepsADiskThatNobodyHasAskedToReplace(t *testing.T) {
+	w := start(t)
+	w.stop()
+	if err := <-w.ended; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	disk := filepath.Join(w.job.Places.Dir, "disk.img")
+	must(t, os.WriteFile(disk, []byte("a guest's"), 0o600))
+	must(t, os.RemoveAll(w.job.Places.Work))
+	must(t, os.MkdirAll(w.job.Places.Work, 0o755))
+	w.job.Task.KeepContent = true
+	w.run()
+	err := <-w.ended
+	if fault := job.FaultOf(err); err == nil || fault.Reason != transfer.ReasonHasContent {
+		t.Errorf("it ends with %v", err)
+	}
+	if kept, err := os.ReadFile(disk); err != nil || string(kept) != "a guest's" {
+		t.Errorf("the disk is %q %v", kept, err)
+	}
+}

@@ -183,6 +183,8 @@ func busySource(o Observed) *obstacle {
 	case o.Source.Unfilled != "":
 		return &obstacle{reason: ReasonSourceNotReady,
 			message: fmt.Sprintf("the source claim %s/%s is not filled yet by its DataVolume %s", namespace, name, o.Source.Unfilled)}
+	case AwaitsUpload(o.Source.Claim):
+		return &obstacle{reason: ReasonSourceNotReady, message: uploadAwaited(o.Source.Claim)}
 	case o.Source.UsedBy != "":
 		return &obstacle{reason: ReasonSourceInUse,
 			message: fmt.Sprintf("pod %s/%s is using the source claim %s: stop it, and the clone begins", namespace, o.Source.UsedBy, name)}

@@ -191,7 +191,7 @@ func TestWhenWritersAreAskedFor(t *testing.T) {
 		"an import reads nobody else's disk": {[]func(*Observed){func(o *Observed) { o.DataVolume.Spec.Source = new(httpSource()) }}, false},
 	} {
 		o := cloning()
-		o.Confirmed, o.WarningAsked, o.Progress = true, true, &transfer.Progress{}
+		o.Confirmed, o.WarningAsked, o.UsersAsked, o.Progress = true, true, true, &transfer.Progress{}
 		for _, edit := range test.edits {
 			edit(&o)
 		}

@@ -36,6 +36,8 @@ type model struct {
 	progress float64
 	// filled is the claim that a worker has filled to the end.
 	filled types.UID
+	// user is a pod of somebody else's that uses the claim, "" for none.
+	user string
 	// meddled says that somebody deleted the claim.
 	meddled bool
 }
@@ -121,6 +123,9 @@ func (m *model) createWorker(t *rapid.T, worker *Worker, dv *cdiv1.DataVolume) {
 	if m.dvs.last().Status.Phase == cdiv1.Succeeded {
 		t.Fatal("a claim that others may use by now gets a worker again")
 	}
+	if m.user != "" {
+		t.Fatal("a claim gets a worker while another pod uses it")
+	}
 	pod := podOf(dv, corev1.PodStatus{Phase: corev1.PodPending})
 	m.made++
 	pod.UID = types.UID(fmt.Sprintf("pod-%d", m.made))
@@ -149,6 +154,8 @@ func (m *model) plan(t *rapid.T, o *Observed) (plan Plan, current func() bool) {
 			o.Progress = &transfer.Progress{Total: 100, Done: rapid.Int64Range(0, 100).Draw(t, "done")}
 		case NeedWarning:
 			o.WarningAsked = true
+		case NeedUsers:
+			o.UsersAsked, o.UsedBy = true, m.user
 		}
 	}
 	return plan, current
@@ -278,8 +285,16 @@ func TestNothingIsFilledTwiceOrHalfOrLeftBehind(t *testing.T) {
 					m.dvs.write(nil)
 				}
 			},
+			"a pod on the claim comes or goes": func(*rapid.T) {
+				if m.user == "" && m.claims.last() != nil {
+					m.user = "pod"
+				} else {
+					m.user = ""
+				}
+			},
 			"": func(*rapid.T) {},
 		})
+		m.user = ""
 		m.rest(t)
 	})
 }

@@ -75,7 +75,11 @@ func WorkerName(dv *cdiv1.DataVolume) string {
 	if serves(dv) {
 		return transfer.UploadName(dv.Name)
 	}
-	name := "importer-" + dv.Name
+	return importerName(dv.Name)
+}
+
+func importerName(dv string) string {
+	name := "importer-" + dv
 	return layout.HostName(name, name)
 }
 

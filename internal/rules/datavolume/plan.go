@@ -29,6 +29,9 @@ type Observed struct {
 	Worker, SourcePod *corev1.Pod
 	// Conflicting says that a pod with the worker's name is somebody else's.
 	Conflicting bool
+	// UsedBy names a pod that uses the claim beside its workers when UsersAsked, empty when there is none.
+	UsedBy     string
+	UsersAsked bool
 	// Warning is the newest one about the claim or the pod that Stuck names when
 	// WarningAsked, nil when there is none.
 	Warning      *objectevent.Warning
@@ -52,6 +55,8 @@ const (
 	NeedDataVolume Question = "the newest version of the DataVolume"
 	// NeedWriters asks for a pod that may write to a clone's source.
 	NeedWriters Question = "the pods that write to the source"
+	// NeedUsers asks for a pod that uses the claim beside its workers. It must not be asked of a cache.
+	NeedUsers Question = "the pods that use the claim"
 	// NeedWarning asks for the newest warning about what Stuck names.
 	NeedWarning Question = "the newest warning about what does not go on"
 	// NeedProgress asks the worker how far it is.
@@ -124,6 +129,10 @@ func Decide(o Observed) Plan {
 	if d.plan.makes() && !o.Confirmed {
 		d.needs(NeedDataVolume)
 	}
+	// It is asked last: what uses the claim may come at any moment.
+	if d.fills && !o.UsersAsked {
+		d.needs(NeedUsers)
+	}
 	return d.plan
 }
 
@@ -139,6 +148,8 @@ type decision struct {
 	plan   Plan
 	how    method
 	worker worker
+	// fills means that content is about to come into the claim.
+	fills bool
 }
 
 // readsSource reports whether the plan has a clone's source read: the claim is to be made
@@ -288,31 +299,60 @@ func (d *decision) make() *obstacle {
 		return d.makeClaim()
 	}
 	if d.how != methodAdopt && mayAdopt(d.DataVolume, d.Claim) {
-		d.plan.AdoptClaim, d.plan.Again = true, true
-		return nil
+		return d.adopt()
 	}
 	if !d.how.byWorker() || !d.mayWork() {
 		return nil
 	}
-	if d.Conflicting {
-		return &obstacle{reason: ReasonExists, message: fmt.Sprintf("a pod %s exists that is not of this DataVolume", WorkerName(d.DataVolume))}
+	if stop := d.makeWorker(); stop != nil {
+		return stop
 	}
+	if d.how == methodCopy && !d.worker.completed {
+		return d.makeSource()
+	}
+	return nil
+}
+
+// makeWorker plans the worker that fills the claim.
+func (d *decision) makeWorker() *obstacle {
 	switch {
+	case d.Conflicting:
+		return &obstacle{reason: ReasonExists, message: fmt.Sprintf("a pod %s exists that is not of this DataVolume", WorkerName(d.DataVolume))}
 	case d.worker.terminating:
 		return &obstacle{reason: ReasonWorkerGone, message: "the worker pod is being deleted; another is made when it is gone"}
 	case d.worker.dead:
 		d.plan.DeleteWorker = true
 		return &obstacle{reason: d.failureReason(), message: d.worker.failure.Message}
 	case !d.worker.exists:
-		if stop := d.busy(); stop != nil {
-			return stop
+		for _, check := range []func() *obstacle{d.busy, d.used} {
+			if stop := check(); stop != nil {
+				return stop
+			}
 		}
 		d.plan.CreateWorker = d.newWorker()
 		d.plan.Again = true
+	case d.begins():
+		if stop := d.used(); stop != nil {
+			d.plan.DeleteWorker = true
+			return stop
+		}
 	}
-	if d.how == methodCopy && !d.worker.completed {
-		return d.makeSource()
+	return nil
+}
+
+// begins reports whether a worker that brings the content by itself has its node and is about to begin, for the
+// first time or again: it may have waited for a long time.
+func (d *decision) begins() bool {
+	w := &d.worker
+	return d.how == methodImport && w.exists && d.Worker.Spec.NodeName != "" && !w.running && !w.completed && !w.permanent()
+}
+
+// adopt plans to take over a claim that is filled.
+func (d *decision) adopt() *obstacle {
+	if AwaitsUpload(d.Claim) {
+		return &obstacle{reason: ReasonExists, message: uploadAwaited(d.Claim)}
 	}
+	d.plan.AdoptClaim, d.plan.Again = true, true
 	return nil
 }
 
@@ -369,8 +409,10 @@ func (d *decision) makeSource() *obstacle {
 		d.plan.AddFinalizer, d.plan.Again = true, true
 		return nil
 	}
-	if stop := d.busy(); stop != nil {
-		return stop
+	for _, check := range []func() *obstacle{d.busy, d.used} {
+		if stop := check(); stop != nil {
+			return stop
+		}
 	}
 	d.plan.CreateSourcePod = d.newSource()
 	return nil

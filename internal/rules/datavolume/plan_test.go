@@ -70,7 +70,7 @@ func TestAClaimThatIsSaidToBeFilledIsNotMade(t *testing.T) {
 // decide gives the plan when all that it may depend on was asked for, and was as it was
 // observed.
 func decide(o Observed) Plan {
-	o.Confirmed, o.WarningAsked, o.Source.WritersAsked = true, true, true
+	o.Confirmed, o.WarningAsked, o.Source.WritersAsked, o.UsersAsked = true, true, true, true
 	if o.Progress == nil {
 		o.Progress = &transfer.Progress{}
 	}
@@ -314,6 +314,34 @@ func TestEachStateHasOneNextStep(t *testing.T) {
 			},
 			cdiv1.UploadScheduled, "", "True Pod is running: ",
 		},
+		"a claim that another pod uses is not filled": {
+			cdiv1.PVCBound, httpSource(), func(o *Observed) { o.Claim, o.UsedBy = claimOf(*o, corev1.ClaimBound), "web" },
+			cdiv1.PVCBound, "", "False ClaimInUse: pod web is using the claim disk: the claim is filled when that has ended",
+		},
+		"nor when the worker has waited for its node meanwhile": {
+			cdiv1.ImportScheduled, httpSource(), func(o *Observed) {
+				o.Claim, o.Worker, o.UsedBy = claimOf(*o, corev1.ClaimBound), podOf(o.DataVolume, corev1.PodStatus{}), "web"
+				o.Worker.Spec.NodeName = "node"
+			},
+			cdiv1.ImportScheduled, "delete worker", "False ClaimInUse: pod web is using the claim disk: the claim is filled when that has ended",
+		},
+		"nor when the worker is to begin again": {
+			cdiv1.ImportInProgress, httpSource(), func(o *Observed) {
+				o.Claim, o.UsedBy = claimOf(*o, corev1.ClaimBound), "web"
+				o.Worker = podOf(o.DataVolume, restarting(1, transfer.Result{Reason: transfer.ReasonCut, Message: "cut"}))
+				o.Worker.Spec.NodeName = "node"
+			},
+			cdiv1.ImportInProgress, "delete worker", "False ClaimInUse: pod web is using the claim disk: the claim is filled when that has ended",
+		},
+		"a claim that awaits an upload of its own is not taken over as filled": {
+			cdiv1.Pending, httpSource(), func(o *Observed) {
+				o.Claim = claimOf(*o, corev1.ClaimBound)
+				o.Claim.OwnerReferences = nil
+				o.Claim.Annotations[AnnAdoption], o.Claim.Annotations[layout.AnnUploadTarget] = "true", ""
+			},
+			cdiv1.Pending, "", "False ErrResourceExists: the claim disk awaits an upload: upload its disk, " +
+				"or take away its annotation cdi.kubevirt.io/storage.upload.target to use it as it is",
+		},
 		"one that does": {
 			cdiv1.UploadScheduled, cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}, func(o *Observed) {
 				status := running()
@@ -493,6 +521,10 @@ func TestWhatIsAskedFirst(t *testing.T) {
 		"the worker of a copy is to be made":            {newDV(cloneOf("ns", "image"), inPhase(cdiv1.PVCBound)), []func(*Observed){source, bound}, NeedWriters},
 		"a copy whose source is not filled":             {newDV(cloneOf("ns", "image"), inPhase(cdiv1.PVCBound)), []func(*Observed){source, bound, func(o *Observed) { o.Source.Unfilled = "other" }}, ""},
 		"the pod that sends a copy is missing":          {newDV(cloneOf("ns", "image"), inPhase(cdiv1.CloneScheduled)), []func(*Observed){source, bound, worker(corev1.PodStatus{})}, NeedWriters},
+		"the newest one's worker is to be made":         {newDV(httpSource(), inPhase(cdiv1.PVCBound)), []func(*Observed){bound, confirmed}, NeedUsers},
+		"a worker that has its node is to begin": {newDV(httpSource(), inPhase(cdiv1.ImportScheduled)), []func(*Observed){bound, worker(corev1.PodStatus{}), func(o *Observed) {
+			o.Worker.Spec.NodeName, o.WarningAsked = "node", true
+		}}, NeedUsers},
 		"both pods of a copy are there": {newDV(cloneOf("ns", "image"), inPhase(cdiv1.CloneScheduled)), []func(*Observed){source, bound, worker(corev1.PodStatus{}),
 			func(o *Observed) { o.SourcePod = &corev1.Pod{} }}, ""},
 	} {

@@ -33,6 +33,7 @@ const (
 	ReasonSourceNotReady  = "CloneSourceNotReady"
 	ReasonSourceInUse     = "CloneSourceInUse"
 	ReasonWorkerGone      = "WorkerGone"
+	ReasonClaimInUse      = "ClaimInUse"
 	// ReasonImagePullFailed is of a container image that its registry does not give.
 	ReasonImagePullFailed = "ImagePullFailed"
 )

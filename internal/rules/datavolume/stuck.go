@@ -6,8 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
-
-	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
 // Stuck is the object whose events tell why the DataVolume does not go on, nil
@@ -32,18 +30,3 @@ func Stuck(o Observed) metav1.Object {
 
 // Ended reports whether the DataVolume will not change any more by itself.
 func Ended(dv *cdiv1.DataVolume) bool { return stages[dv.Status.Phase] == stageDone }
-
-// Writes reports whether the pod may write to the claim now or later. Workers that
-// read a clone's source do not.
-func Writes(pod *corev1.Pod, claim string) bool {
-	if podstatus.Terminal(pod) {
-		return false
-	}
-	for i := range pod.Spec.Volumes {
-		v := pod.Spec.Volumes[i].PersistentVolumeClaim
-		if v != nil && v.ClaimName == claim && !v.ReadOnly {
-			return true
-		}
-	}
-	return false
-}

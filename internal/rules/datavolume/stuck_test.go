@@ -78,27 +78,3 @@ func TestWhoseEventsAreAskedFor(t *testing.T) {
 		})
 	}
 }
-
-func TestWhichPodsWriteToAClaim(t *testing.T) {
-	uses := func(claim string, readOnly bool) corev1.Volume {
-		return corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: readOnly}}}
-	}
-	for name, test := range map[string]struct {
-		phase   corev1.PodPhase
-		volumes []corev1.Volume
-		want    bool
-	}{
-		"it has none":              {corev1.PodRunning, nil, false},
-		"it has other volumes":     {corev1.PodRunning, []corev1.Volume{{Name: "scratch"}, uses("other", false)}, false},
-		"it writes to it":          {corev1.PodRunning, []corev1.Volume{{Name: "scratch"}, uses("disk", false)}, true},
-		"it will write to it":      {corev1.PodPending, []corev1.Volume{uses("disk", false)}, true},
-		"it reads it":              {corev1.PodRunning, []corev1.Volume{uses("disk", true)}, false},
-		"it reads it and writes":   {corev1.PodRunning, []corev1.Volume{uses("disk", true), uses("disk", false)}, true},
-		"it has written and ended": {corev1.PodSucceeded, []corev1.Volume{uses("disk", false)}, false},
-	} {
-		pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: test.volumes}, Status: corev1.PodStatus{Phase: test.phase}}
-		if got := Writes(pod, "disk"); got != test.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}

@@ -2,6 +2,7 @@ package datavolume
 
 import (
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -19,9 +20,12 @@ type ObservedUpload struct {
 	Claim *corev1.PersistentVolumeClaim
 	// Confirmed means that Claim is the newest version that the API server has.
 	Confirmed bool
-	Class     *storagev1.StorageClass
-	Worker    *corev1.Pod
-	Config    Config
+	// UsedBy and UsersAsked are as those of Observed.
+	UsedBy     string
+	UsersAsked bool
+	Class      *storagev1.StorageClass
+	Worker     *corev1.Pod
+	Config     Config
 }
 
 // NeedClaim asks whether a claim that takes an upload is the newest version.
@@ -58,6 +62,8 @@ type UploadPlan struct {
 	CreateWorker *Worker
 	Annotations  map[string]string
 	DeleteWorker bool
+	// After asks for another look at a later time; zero for none.
+	After time.Duration
 }
 
 // TakesUpload reports whether the claim waits for an upload of its own.
@@ -87,11 +93,34 @@ func DecideUpload(o ObservedUpload) UploadPlan {
 	case !w.exists && !o.Confirmed:
 		// One that was filled must not be filled again.
 		p.Needs = NeedClaim
+	case !w.exists && !o.UsersAsked:
+		p.Needs = NeedUsers
+	case !w.exists && o.UsedBy != "":
+		p.Annotations = uploadAnnotations(corev1.PodPending, false, ReasonClaimInUse, usedBy(o.UsedBy, o.Claim.Name))
+		p.After = retry
+		return p
 	case !w.exists:
 		p.CreateWorker = uploadWorker(o)
 	}
 	p.Annotations = w.annotations()
+	noteOverwrite(&p, &w, o.Claim)
 	return p
+}
+
+// noteOverwrite keeps on the claim that its content is the upload's own: a worker that listens has found it empty, or was
+// told not to mind. An upload that comes after this one has to be told anew.
+func noteOverwrite(p *UploadPlan, w *worker, claim *corev1.PersistentVolumeClaim) {
+	switch asked := overwrites(claim); {
+	case w.completed:
+		p.Annotations[layout.AnnOverwrite] = layout.AnnOverwriteDone
+	case w.running && w.ready && !asked:
+		p.Annotations[layout.AnnOverwrite] = "true"
+	}
+}
+
+// overwrites reports whether an upload may replace what the claim holds.
+func overwrites(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[layout.AnnOverwrite] == "true"
 }
 
 // unbound reports whether the claim waits for a first consumer other than the
@@ -160,7 +189,8 @@ func uploadWorker(o ObservedUpload) *Worker {
 		Certificate: &certificate,
 		Task: transfer.Task{
 			Kind: transfer.KindUpload, Block: IsBlock(o.Claim), Size: diskOf(o.Claim, o.Config), Preallocate: o.Config.Preallocate,
-			Archive: o.Claim.Annotations[layout.AnnContentType] == string(cdiv1.DataVolumeArchive),
+			Archive:     o.Claim.Annotations[layout.AnnContentType] == string(cdiv1.DataVolumeArchive),
+			KeepContent: !overwrites(o.Claim),
 		},
 	}
 }

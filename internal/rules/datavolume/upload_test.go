@@ -70,6 +70,10 @@ func TestAClaimTakesOneUploadOfItsOwn(t *testing.T) {
 				t.Errorf("asks for %q, creates %v", first.Needs, first.CreateWorker)
 			}
 			o.Confirmed = true
+			if asks := DecideUpload(o).Needs == NeedUsers; asks != test.creates {
+				t.Errorf("asks who uses the claim: %v", asks)
+			}
+			o.UsersAsked = true
 			p := DecideUpload(o)
 			if p.Needs != "" || (p.CreateWorker != nil) != test.creates || p.DeleteWorker != test.deletes ||
 				p.Annotations[layout.AnnPodPhase] != test.phase || p.Annotations[layout.AnnPodReady] != test.podReady {
@@ -130,10 +134,10 @@ func TestWhatTheWorkerOfAnUploadIsToDo(t *testing.T) {
 		mode    corev1.PersistentVolumeMode
 		want    transfer.Task
 	}{
-		"an image in a file":            {"", file, transfer.Task{Kind: transfer.KindUpload, Preallocate: true}},
-		"an image, in so many words":    {"kubevirt", file, transfer.Task{Kind: transfer.KindUpload, Preallocate: true}},
-		"an image on a device":          {"", block, transfer.Task{Kind: transfer.KindUpload, Preallocate: true, Block: true}},
-		"an archive in the file system": {"archive", file, transfer.Task{Kind: transfer.KindUpload, Preallocate: true, Archive: true}},
+		"an image in a file":            {"", file, transfer.Task{Kind: transfer.KindUpload, KeepContent: true, Preallocate: true}},
+		"an image, in so many words":    {"kubevirt", file, transfer.Task{Kind: transfer.KindUpload, KeepContent: true, Preallocate: true}},
+		"an image on a device":          {"", block, transfer.Task{Kind: transfer.KindUpload, KeepContent: true, Preallocate: true, Block: true}},
+		"an archive in the file system": {"archive", file, transfer.Task{Kind: transfer.KindUpload, KeepContent: true, Preallocate: true, Archive: true}},
 	} {
 		claim := &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", UID: "1-2", Annotations: map[string]string{layout.AnnUploadTarget: ""}},
@@ -144,7 +148,7 @@ func TestWhatTheWorkerOfAnUploadIsToDo(t *testing.T) {
 			claim.Annotations[layout.AnnContentType] = test.content
 		}
 		config := ConfigOf(&cdiv1.CDIConfig{Spec: cdiv1.CDIConfigSpec{Preallocation: new(true)}})
-		made := DecideUpload(ObservedUpload{Claim: claim, Confirmed: true, Config: config}).CreateWorker
+		made := DecideUpload(ObservedUpload{Claim: claim, Confirmed: true, UsersAsked: true, Config: config}).CreateWorker
 		if made == nil {
 			t.Errorf("%s: no worker is made", name)
 			continue
@@ -154,6 +158,51 @@ func TestWhatTheWorkerOfAnUploadIsToDo(t *testing.T) {
 		}
 		if c := made.Certificate; c == nil || !c.Server || c.Namespace != "ns" || made.Component != ComponentUpload {
 			t.Errorf("%s: the worker is %+v with the certificate %+v, want one that serves", name, made, c)
+		}
+	}
+}
+
+func TestAClaimInUseTakesNoUpload(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", Annotations: map[string]string{layout.AnnUploadTarget: ""}},
+		Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+	}
+	p := DecideUpload(ObservedUpload{Claim: claim, Confirmed: true, UsersAsked: true, UsedBy: "virt-launcher-vm", Config: ConfigOf(nil)})
+	want := uploadAnnotations(corev1.PodPending, false, ReasonClaimInUse, "pod virt-launcher-vm is using the claim disk: the claim is filled when that has ended")
+	if diff := cmp.Diff(UploadPlan{Annotations: want, After: retry}, p); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// An upload replaces content only when that was asked for, and what it has begun to write itself.
+func TestWhenAnUploadReplacesContent(t *testing.T) {
+	ready := running()
+	ready.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	for name, test := range map[string]struct {
+		says   string
+		worker *corev1.PodStatus
+		keeps  bool
+		notes  string
+	}{
+		"nobody has asked":               {"", nil, true, ""},
+		"it is asked for":                {"true", nil, false, ""},
+		"it was, for the upload before":  {layout.AnnOverwriteDone, nil, true, ""},
+		"the worker has found it empty":  {"", &ready, false, "true"},
+		"that has been said":             {"true", &ready, false, ""},
+		"a worker that does not listen":  {"", new(running()), false, ""},
+		"the claim is filled, once more": {"true", new(completed()), false, layout.AnnOverwriteDone},
+	} {
+		claim := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", Annotations: map[string]string{layout.AnnUploadTarget: "", layout.AnnOverwrite: test.says}},
+			Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+		}
+		o := ObservedUpload{Claim: claim, Confirmed: true, UsersAsked: true, Config: ConfigOf(nil)}
+		if test.worker != nil {
+			o.Worker = &corev1.Pod{Status: *test.worker}
+		}
+		p := DecideUpload(o)
+		if p.CreateWorker != nil && p.CreateWorker.Task.KeepContent != test.keeps || p.Annotations[layout.AnnOverwrite] != test.notes {
+			t.Errorf("%s: it makes %+v and notes %q", name, p.CreateWorker, p.Annotations[layout.AnnOverwrite])
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -21,7 +20,6 @@ const (
 	ReasonFirstConsumer   = "WaitForFirstConsumer"
 	ReasonDataNotReady    = "DataVolumeNotReady"
 	ReasonDataFailed      = "DataVolumeError"
-	dataVolumeKind        = "DataVolume"
 	progressNotAvailable  = "N/A"
 	messageFirstConsumer  = "PVC %s waits for its first consumer, which its attachment pod will be"
 	messageClaimElsewhere = "PVC %s can't be used on node %s, where the VM runs: its volume %s is bound to other nodes"
@@ -56,27 +54,27 @@ func WantedOf(f ClaimFacts) Wanted {
 // Filled reports whether the claim is there, and nothing is going to fill it any more.
 func (f *ClaimFacts) Filled() bool { return f.Claim != nil && !f.unfilled() }
 
-// unfilled reports whether a DataVolume is to fill the claim and has not yet.
+// unfilled reports whether a DataVolume or an upload is to fill the claim and has not yet.
 func (f *ClaimFacts) unfilled() bool {
-	return f.filledByDataVolume() && (f.DataVolume == nil || f.DataVolume.Status.Phase != cdiv1.Succeeded)
+	if f.Claim == nil {
+		return f.DataVolumeNamed && (f.DataVolume == nil || f.DataVolume.Status.Phase != cdiv1.Succeeded)
+	}
+	return datavolume.Unfilled(f.Claim, f.DataVolume) != ""
 }
 
 func (w *Wanted) waits(reason, format string, args ...any) {
 	w.Reason, w.Message = reason, fmt.Sprintf(format, args...)
 }
 
-// filledByDataVolume reports whether a DataVolume is to fill the claim.
-func (f *ClaimFacts) filledByDataVolume() bool {
-	if f.Claim == nil {
-		return f.DataVolumeNamed
-	}
-	owner := metav1.GetControllerOf(f.Claim)
-	return owner != nil && owner.Kind == dataVolumeKind
-}
-
-// judgeFilling is for a claim that its DataVolume has not filled yet.
+// judgeFilling is for a claim that its DataVolume, or an upload, has not filled yet.
 func (f *ClaimFacts) judgeFilling(w *Wanted) {
 	switch dv := f.DataVolume; {
+	case datavolume.AwaitsUpload(f.Claim):
+		// The attachment pod only binds the claim: what is not filled is not for a guest.
+		if pending := f.Claim.Status.Phase == corev1.ClaimPending; pending {
+			w.Attach, w.Alone, w.Empty = true, true, true
+		}
+		w.waits(ReasonDataNotReady, "%s", datavolume.Unfilled(f.Claim, nil))
 	case dv == nil:
 		w.waits(ReasonClaimMissing, "DataVolume %s does not exist, waiting for it to appear", f.Volume.Claim)
 	case dv.Status.Phase == cdiv1.Failed:

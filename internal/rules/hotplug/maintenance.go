@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // A guest and a maintenance pod of another VM exclude each other on a claim that is plugged (decision 530):
@@ -24,23 +27,28 @@ const ReasonClaimInUse = "ClaimInUse"
 // NeedMaintainers asks the API server for the maintenance pods on the claims that volumes are to be plugged from.
 const NeedMaintainers Question = "the maintenance pods on the claims"
 
-// Maintainer is a maintenance pod that may write to a claim.
+// Maintainer is who may write to a claim beside a guest: a maintenance pod, or what fills the claim.
 type Maintainer struct {
 	Pod string
 	// Of is the machine whose disks it has.
 	Of string
+	// Filling says what fills the claim, or is still to fill it; then the rest is empty.
+	Filling string
 }
 
-// maintained says which maintenance pod keeps a claim from being plugged, "" for none. While that was not asked for, the
-// plan has to wait for the answer.
+// maintained says which maintenance pod, or what fills a claim, keeps it from being plugged, "" for none. While that was not
+// asked for, the plan has to wait for the answer.
 func (p *planning) maintained(claim string) string {
 	if !p.MaintainersAsked {
 		p.unasked = true
 		return ""
 	}
 	m, is := p.Maintainers[claim]
-	if !is {
+	switch {
+	case !is:
 		return ""
+	case m.Filling != "":
+		return m.Filling + "; the volume is attached when it is filled"
 	}
 	return fmt.Sprintf("PVC %s is used by the maintenance pod %s of %s; the volume is attached when that has ended", claim, m.Pod, m.Of)
 }
@@ -56,6 +64,9 @@ func (p *planning) heedMaintainers() {
 		w := &p.Wanted[i]
 		if e := p.entry(w.Volume); !w.Attach || e != nil && !p.comes(e) || p.designated(w.Volume) != "" {
 			continue
+		}
+		if w.Empty && p.MaintainersAsked && p.Maintainers[w.Claim].Filling != "" {
+			continue // Its pod binds the claim, so that it can be filled.
 		}
 		if why := p.maintained(w.Claim); why != "" {
 			w.Attach, w.Reason, w.Message = false, ReasonClaimInUse, why
@@ -74,6 +85,27 @@ func (p *planning) withheldAtTarget(h *AttachmentPod) bool {
 	return slices.ContainsFunc(p.Destinations, func(d Destination) bool {
 		return d.From != d.To && contains(h.Volumes, d.To) && (p.maintained(d.To.Claim) != "" || p.unasked)
 	})
+}
+
+// GuestOf is the name of the VMI that a launcher pod or an attachment pod says it is of, "" for another pod.
+func GuestOf(pod metav1.Object) string {
+	switch pod.GetLabels()[v1.AppLabel] {
+	case layout.LauncherApp, layout.AttachmentApp:
+		return pod.GetAnnotations()[v1.DomainAnnotation]
+	}
+	return ""
+}
+
+// AwaitsFilling reports whether a pod is one of the VMI's, and its guest gets the claim only when the claim's DataVolume has
+// filled it: a volume that is to be plugged then, or a disk that is to be copied there.
+func AwaitsFilling(vmi *v1.VirtualMachineInstance, pod metav1.Object, claim string) bool {
+	if pod.GetLabels()[v1.CreatedByLabel] != string(vmi.UID) {
+		return false
+	}
+	if slices.Contains(volumeclaim.Destinations(vmi), claim) && !slices.Contains(volumeclaim.Names(vmi.Spec.Volumes), claim) {
+		return true
+	}
+	return slices.ContainsFunc(EntriesOf(vmi), func(e Entry) bool { return e.Claim == claim && e.Phase == v1.VolumePending })
 }
 
 // Plugged is the first of the claims that a VMI's guest has plugged, or gets plugged without anybody being asked once more;

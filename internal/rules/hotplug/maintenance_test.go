@@ -3,13 +3,19 @@ package hotplug
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 const inMaintenance = "PVC a is used by the maintenance pod fix of vm; the volume is attached when that has ended"
 
 func TestAVolumeWaitsForMaintenance(t *testing.T) {
 	fix := map[string]Maintainer{"a": {Pod: "fix", Of: "vm"}}
+	fills := map[string]Maintainer{"a": {Filling: "the claim a awaits an upload"}}
+	const toBeFilled = "the claim a awaits an upload; the volume is attached when it is filled"
 	waits := Entry{Volume: vol("a")[0], Phase: v1.VolumePending, Reason: ReasonClaimInUse, Message: inMaintenance}
 	bound := through(0, v1.VolumeBound, "a")
 	for name, test := range map[string]struct {
@@ -18,10 +24,14 @@ func TestAVolumeWaitsForMaintenance(t *testing.T) {
 		want  string
 		says  string
 	}{
-		"before anything is recorded it is asked":    {Observed{Wanted: want("a")}, NeedMaintainers, "ask", ""},
-		"nobody has the claim":                       {Observed{Wanted: want("a"), MaintainersAsked: true}, "", "a=a Bound; hp-1{a}", ""},
-		"somebody has it":                            {Observed{Wanted: want("a"), MaintainersAsked: true, Maintainers: fix}, "", "a=a Pending", inMaintenance},
-		"another volume goes ahead":                  {Observed{Wanted: want("a", "b"), MaintainersAsked: true, Maintainers: fix}, "", "a=a Pending; b=b Bound; hp-1{b}", inMaintenance},
+		"before anything is recorded it is asked": {Observed{Wanted: want("a")}, NeedMaintainers, "ask", ""},
+		"nobody has the claim":                    {Observed{Wanted: want("a"), MaintainersAsked: true}, "", "a=a Bound; hp-1{a}", ""},
+		"somebody has it":                         {Observed{Wanted: want("a"), MaintainersAsked: true, Maintainers: fix}, "", "a=a Pending", inMaintenance},
+		"another volume goes ahead":               {Observed{Wanted: want("a", "b"), MaintainersAsked: true, Maintainers: fix}, "", "a=a Pending; b=b Bound; hp-1{b}", inMaintenance},
+		"something fills the claim":               {Observed{Wanted: want("a"), MaintainersAsked: true, Maintainers: fills}, "", "a=a Pending", toBeFilled},
+		"its pod runs, and something fills it":    {plugging(bound, fills), "", "a=a Pending; hp-1{a}", toBeFilled},
+		"its pod binds the claim that is to be filled": {Observed{Wanted: []Wanted{{Volume: vol("a")[0], Attach: true, Alone: true, Empty: true, Reason: "r"}}, MaintainersAsked: true,
+			Maintainers: fills}, "", "a=a Pending; hp-1{a}", ""},
 		"it waits still":                             {Observed{Wanted: want("a"), Entries: []Entry{waits}, MaintainersAsked: true, Maintainers: fix}, "", "a=a Pending", inMaintenance},
 		"it waits no more":                           {Observed{Wanted: want("a"), Entries: []Entry{waits}, MaintainersAsked: true}, "", "a=a Bound; hp-1{a}", ""},
 		"its pod runs: it is asked again":            {plugging(bound), NeedMaintainers, "a=a Bound; hp-1{a}; ask", ""},
@@ -115,6 +125,52 @@ func TestWhatIsPluggedIntoAGuest(t *testing.T) {
 		}
 		if got := Plugged(vmi, []string{"other", "a"}); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestWhichPodsLetTheirClaimBeFilledFirst(t *testing.T) {
+	onClaim := func(claim string) v1.Volume {
+		return v1.Volume{Name: "disk", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: claim}}}
+	}
+	plugged := func(phase v1.VolumePhase) func(*v1.VirtualMachineInstance) {
+		return func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Volumes = []v1.Volume{onClaim("a")}
+			vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "disk", Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{},
+				PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "a"}}}
+		}
+	}
+	copied := func(volume string) func(*v1.VirtualMachineInstance) {
+		return func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Volumes = []v1.Volume{onClaim(volume)}
+			vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "disk", DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "a"}}}
+		}
+	}
+	for name, test := range map[string]struct {
+		made string
+		edit func(*v1.VirtualMachineInstance)
+		want bool
+	}{
+		"a volume that waits to be plugged":   {"uid", plugged(v1.VolumePending), true},
+		"another VMI's pod":                   {"other", plugged(v1.VolumePending), false},
+		"a volume that is bound":              {"uid", plugged(v1.VolumeBound), false},
+		"one that is handed over":             {"uid", plugged(v1.HotplugVolumeAttachedToNode), false},
+		"one that the guest has":              {"uid", plugged(v1.VolumeReady), false},
+		"a disk that is to be copied there":   {"uid", copied("b"), true},
+		"one that the guest writes to by now": {"uid", copied("a"), false},
+		"a disk of the guest's":               {"uid", func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Volumes = []v1.Volume{onClaim("a")} }, false},
+	} {
+		vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vmi", UID: "uid"}}
+		test.edit(vmi)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.CreatedByLabel: test.made}}}
+		if got := AwaitsFilling(vmi, pod, "a"); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	for app, want := range map[string]string{layout.LauncherApp: "vmi", layout.AttachmentApp: "vmi", "web": ""} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.AppLabel: app}, Annotations: map[string]string{v1.DomainAnnotation: "vmi"}}}
+		if got := GuestOf(pod); got != want {
+			t.Errorf("a pod of %s is of %q", app, got)
 		}
 	}
 }

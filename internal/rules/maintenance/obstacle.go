@@ -32,6 +32,8 @@ type Look struct {
 	Users []*corev1.Pod
 	// DataVolumes are those of the claims.
 	DataVolumes []*cdiv1.DataVolume
+	// Filling says what fills one of the claims, or is still to fill it, "" for nothing.
+	Filling string
 	// Plugged is a claim that is plugged into the guest of another VMI (hotplug.Plugged), or is about to be; PluggedAsked that
 	// this was asked for.
 	Plugged      Plugged
@@ -85,6 +87,9 @@ func Obstacle(m lock.Machine, pod *corev1.Pod, look *Look) string {
 		if dv.Status.Phase != cdiv1.Succeeded {
 			return fmt.Sprintf("the DataVolume %s is not filled yet (phase %q)", dv.Name, dv.Status.Phase)
 		}
+	}
+	if look.Filling != "" {
+		return look.Filling
 	}
 	for _, user := range look.Users {
 		if !podstatus.Terminal(user) {

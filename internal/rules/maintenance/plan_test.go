@@ -188,6 +188,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 		"itself":            {newVM(), Look{Rivals: []vmilifecycle.Rival{{Pod: "a", UID: "a-uid"}}}, ""},
 		"a worker":          {newVM(), Look{Users: pods(newPod("done", finished), newPod("fills", onClaim("x", "pod-claim")))}, "the pod fills uses the claim pod-claim; the lock is taken when it has ended"},
 		"a plugged disk":    {newVM(), Look{Users: pods(newPod("plug", onClaim("pod-claim"), attaches("other")))}, "the claim pod-claim is plugged into the guest of VMI other (pod plug)"},
+		"an upload":         {newVM(), Look{Filling: "the claim data awaits an upload"}, "the claim data awaits an upload"},
 		"a strange word":    {newVM(), Look{Users: pods(newPod("plug", onClaim("pod-claim"), attaches("any\ntext")))}, "the pod plug uses the claim pod-claim; the lock is taken when it has ended"},
 		"a disk not filled": {newVM(), Look{DataVolumes: []*cdiv1.DataVolume{{ObjectMeta: metav1.ObjectMeta{Name: "ok"}, Status: cdiv1.DataVolumeStatus{Phase: cdiv1.Succeeded}}, {ObjectMeta: metav1.ObjectMeta{Name: "dv"}, Status: cdiv1.DataVolumeStatus{Phase: cdiv1.ImportInProgress}}}}, `the DataVolume dv is not filled yet (phase "ImportInProgress")`},
 	} {

@@ -62,16 +62,19 @@ func (c *Claim) bound() bool {
 
 // filled reports whether a guest may use the claim.
 func (c *Claim) filled() bool {
-	if c.Claim == nil {
+	if c.Claim == nil || c.awaitsUpload() {
 		return false
 	}
 	return c.Source == "" || c.DataVolume != nil && c.DataVolume.Status.Phase == cdiv1.Succeeded
 }
 
-// waits reports whether the DataVolume goes on only when a consumer of its claim
+// awaitsUpload reports whether the claim is to be filled by an upload, and by no DataVolume.
+func (c *Claim) awaitsUpload() bool { return c.Source == "" && datavolume.AwaitsUpload(c.Claim) }
+
+// waits reports whether what fills the claim goes on only when a consumer of it
 // has been given a node.
 func (c *Claim) waits() bool {
-	return c.Claim != nil && !c.bound() && c.DataVolume != nil && waitsForConsumer(c.DataVolume.Status.Phase)
+	return c.Claim != nil && !c.bound() && (c.awaitsUpload() || c.DataVolume != nil && waitsForConsumer(c.DataVolume.Status.Phase))
 }
 
 // unserved reports whether the claim is still to be bound. CDI's populators bind
@@ -157,5 +160,5 @@ func normal(reason string) bool {
 
 // passes reports whether the reason is one of a wait that ends by itself.
 func passes(reason string) bool {
-	return reason == "CloneSourceInUse" || reason == "CloneSourceNotReady" || reason == corev1.PodReasonUnschedulable
+	return reason == datavolume.ReasonClaimInUse || reason == "CloneSourceInUse" || reason == "CloneSourceNotReady" || reason == corev1.PodReasonUnschedulable
 }

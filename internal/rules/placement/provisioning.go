@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
@@ -183,13 +184,15 @@ func provisioning(claims []Claim) string {
 	return "finding a node on which the VM fits and these claims can be bound: " + strings.Join(Unbound(claims), ", ")
 }
 
-// notFilled says which DataVolumes are waited for, and what is wrong with any.
+// notFilled says which DataVolumes and uploads are waited for, and what is wrong with any.
 func notFilled(claims []Claim) string {
 	var wrong []string
 	var waiting []*cdiv1.DataVolume
 	for i := range claims {
 		switch c := &claims[i]; {
 		case c.filled():
+		case c.awaitsUpload():
+			wrong = append(wrong, datavolume.Unfilled(c.Claim, nil))
 		case c.DataVolume == nil:
 			wrong = append(wrong, fmt.Sprintf("DataVolume %s, which fills claim %s, does not exist", c.Source, c.Name))
 		default:

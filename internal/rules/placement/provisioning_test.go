@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -75,6 +77,15 @@ func TestDecide(t *testing.T) {
 			Plan{State: Clear, Confirm: true}},
 		"and so they are": {
 			Observed{Wanted: true, Confirmed: true, Claims: []Claim{plain("a", unbound), plain("b", bound)}},
+			Plan{State: Clear}},
+		"a claim that awaits an upload": {
+			Observed{Wanted: true, Confirmed: true, Claims: []Claim{plain("a", bound), uploaded("b", bound, "")}},
+			Plan{State: Filling, Message: "the claim b awaits an upload: upload its disk, or take away its annotation cdi.kubevirt.io/storage.upload.target to use it as it is"}},
+		"one that is to be bound before": {
+			Observed{Wanted: true, Confirmed: true, Claims: []Claim{uploaded("a", unbound, "")}},
+			Plan{State: Provisioning, Message: message, Create: true}},
+		"one that has been uploaded to": {
+			Observed{Wanted: true, Confirmed: true, Claims: []Claim{uploaded("b", bound, corev1.PodSucceeded)}},
 			Plan{State: Clear}},
 		"a DataVolume that has no claim yet": {
 			Observed{Wanted: true, Claims: []Claim{{Name: "b", Source: "b", DataVolume: dataVolume("b", cdiv1.Pending)}, waiting}},
@@ -155,6 +166,13 @@ func TestDecide(t *testing.T) {
 			}
 		})
 	}
+}
+
+// uploaded is a claim of its own that takes an upload, whose worker was last in a phase.
+func uploaded(name string, phase corev1.PersistentVolumeClaimPhase, worker corev1.PodPhase) Claim {
+	c := plain(name, phase)
+	c.Claim.Annotations = map[string]string{layout.AnnUploadTarget: "", layout.AnnPodPhase: string(worker)}
+	return c
 }
 
 func TestSource(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
@@ -68,6 +69,8 @@ func NewDisk(volume [2]string, claim *corev1.PersistentVolumeClaim, filler *cdiv
 		disk.Waits = fmt.Sprintf("the claim %s of the volume %s is being deleted", name, disk.Volume)
 	case filler != nil && filler.Status.Phase != cdiv1.Succeeded:
 		disk.Waits = fmt.Sprintf("the DataVolume %s of the volume %s is not filled yet (phase %s)", name, disk.Volume, filler.Status.Phase)
+	case datavolume.AwaitsUpload(claim):
+		disk.Waits = datavolume.Unfilled(claim, filler)
 	case claim.Status.Phase != corev1.ClaimBound:
 		disk.Waits = fmt.Sprintf("the claim %s of the volume %s is not bound yet", name, disk.Volume)
 	default:

@@ -42,8 +42,11 @@ type Rival struct {
 	Claim string
 	// Maintains is the machine whose maintenance pod it is, "" for a launcher pod.
 	Maintains string
-	UID       types.UID
-	Created   time.Time
+	// Filling says what fills a claim of the VMI's, or is still to fill it, "" for a pod of another kind. It has precedence
+	// over any guest that does not run yet: what fills a claim waits for the pods that use it.
+	Filling string
+	UID     types.UID
+	Created time.Time
 }
 
 // RivalOf reports what makes a pod a rival of the VMI. A pod without a node holds
@@ -134,6 +137,8 @@ func (d *decision) reportRivals() {
 		Message: fmt.Sprintf("the launcher pod %s of an earlier VMI %s has not ended yet; this one starts when it has", r.Pod, r.VMI),
 	}
 	switch {
+	case r.Filling != "":
+		obstacle.Reason, obstacle.Message = ReasonClaimInUse, r.Filling
 	case r.Maintains != "":
 		obstacle.Reason = ReasonClaimInUse
 		obstacle.Message = fmt.Sprintf("the claim %s is used by the maintenance pod %s of %s; this one starts when that has ended", r.Claim, r.Pod, r.Maintains)

@@ -9,7 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/placement"
 )
 
 // onClaim gives a VMI a disk on the claim data.
@@ -225,4 +227,31 @@ func TestAGuestsPodStaysItsOwn(t *testing.T) {
 			Observed{VMI: newVMI(inPhase(v1.Succeeded, 0), deleted(0)), Pod: newPod(bound, podPhase(corev1.PodSucceeded), unowned)},
 			outcome{phase: v1.Succeeded, freed: true}},
 	})
+}
+
+// TestAGuestGivesWayToWhatFillsItsClaim: what fills a claim waits for the pods that use it, so that a pod which does not run
+// its guest yet goes.
+func TestAGuestGivesWayToWhatFillsItsClaim(t *testing.T) {
+	const says = "the claim data awaits an upload"
+	fills := []Rival{{Claim: "data", Filling: says}}
+	vmi := newVMI(onClaim, inPhase(v1.Scheduling, 0))
+	claims := []placement.Claim{{Name: "data", Claim: &corev1.PersistentVolumeClaim{Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}}}
+	for name, test := range map[string]struct {
+		pod     *corev1.Pod
+		creates bool
+		deletes bool
+	}{
+		"before it has a pod":     {nil, false, false},
+		"when its pod has a node": {newPod(bound), false, true},
+	} {
+		p := Decide(Observed{VMI: vmi, Pod: test.pod, PodAsked: true, Claims: claims, ClaimsConfirmed: true, RivalsAsked: true, Rivals: fills, Now: now})
+		c := condition.Find(p.VMI.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
+		if p.CreatePod != test.creates || p.DeletePod != test.deletes || p.VMI.Status.NodeName != "" || c == nil || c.Reason != ReasonClaimInUse || c.Message != says {
+			t.Errorf("%s: it makes the pod %v, deletes it %v, and says %+v", name, p.CreatePod, p.DeletePod, c)
+		}
+	}
+	shared := newVMI(onClaim, shareable, inPhase(v1.Scheduling, 0))
+	if p := Decide(Observed{VMI: shared, Pod: newPod(bound), PodAsked: true, Claims: claims, ClaimsConfirmed: true, Now: now}); p.Needs != NeedRivals {
+		t.Errorf("of a claim that guests share it asks for %q", p.Needs)
+	}
 }

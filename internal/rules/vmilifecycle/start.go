@@ -76,12 +76,12 @@ var startChecks = []struct {
 	{"the pod has no node",
 		func(d *decision) bool { return d.o.Pod.Spec.NodeName == "" },
 		(*decision).awaitNode},
-	{"whether another guest uses a claim of its own has not been asked",
+	{"whether another guest uses a claim of its own, or something fills one, has not been asked",
 		func(d *decision) bool {
-			return !d.o.RivalsAsked && len(launcherpod.ExclusiveClaims(d.o.VMI)) > 0
+			return !d.o.RivalsAsked && len(launcherpod.StartClaims(d.o.VMI)) > 0
 		},
 		func(d *decision) { d.p.Needs = NeedRivals }},
-	{"another guest uses a claim of its own",
+	{"another guest uses a claim of its own, or something fills one",
 		func(d *decision) bool { return len(d.o.Rivals) > 0 },
 		(*decision).yieldOrWait},
 	{"whether the VM is locked has not been asked",

@@ -8,6 +8,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/placement"
 )
 
@@ -60,6 +61,8 @@ func (d *Destination) unfit(placed bool) string {
 		return fmt.Sprintf("the PVC %s does not exist", d.Move.To)
 	case claim.DeletionTimestamp != nil:
 		return fmt.Sprintf("the PVC %s is being deleted", d.Move.To)
+	case datavolume.AwaitsUpload(claim):
+		return datavolume.Unfilled(claim, nil)
 	case d.User != "":
 		return fmt.Sprintf("the PVC %s is used by %s", d.Move.To, d.User)
 	case capacity(claim) < d.Size:

@@ -27,6 +27,7 @@ type options struct {
 	insecure      bool
 	wait, retries uint
 	noCreate      bool
+	overwrite     bool
 
 	size         string
 	storageClass string
@@ -78,6 +79,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.UintVar(&o.wait, "wait-secs", 300, "seconds to wait until the upload can begin")
 	flags.UintVar(&o.retries, "retry", 5, "how often an upload that failed is tried again")
 	flags.BoolVar(&o.noCreate, "no-create", false, "do not make the DataVolume or PersistentVolumeClaim, it exists")
+	flags.BoolVar(&o.overwrite, "overwrite", false, "replace what a PersistentVolumeClaim holds, of a machine that does not run")
 	flags.StringVar(&o.size, "size", "", "size of the volume, e.g. 10Gi")
 	flags.StringVar(&o.storageClass, "storage-class", "", "storage class of the volume")
 	flags.StringVar(&o.accessMode, "access-mode", "", "ReadWriteOnce, ReadWriteMany, ReadOnlyMany or ReadWriteOncePod")
@@ -122,6 +124,9 @@ func (o *options) completeVolume() error {
 		if size, err := resource.ParseQuantity(o.size); err != nil || size.Sign() <= 0 {
 			return fmt.Errorf("--size must be a size like 10Gi, not %q", o.size)
 		}
+	}
+	if o.overwrite && o.dataVolume {
+		return fmt.Errorf("--overwrite is for a pvc: a DataVolume is filled once")
 	}
 	if o.noCreate && o.size != "" {
 		return fmt.Errorf("--size has no meaning with --no-create: the volume exists")

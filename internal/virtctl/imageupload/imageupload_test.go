@@ -38,6 +38,9 @@ type cluster struct {
 	dv     *cdiv1.DataVolume
 	claim  *corev1.PersistentVolumeClaim
 	source map[string]any
+	pods   corev1.PodList
+	// patched is what a claim that exists was patched by.
+	patched string
 	// onReady changes a volume that was made, in place of making it ready.
 	onReady func(*cluster)
 	// answers are the proxy's codes before it is content, words what it says then.
@@ -102,9 +105,12 @@ func (c *cluster) serveAPI(w http.ResponseWriter, r *http.Request) {
 		_ = json.Unmarshal(body, &c.source)
 		answer(c.source, true)
 	case r.Method == http.MethodPatch:
+		c.patched = string(body)
 		c.claim.Annotations = map[string]string{layout.AnnUploadTarget: ""}
 		c.onReady(c)
 		answer(c.claim, true)
+	case strings.HasSuffix(r.URL.Path, "/pods"):
+		answer(c.pods, true)
 	case strings.Contains(r.URL.Path, "/datavolumes/"):
 		answer(c.dv, c.dv != nil)
 	default:
@@ -224,6 +230,24 @@ func TestAClaimThatExistsIsMarked(t *testing.T) {
 	}
 }
 
+func TestContentIsReplacedWhenThatIsAskedFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		annotations map[string]string
+		want        string
+	}{
+		"a claim of which nothing is known": {nil, `{"metadata":{"annotations":{"cdi.kubevirt.io/storage.upload.target":"","drydock.dev/upload-overwrites":"true"},"resourceVersion":"7"}}`},
+		"one that was filled": {map[string]string{layout.AnnUploadTarget: "", layout.AnnPodPhase: "Succeeded"},
+			`{"metadata":{"annotations":{"cdi.kubevirt.io/storage.pod.phase":null,"cdi.kubevirt.io/storage.pod.ready":null,"drydock.dev/upload-overwrites":"true"},"resourceVersion":"7"}}`},
+	} {
+		c := newCluster(t)
+		c.claim = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "lab", ResourceVersion: "7", Annotations: test.annotations}}
+		out, err := c.upload("pvc", "disk", "--no-create", "--overwrite", "--image-path="+image(t))
+		if err != nil || c.patched != test.want || string(c.received) != "a disk" {
+			t.Errorf("%s: patched by %s, %q received: %s%v", name, c.patched, c.received, out, err)
+		}
+	}
+}
+
 func TestAnUploadIsTriedAgainWithAFreshToken(t *testing.T) {
 	c := newCluster(t)
 	c.answers, c.words = []int{503}, "another upload to this claim is under way"
@@ -268,7 +292,17 @@ func TestUploadsThatCannotBe(t *testing.T) {
 		"none, and none is to be made": {nil, []string{"dv", "disk", "--no-create", "--image-path=" + path}, "DataVolume lab/disk not found"},
 		"filled already":               {existing(func(dv *cdiv1.DataVolume) { dv.Status.Phase = cdiv1.Succeeded }), create, "PVC disk already successfully imported/cloned/updated"},
 		"of another source":            {existing(func(dv *cdiv1.DataVolume) { dv.Spec.Source = &cdiv1.DataVolumeSource{} }), create, "does not have the source upload"},
-		"that waits for a consumer":    {onReady(func(c *cluster) { c.dv.Status.Phase = cdiv1.WaitForFirstConsumer }), create, "use force-bind flag"},
+		"used by a pod": {func(c *cluster) {
+			c.claim = &corev1.PersistentVolumeClaim{}
+			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "virt-launcher-vm"}}
+			pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}}}}
+			c.pods.Items = []corev1.Pod{pod}
+		}, []string{"pvc", "disk", "--no-create", "--image-path=" + path}, "PVC lab/disk is used by pod virt-launcher-vm"},
+		"a claim that was filled": {func(c *cluster) {
+			c.claim = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{layout.AnnUploadTarget: "", layout.AnnPodPhase: "Succeeded"}}}
+		}, []string{"pvc", "disk", "--no-create", "--image-path=" + path}, "already successfully imported"},
+		"a DataVolume to be replaced": {nil, append([]string{"--overwrite"}, create...), "--overwrite is for a pvc"},
+		"that waits for a consumer":   {onReady(func(c *cluster) { c.dv.Status.Phase = cdiv1.WaitForFirstConsumer }), create, "use force-bind flag"},
 		"that failed": {onReady(func(c *cluster) { c.dv.Status.Phase, c.dv.Status.Conditions = cdiv1.Failed, running("no space") }), create,
 			"DataVolume disk has failed: no space"},
 		"that never gets ready": {onReady(func(c *cluster) { c.dv.Status.Conditions = running("pod is pending: no node fits") }),

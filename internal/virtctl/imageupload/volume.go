@@ -2,6 +2,7 @@ package imageupload
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/virtctl/client"
 )
 
 // look is how often the volume's state is read. It is in up to two objects, of
@@ -68,7 +70,10 @@ func (u *upload) prepare(ctx context.Context) error {
 	case !exists:
 		return u.create(ctx)
 	}
-	if err := s.usable(u.name); err != nil {
+	if err := s.usable(u.name, u.overwrite); err != nil {
+		return err
+	}
+	if err := u.unused(ctx, s.claim); err != nil {
 		return err
 	}
 	u.say("Using existing PVC %s/%s", u.namespace, u.name)
@@ -76,11 +81,11 @@ func (u *upload) prepare(ctx context.Context) error {
 }
 
 // usable reports whether an existing volume can be uploaded to.
-func (s state) usable(name string) error {
+func (s state) usable(name string, overwrite bool) error {
 	switch {
 	case s.dv != nil && (s.dv.Spec.Source == nil || s.dv.Spec.Source.Upload == nil):
 		return fmt.Errorf("DataVolume %s does not have the source upload, so it is filled in another way", name)
-	case s.dv != nil && s.dv.Status.Phase == cdiv1.Succeeded, s.claim != nil && s.claim.Annotations[layout.AnnPodPhase] == string(corev1.PodSucceeded):
+	case s.dv != nil && s.dv.Status.Phase == cdiv1.Succeeded, !overwrite && s.claim != nil && s.claim.Annotations[layout.AnnPodPhase] == string(corev1.PodSucceeded):
 		return fmt.Errorf("PVC %s already successfully imported/cloned/updated", name)
 	case s.dv == nil && s.claim != nil && metav1.GetControllerOf(s.claim) != nil:
 		owner := metav1.GetControllerOf(s.claim)
@@ -89,16 +94,57 @@ func (s state) usable(name string) error {
 	return nil
 }
 
-// mark makes a claim of its own one that takes an upload.
+// unused refuses a claim that a pod uses, before it is marked: a guest would run on the disk that is replaced. Who may not
+// list pods leaves it to the cluster, which asks anew before it takes an upload.
+func (u *upload) unused(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	if u.dataVolume || claim == nil {
+		return nil
+	}
+	if _, marked := claim.Annotations[layout.AnnUploadTarget]; marked && !u.overwrite {
+		return nil
+	}
+	pods, err := u.client.Core().Pods(u.namespace).List(ctx, metav1.ListOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("looking for the pods that use PVC %s/%s: %w", u.namespace, u.name, err)
+	}
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; client.UsesClaim(pod, u.name) {
+			return fmt.Errorf("PVC %s/%s is used by pod %s: stop the machine, or end the pod, and upload then", u.namespace, u.name, pod.Name)
+		}
+	}
+	return nil
+}
+
+// mark makes a claim of its own one that takes an upload. What it holds is replaced only when that is asked for.
 func (u *upload) mark(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	if u.dataVolume || claim == nil {
 		return nil
 	}
-	if _, marked := claim.Annotations[layout.AnnUploadTarget]; marked {
+	annotations := map[string]any{}
+	if _, marked := claim.Annotations[layout.AnnUploadTarget]; !marked {
+		annotations[layout.AnnUploadTarget] = ""
+	}
+	if u.archive != "" && claim.Annotations[layout.AnnContentType] == "" {
+		annotations[layout.AnnContentType] = string(cdiv1.DataVolumeArchive)
+	}
+	if phase := corev1.PodPhase(claim.Annotations[layout.AnnPodPhase]); u.overwrite {
+		annotations[layout.AnnOverwrite] = "true"
+		if client.Ended(phase) {
+			// The upload before this one is over: another worker is made.
+			annotations[layout.AnnPodPhase], annotations[layout.AnnPodReady] = nil, nil
+		}
+	}
+	if len(annotations) == 0 {
 		return nil
 	}
-	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, layout.AnnUploadTarget)
-	_, err := u.client.Core().PersistentVolumeClaims(u.namespace).Patch(ctx, u.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": claim.ResourceVersion, "annotations": annotations}})
+	if err != nil {
+		return fmt.Errorf("encoding the annotations of PVC %s/%s: %w", u.namespace, u.name, err)
+	}
+	_, err = u.client.Core().PersistentVolumeClaims(u.namespace).Patch(ctx, u.name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("marking PVC %s/%s as an upload's target: %w", u.namespace, u.name, err)
 	}

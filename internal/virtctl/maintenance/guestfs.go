@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/virtctl/client"
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
@@ -146,23 +147,11 @@ func (s *session) claimPod(ctx context.Context, name string) (*corev1.Pod, error
 		return nil, fmt.Errorf("looking for pods that use PVC %s: %w", name, err)
 	}
 	for i := range pods.Items {
-		if uses(&pods.Items[i], name) {
+		if client.UsesClaim(&pods.Items[i], name) {
 			return nil, fmt.Errorf("PVC %s is used by another pod: %s", name, pods.Items[i].Name)
 		}
 	}
 	return s.renderClaimPod(claim), nil
-}
-
-func uses(pod *corev1.Pod, claim string) bool {
-	if over(pod) {
-		return false
-	}
-	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim {
-			return true
-		}
-	}
-	return false
 }
 
 func (s *session) renderClaimPod(claim *corev1.PersistentVolumeClaim) *corev1.Pod {

@@ -306,7 +306,7 @@ func ended(ctx context.Context, e *env.Env, c *client.Client, namespace, pod str
 	var last *corev1.Pod
 	err := c.AwaitPod(ctx, namespace, pod, func(p *corev1.Pod) bool {
 		last = p
-		return over(p)
+		return client.Ended(p.Status.Phase)
 	})
 	if err != nil || last.Status.Phase == corev1.PodSucceeded {
 		return err
@@ -318,11 +318,6 @@ func ended(ctx context.Context, e *env.Env, c *client.Client, namespace, pod str
 		}
 	}
 	return fmt.Errorf("pod %s has failed: %s", pod, plain(last.Status.Reason+" "+last.Status.Message))
-}
-
-// over reports whether a pod has ended.
-func over(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
 func remove(ctx context.Context, c *client.Client, namespace, pod string) error {

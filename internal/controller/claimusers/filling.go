@@ -1,0 +1,69 @@
+package claimusers
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/controller/maintainers"
+	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+)
+
+// UserPod names a pod that uses a claim beside what fills it, "" when there is none. The reader must ask the API server
+// itself. With dataVolume it is a DataVolume that fills the claim: the pods of a guest that gets the claim only when it is
+// filled don't count.
+func UserPod(ctx context.Context, reader client.Reader, claim types.NamespacedName, dataVolume bool) (string, error) {
+	var pods corev1.PodList
+	if err := reader.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
+		return "", fmt.Errorf("listing the pods that use the claim %s: %w", claim, err)
+	}
+	return datavolume.UserOf(pods.Items, claim.Name, func(pod *corev1.Pod) (bool, error) {
+		switch {
+		case lock.For(pod) != "" && lock.Gated(pod):
+			_, is, err := maintainers.On(ctx, reader, []string{claim.Name}, pod)
+			return !is, err
+		case !dataVolume || hotplug.GuestOf(pod) == "":
+			return false, nil
+		}
+		vmi, err := versioned.Read[v1.VirtualMachineInstance](ctx, reader, "VMI", types.NamespacedName{Namespace: pod.Namespace, Name: hotplug.GuestOf(pod)})
+		return err == nil && vmi != nil && hotplug.AwaitsFilling(vmi, pod, claim.Name), err
+	})
+}
+
+// Filling says what fills a claim, or is still to fill it, "" for nothing. The reader must ask the API server itself.
+func Filling(ctx context.Context, reader client.Reader, key types.NamespacedName) (string, error) {
+	claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, reader, "the claim", key)
+	if err != nil || claim == nil {
+		return "", err
+	}
+	var filler *cdiv1.DataVolume
+	if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == "DataVolume" {
+		filler, err = versioned.Read[cdiv1.DataVolume](ctx, reader, "the DataVolume", types.NamespacedName{Namespace: key.Namespace, Name: owner.Name})
+		if err != nil {
+			return "", err
+		}
+	}
+	if why := datavolume.Unfilled(claim, filler); why != "" {
+		return why, nil
+	}
+	// A worker may be left of what does not say any more that the claim is to be filled.
+	for _, name := range datavolume.Workers(key.Name) {
+		pod, err := versioned.Read[corev1.Pod](ctx, reader, "the pod", types.NamespacedName{Namespace: key.Namespace, Name: name})
+		if err != nil {
+			return "", err
+		}
+		if pod != nil && datavolume.Uses(pod, key.Name) {
+			return fmt.Sprintf("the pod %s, which fills the claim %s, has not ended", name, key.Name), nil
+		}
+	}
+	return "", nil
+}

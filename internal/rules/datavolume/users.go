@@ -1,0 +1,137 @@
+package datavolume
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/podstatus"
+)
+
+// A claim is filled by its worker alone, and a guest gets it afterwards (decision 640):
+//
+//	what fills   the claim says that it is to be filled: its DataVolume has not succeeded, or it awaits an upload
+//	             virt-controller asks the API server for the pods that use the claim
+//	             when there is none, it makes the worker; before an upload's first byte virt-api asks once more
+//	what runs    the launcher pod has its node, or the attachment pod is recorded
+//	             virt-controller asks the API server for the claim, its DataVolume and its workers
+//	             when nothing is to fill the claim, the guest gets it
+//
+// Each of the two shows itself before it looks for the other, so that at least one sees the other. Of two that see each
+// other the guest gives way: it does not run yet.
+
+// Uses reports whether one of a pod's containers has the claim, or will have it. A pod that
+// names a claim in no container, a provisioning pod say, only binds it: the kubelet mounts what containers have.
+func Uses(pod *corev1.Pod, claim string) bool {
+	return !podstatus.Terminal(pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return claimNamed(pod, &v) == claim && mounted(&pod.Spec, v.Name)
+	})
+}
+
+// Writes reports whether the pod may write to the claim now or later. Workers that
+// read a clone's source do not.
+func Writes(pod *corev1.Pod, claim string) bool {
+	return !podstatus.Terminal(pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return claimNamed(pod, &v) == claim && (v.PersistentVolumeClaim == nil || !v.PersistentVolumeClaim.ReadOnly)
+	})
+}
+
+// claimNamed is the claim of a pod's volume, "" for none. That of an ephemeral volume is named after pod and volume.
+func claimNamed(pod *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name
+	}
+	return ""
+}
+
+// mounted reports whether a container of any kind has the volume.
+func mounted(spec *corev1.PodSpec, volume string) bool {
+	has := func(mounts []corev1.VolumeMount, devices []corev1.VolumeDevice) bool {
+		return slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == volume }) ||
+			slices.ContainsFunc(devices, func(d corev1.VolumeDevice) bool { return d.Name == volume })
+	}
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		if has(c.VolumeMounts, c.VolumeDevices) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool {
+		return has(c.VolumeMounts, c.VolumeDevices)
+	})
+}
+
+// UserOf returns the name of the first of the pods that uses the claim beside the pods that fill it, "" for none. It
+// spares those of which spared says that they let the claim be filled first.
+func UserOf(pods []corev1.Pod, claim string, spared func(*corev1.Pod) (bool, error)) (string, error) {
+	workers := Workers(claim)
+	for i := range pods {
+		pod := &pods[i]
+		if !Uses(pod, claim) || slices.Contains(workers, pod.Name) {
+			continue
+		}
+		spare, err := spared(pod)
+		if err != nil {
+			return "", err
+		}
+		if !spare {
+			return pod.Name, nil
+		}
+	}
+	return "", nil
+}
+
+// Workers are the names that a pod may have which fills the claim.
+func Workers(claim string) []string {
+	return []string{transfer.UploadName(claim), importerName(claim)}
+}
+
+// AwaitsUpload reports whether a claim that has no DataVolume is to be filled by an upload, or was to be and has not been:
+// nobody but the upload's worker may have it.
+func AwaitsUpload(claim *corev1.PersistentVolumeClaim) bool {
+	return claim != nil && TakesUpload(claim) && claim.Annotations[layout.AnnPodPhase] != string(corev1.PodSucceeded)
+}
+
+// Unfilled says what is still to fill a claim before anybody else may have it, "" for nothing. dv is the DataVolume
+// that owns the claim, nil for none.
+func Unfilled(claim *corev1.PersistentVolumeClaim, dv *cdiv1.DataVolume) string {
+	owner := metav1.GetControllerOf(claim)
+	switch owned := owner != nil && owner.Kind == "DataVolume"; {
+	case owned && dv == nil:
+		return fmt.Sprintf("the DataVolume %s, which fills the claim %s, does not exist", owner.Name, claim.Name)
+	case owned && dv.Status.Phase != cdiv1.Succeeded:
+		return fmt.Sprintf("the claim %s is not filled yet by its DataVolume %s", claim.Name, dv.Name)
+	case AwaitsUpload(claim):
+		return uploadAwaited(claim)
+	}
+	return ""
+}
+
+// uploadAwaited says what a claim awaits, and what to do when nobody is going to upload.
+func uploadAwaited(claim *corev1.PersistentVolumeClaim) string {
+	if claim.Annotations[layout.AnnPodPhase] == string(corev1.PodFailed) {
+		return fmt.Sprintf("the upload to the claim %s has failed (%s): upload again with --overwrite, or take away the claim's annotation %s to use it as it is",
+			claim.Name, claim.Annotations[layout.AnnRunningMessage], layout.AnnUploadTarget)
+	}
+	return fmt.Sprintf("the claim %s awaits an upload: upload its disk, or take away its annotation %s to use it as it is", claim.Name, layout.AnnUploadTarget)
+}
+
+// used is the obstacle when another pod has the claim that is to be filled.
+func (d *decision) used() *obstacle {
+	d.fills = true
+	if !d.UsersAsked || d.UsedBy == "" {
+		return nil
+	}
+	return &obstacle{reason: ReasonClaimInUse, message: usedBy(d.UsedBy, d.DataVolume.Name)}
+}
+
+func usedBy(pod, claim string) string {
+	return fmt.Sprintf("pod %s is using the claim %s: the claim is filled when that has ended", pod, claim)
+}
