@@ -31,6 +31,18 @@ func with(content []byte, at int, replaced []byte) []byte {
 	return content
 }
 
+// ova is an archive of a machine with one disk, as hypervisors export it.
+func ova(t *testing.T, vmdk []byte) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range map[string][]byte{"machine.ovf": []byte("<Envelope/>"), "machine-disk1.vmdk": vmdk} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return command(t, "tar", "-C", dir, "--format=ustar", "-cf", "-", "machine.ovf", "machine-disk1.vmdk")
+}
+
 // u64 is a number as qcow2 has it.
 func u64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
@@ -90,6 +102,8 @@ func TestBrokenSources(t *testing.T) {
 		"an odd size in gz":     {content: compressed(t, disk[:100_000], "gzip"), reason: transfer.ReasonInvalidImage, says: `with its 100000 bytes it is no raw disk`},
 		"nothing":               {content: []byte{}, reason: transfer.ReasonInvalidImage, says: `it is empty$`},
 		"a zip archive":         {content: append([]byte("PK\x03\x04"), disk...), reason: transfer.ReasonInvalidImage, says: `it is a zip archive: unpack it first$`},
+		"an OVA":                {content: ova(t, vmdk), reason: transfer.ReasonInvalidImage, says: `it is an OVA: unpack it by tar, its \.vmdk is the disk$`},
+		"an OVA in gz":          {content: compressed(t, ova(t, vmdk), "gzip", "-1"), reason: transfer.ReasonInvalidImage, says: `it is an OVA: unpack it by tar`},
 		"another checksum":      {content: qcow2, task: transfer.Task{Checksum: "sha1:" + strings.Repeat("0", 40)}, reason: transfer.ReasonChecksumMismatch, says: `^the content's sha1 sum is [0-9a-f]{40}, and 0{40} was asked for`},
 		"no checksum":           {content: qcow2, task: transfer.Task{Checksum: "crc:12"}, reason: transfer.ReasonChecksumMismatch, says: `^the checksum "crc:12" is of no known kind`},
 		"gz that is cut":        {content: compressed(t, disk, "gzip")[:100_000], reason: transfer.ReasonInvalidImage, says: `^the gzip content ends too early: it is truncated$`},

@@ -70,6 +70,17 @@ var formats = []struct {
 var unsupported = []struct{ magic, is string }{
 	{"BZh", "compressed by bzip2: compress it by gzip, xz or zstd"},
 	{"PK\x03\x04", "a zip archive: unpack it first"},
+	{"PK\x05\x06", "a zip archive without files"},
+	{"PK\x07\x08", "a part of a zip archive: unpack it first"},
+	{"!<arch>\ndebian-binary", "a Debian package: unpack it first, the disk may be a file in it"},
+	{"!<arch>\n", "an ar archive: unpack it first"},
+	{"\xed\xab\xee\xdb", "an RPM package: unpack it first, the disk may be a file in it"},
+	{"070701", "a cpio archive: unpack it first"},
+	{"070702", "a cpio archive: unpack it first"},
+	{"070707", "a cpio archive: unpack it first"},
+	{"MSCF\x00\x00\x00\x00", "a cabinet archive: unpack it first"},
+	{"xar!", "a xar archive: unpack it first"},
+	{"MSWIM\x00\x00\x00", "a wim archive: install from it, or convert it to a disk"},
 	{"7z\xbc\xaf\x27\x1c", "a 7z archive: unpack it first"},
 	{"Rar!\x1a\x07", "a rar archive: unpack it first"},
 	{"LZIP", "compressed by lzip: compress it by gzip, xz or zstd"},
@@ -105,6 +116,9 @@ func FormatOf(head []byte, size int64) (Format, error) {
 		if bytes.HasPrefix(head, []byte(s.magic)) {
 			return "", notAnImage(s.is)
 		}
+	}
+	if is := tarOf(head); is != "" {
+		return "", notAnImage(is)
 	}
 	start := bytes.TrimLeft(head, " \t\r\n\ufeff")
 	if bytes.HasPrefix(start, []byte("# Disk DescriptorFile")) {

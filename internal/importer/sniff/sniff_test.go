@@ -1,6 +1,8 @@
 package sniff
 
 import (
+	"archive/tar"
+	"bytes"
 	"strings"
 	"testing"
 
@@ -62,6 +64,78 @@ func TestWhatIsNoDiskIsSaidSo(t *testing.T) {
 	for size, fine := range map[int64]bool{-1: true, 512: true, 0: false, 511: false} {
 		if err := CheckRaw(size); (err == nil) != fine {
 			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}
+
+// packed is an archive of one file, as the package archive/tar writes it.
+func packed(t *testing.T, name string, format tar.Format) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	content := []byte(strings.Repeat("x", 1000))
+	err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content)), Format: format})
+	if err == nil {
+		_, err = w.Write(content)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// old takes the magic out of an archive's first header, as programs wrote it before there was one.
+func old(archive []byte) []byte {
+	for i := tarMagic; i < tarMagic+8; i++ {
+		archive[i] = 0
+	}
+	sum := 0
+	for i, b := range archive[:tarHeader] {
+		if i >= tarSum && i < tarSumEnd {
+			b = ' '
+		}
+		sum += int(b)
+	}
+	copy(archive[tarSum:tarSumEnd], []byte(strings.Repeat(" ", 8)))
+	digits := []byte("000000\x00 ")
+	for i := 5; sum > 0; i, sum = i-1, sum/8 {
+		digits[i] = byte('0' + sum%8)
+	}
+	copy(archive[tarSum:tarSumEnd], digits)
+	return archive
+}
+
+func TestArchivesAreNoDisks(t *testing.T) {
+	const unpack = "a tar archive: unpack it first, or unpack it into a file system with contentType archive"
+	damaged := packed(t, "disk.img", tar.FormatUSTAR)
+	damaged[0]++
+	for name, test := range map[string]struct {
+		head []byte
+		says string
+	}{
+		"an OVA":                          {packed(t, "Machine.ovf", tar.FormatUSTAR), "an OVA: unpack it by tar, its .vmdk is the disk"},
+		"an OVA with a name in capitals":  {packed(t, "MACHINE.OVF", tar.FormatGNU), "an OVA: unpack it by tar, its .vmdk is the disk"},
+		"an XVA":                          {packed(t, "ova.xml", tar.FormatUSTAR), "an XVA, an archive of a machine of Xen: export its disk by itself"},
+		"a tar archive":                   {packed(t, "disk.img", tar.FormatUSTAR), unpack},
+		"one of GNU's":                    {packed(t, strings.Repeat("long/", 40)+"disk.img", tar.FormatGNU), unpack},
+		"one with extended headers":       {packed(t, strings.Repeat("long/", 60)+"disk.img", tar.FormatPAX), unpack},
+		"one from before there was magic": {old(packed(t, "disk.img", tar.FormatUSTAR)), unpack},
+		"a header that is none":           {damaged, ""},
+		"an empty disk":                   {make([]byte, 1024), ""},
+		"a Debian package":                {[]byte("!<arch>\ndebian-binary   1700000000  0"), "a Debian package: unpack it first, the disk may be a file in it"},
+		"another archive of that kind":    {[]byte("!<arch>\nlib.o/"), "an ar archive: unpack it first"},
+		"an RPM package":                  {[]byte("\xed\xab\xee\xdb\x03\x00"), "an RPM package: unpack it first, the disk may be a file in it"},
+		"a cpio archive":                  {[]byte("070701000000"), "a cpio archive: unpack it first"},
+	} {
+		_, err := FormatOf(test.head, 1024)
+		switch {
+		case test.says == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case test.says != "" && (err == nil || job.FaultOf(err).Reason != transfer.ReasonInvalidImage || !strings.HasSuffix(err.Error(), ": it is "+test.says)):
+			t.Errorf("%s: %v, want %q", name, err, test.says)
 		}
 	}
 }

@@ -1,0 +1,48 @@
+package sniff
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+)
+
+// A tar archive begins with the header of its first file. It has a magic since 1988, not at its beginning, and a sum of its bytes
+// from the first day on.
+const (
+	tarHeader             = 512
+	tarName, tarNameEnd   = 0, 100
+	tarSum, tarSumEnd     = 148, 156
+	tarMagic, tarMagicEnd = 257, 262
+)
+
+// tarOf says what kind of a tar archive content is, "" when it is none.
+func tarOf(head []byte) string {
+	if len(head) < tarHeader || !tarSummed(head[:tarHeader]) {
+		return ""
+	}
+	field, _, _ := bytes.Cut(head[tarName:tarNameEnd], []byte{0})
+	switch name := strings.ToLower(string(field)); {
+	case strings.HasSuffix(name, ".ovf"):
+		return "an OVA: unpack it by tar, its .vmdk is the disk"
+	case name == "ova.xml":
+		return "an XVA, an archive of a machine of Xen: export its disk by itself"
+	}
+	return "a tar archive: unpack it first, or unpack it into a file system with contentType archive"
+}
+
+// tarSummed reports whether a header has the sum of its bytes, with its own field read as blanks, and names a file. The
+// oldest programs took the bytes for signed.
+func tarSummed(header []byte) bool {
+	said, err := strconv.ParseInt(string(bytes.Trim(header[tarSum:tarSumEnd], " \x00")), 8, 64)
+	if err != nil || header[tarName] == 0 && string(header[tarMagic:tarMagicEnd]) != "ustar" {
+		return false
+	}
+	var sum, signed int64
+	for i, b := range header {
+		if i >= tarSum && i < tarSumEnd {
+			b = ' '
+		}
+		sum, signed = sum+int64(b), signed+int64(int8(b))
+	}
+	return said == sum || said == signed
+}
