@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,10 +18,10 @@ import (
 )
 
 // made has qemu-img create an empty image.
-func made(t *testing.T, format, size string, options ...string) []byte {
+func made(t *testing.T, format, size string) []byte {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "image")
-	command(t, "qemu-img", append(append([]string{"create", "-q", "-f", format}, options...), name, size)...)
+	command(t, "qemu-img", "create", "-q", "-f", format, name, size)
 	return read(t, name)
 }
 
@@ -72,6 +73,16 @@ func whole(content []byte, after int, hang bool) http.Handler {
 	})
 }
 
+// onAndOn redirects as often as that, each time to another address.
+func onAndOn(times int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
+		if n < times {
+			http.Redirect(w, r, fmt.Sprintf("/?n=%d", n+1), http.StatusFound)
+		}
+	})
+}
+
 // TestBrokenSources is what must not be taken for a disk. The claim must be left as
 // if nobody had tried.
 func TestBrokenSources(t *testing.T) {
@@ -91,32 +102,35 @@ func TestBrokenSources(t *testing.T) {
 		reason  transfer.Reason
 		says    string
 	}{
-		"no such file":          {handler: says(404, ""), reason: transfer.ReasonSourceRefused, says: `^127\.0\.0\.1:\d+ answers 404 Not Found: check the path in the source's URL$`},
-		"a wrong password":      {handler: says(401, ""), reason: transfer.ReasonSourceRefused, says: `answers 401 Unauthorized: check the credentials`},
-		"a locked file":         {handler: says(403, ""), reason: transfer.ReasonSourceRefused, says: `answers 403 Forbidden: check the credentials`},
-		"a server in trouble":   {handler: says(503, ""), reason: transfer.ReasonSourceUnreachable, says: `answers 503 Service Unavailable$`},
-		"a circle of redirects": {handler: http.RedirectHandler("/", http.StatusFound), reason: transfer.ReasonSourceUnreachable, says: `it redirects in a circle$`},
-		"a redirect to a file":  {handler: http.RedirectHandler("file:///etc/passwd", http.StatusFound), reason: transfer.ReasonSourceUnreachable, says: `it redirects to an address of kind "file"$`},
-		"a page of text":        {handler: says(200, "<!DOCTYPE html><title>Sign in</title>"), reason: transfer.ReasonInvalidImage, says: `^the content is not the image of a disk: it is text, and begins with "<!DOCTYPE html>`},
-		"a file of odd size":    {content: disk[:1000], reason: transfer.ReasonInvalidImage, says: `no known format, and with its 1000 bytes it is no raw disk`},
-		"an odd size in gz":     {content: compressed(t, disk[:100_000], "gzip"), reason: transfer.ReasonInvalidImage, says: `with its 100000 bytes it is no raw disk`},
-		"nothing":               {content: []byte{}, reason: transfer.ReasonInvalidImage, says: `it is empty$`},
-		"a zip archive":         {content: append([]byte("PK\x03\x04"), disk...), reason: transfer.ReasonInvalidImage, says: `it is a zip archive: unpack it first$`},
-		"an OVA":                {content: ova(t, vmdk), reason: transfer.ReasonInvalidImage, says: `it is an OVA: unpack it by tar, its \.vmdk is the disk$`},
-		"an OVA in gz":          {content: compressed(t, ova(t, vmdk), "gzip", "-1"), reason: transfer.ReasonInvalidImage, says: `it is an OVA: unpack it by tar`},
-		"another checksum":      {content: qcow2, task: transfer.Task{Checksum: "sha1:" + strings.Repeat("0", 40)}, reason: transfer.ReasonChecksumMismatch, says: `^the content's sha1 sum is [0-9a-f]{40}, and 0{40} was asked for`},
-		"no checksum":           {content: qcow2, task: transfer.Task{Checksum: "crc:12"}, reason: transfer.ReasonChecksumMismatch, says: `^the checksum "crc:12" is of no known kind`},
-		"gz that is cut":        {content: compressed(t, disk, "gzip")[:100_000], reason: transfer.ReasonInvalidImage, says: `^the gzip content ends too early: it is truncated$`},
-		"xz that is cut":        {content: compressed(t, disk, "xz", "-0")[:100_000], reason: transfer.ReasonInvalidImage, says: `^the xz content ends too early: it is truncated$`},
-		"zst that is cut":       {content: compressed(t, disk, "zstd")[:100_000], reason: transfer.ReasonInvalidImage, says: `^the zstd content ends too early: it is truncated$`},
-		"gz that is damaged":    {content: with(compressed(t, disk, "gzip"), 50_000, []byte("damaged damaged damaged")), reason: transfer.ReasonInvalidImage, says: `^the gzip content is damaged`},
-		"xz that is damaged":    {content: with(compressed(t, disk, "xz", "-0"), 50_000, []byte("damaged damaged")), reason: transfer.ReasonInvalidImage, says: `^the xz content is damaged`},
-		"gz in gz":              {content: compressed(t, compressed(t, disk, "gzip"), "gzip"), reason: transfer.ReasonInvalidImage, says: `^the image is compressed twice`},
-		"a large raw disk":      {content: someDisk(5*mib, 1), reason: transfer.ReasonTooLarge, says: `^the disk in the image has 5 MiB, and 4 MiB were asked for: request at least 5 MiB$`},
-		"a large disk in gz":    {content: compressed(t, someDisk(5*mib, 1), "gzip"), reason: transfer.ReasonTooLarge, says: `^the disk in the content has more than the 4 MiB that were asked for`},
-		"a large qcow2 disk":    {content: made(t, "qcow2", "1T"), reason: transfer.ReasonTooLarge, says: `^the disk in the image has 1 TiB, and 4 MiB were asked for`},
-		"a large vmdk disk":     {content: made(t, "vmdk", "3G"), reason: transfer.ReasonTooLarge, says: `^the disk in the image has 3 GiB, and 4 MiB`},
-		"a bomb of zeros":       {content: compressed(t, zeros, "gzip"), reason: transfer.ReasonTooLarge, says: `more than the 4 MiB`},
+		"no such file":                      {handler: says(404, ""), reason: transfer.ReasonSourceRefused, says: `^127\.0\.0\.1:\d+ answers 404 Not Found: check the path in the source's URL$`},
+		"a wrong password":                  {handler: says(401, ""), reason: transfer.ReasonSourceRefused, says: `answers 401 Unauthorized: check the credentials`},
+		"a locked file":                     {handler: says(403, ""), reason: transfer.ReasonSourceRefused, says: `answers 403 Forbidden: check the credentials`},
+		"a server in trouble":               {handler: says(503, ""), reason: transfer.ReasonSourceUnreachable, says: `answers 503 Service Unavailable$`},
+		"a circle of redirects":             {handler: http.RedirectHandler("/", http.StatusFound), reason: transfer.ReasonSourceUnreachable, says: `it redirects in a circle$`},
+		"a redirect to a file":              {handler: http.RedirectHandler("file:///etc/passwd", http.StatusFound), reason: transfer.ReasonSourceUnreachable, says: `it redirects to an address of kind "file"$`},
+		"a page of text":                    {handler: says(200, "<!DOCTYPE html><title>Sign in</title>"), reason: transfer.ReasonInvalidImage, says: `^the content is not the image of a disk: it is text, and begins with "<!DOCTYPE html>`},
+		"a file of odd size":                {content: disk[:1000], reason: transfer.ReasonInvalidImage, says: `no known format, and with its 1000 bytes it is no raw disk`},
+		"an odd size in gz":                 {content: compressed(t, disk[:100_000], "gzip"), reason: transfer.ReasonInvalidImage, says: `with its 100000 bytes it is no raw disk`},
+		"nothing":                           {content: []byte{}, reason: transfer.ReasonInvalidImage, says: `it is empty$`},
+		"a zip archive":                     {content: append([]byte("PK\x03\x04"), disk...), reason: transfer.ReasonInvalidImage, says: `it is a zip archive: unpack it first$`},
+		"an OVA":                            {content: ova(t, vmdk), reason: transfer.ReasonInvalidImage, says: `it is an OVA: unpack it by tar, its \.vmdk is the disk$`},
+		"an OVA in gz":                      {content: compressed(t, ova(t, vmdk), "gzip", "-1"), reason: transfer.ReasonInvalidImage, says: `it is an OVA: unpack it by tar`},
+		"an empty disk in qcow2":            {content: made(t, "qcow2", "0"), reason: transfer.ReasonInvalidImage, says: `: the disk in it is empty$`},
+		"an empty disk in vdi":              {content: made(t, "vdi", "0"), reason: transfer.ReasonInvalidImage, says: `: the disk in it is empty$`},
+		"a server that redirects on and on": {handler: onAndOn(100), reason: transfer.ReasonSourceUnreachable, says: `it redirects more than 50 times$`},
+		"another checksum":                  {content: qcow2, task: transfer.Task{Checksum: "sha1:" + strings.Repeat("0", 40)}, reason: transfer.ReasonChecksumMismatch, says: `^the content's sha1 sum is [0-9a-f]{40}, and 0{40} was asked for`},
+		"no checksum":                       {content: qcow2, task: transfer.Task{Checksum: "crc:12"}, reason: transfer.ReasonChecksumMismatch, says: `^the checksum "crc:12" is of no known kind`},
+		"gz that is cut":                    {content: compressed(t, disk, "gzip")[:100_000], reason: transfer.ReasonInvalidImage, says: `^the gzip content ends too early: it is truncated$`},
+		"xz that is cut":                    {content: compressed(t, disk, "xz", "-0")[:100_000], reason: transfer.ReasonInvalidImage, says: `^the xz content ends too early: it is truncated$`},
+		"zst that is cut":                   {content: compressed(t, disk, "zstd")[:100_000], reason: transfer.ReasonInvalidImage, says: `^the zstd content ends too early: it is truncated$`},
+		"gz that is damaged":                {content: with(compressed(t, disk, "gzip"), 50_000, []byte("damaged damaged damaged")), reason: transfer.ReasonInvalidImage, says: `^the gzip content is damaged`},
+		"xz that is damaged":                {content: with(compressed(t, disk, "xz", "-0"), 50_000, []byte("damaged damaged")), reason: transfer.ReasonInvalidImage, says: `^the xz content is damaged`},
+		"gz in gz":                          {content: compressed(t, compressed(t, disk, "gzip"), "gzip"), reason: transfer.ReasonInvalidImage, says: `^the image is compressed twice`},
+		"a large raw disk":                  {content: someDisk(5*mib, 1), reason: transfer.ReasonTooLarge, says: `^the disk in the image has 5 MiB, and 4 MiB were asked for: request at least 5 MiB$`},
+		"a large disk in gz":                {content: compressed(t, someDisk(5*mib, 1), "gzip"), reason: transfer.ReasonTooLarge, says: `^the disk in the content has more than the 4 MiB that were asked for`},
+		"a large qcow2 disk":                {content: made(t, "qcow2", "1T"), reason: transfer.ReasonTooLarge, says: `^the disk in the image has 1 TiB, and 4 MiB were asked for`},
+		"a large vmdk disk":                 {content: made(t, "vmdk", "3G"), reason: transfer.ReasonTooLarge, says: `^the disk in the image has 3 GiB, and 4 MiB`},
+		"a bomb of zeros":                   {content: compressed(t, zeros, "gzip"), reason: transfer.ReasonTooLarge, says: `more than the 4 MiB`},
 		"a bomb behind a disk": {content: bomb(t, qcow2), reason: transfer.ReasonInvalidImage,
 			says: `it is a decompression bomb$`},
 		"a backing file":          {content: backed, reason: transfer.ReasonUnsafeImage, says: `^the qcow2 image has a backing file, which is not part of it`},

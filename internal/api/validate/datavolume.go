@@ -59,9 +59,9 @@ func CloneForbidden(namespace string) string {
 	return fmt.Sprintf("you may not create datavolumes/source in namespace %s, which is the right to clone from there", namespace)
 }
 
-var sums = regexp.MustCompile(`^(md5:[0-9a-f]{32}|sha1:[0-9a-f]{40}|sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
+var sums = regexp.MustCompile(`(?i)^(md5:[0-9a-f]{32}|sha1:[0-9a-f]{40}|sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
 
-const oneOfSums = "must be md5:, sha1:, sha256: or sha512: and the sum in lower-case hexadecimal digits"
+const oneOfSums = "must be md5:, sha1:, sha256: or sha512: and the sum in hexadecimal digits"
 
 func checksum(dv *cdiv1.DataVolume, path *field.Path) field.ErrorList {
 	sum, there := dv.Annotations[datavolume.AnnChecksum]

@@ -40,8 +40,17 @@ func (f *importRun) fits(head []byte, size int64) error {
 	default:
 		return nil // QEMU tells, when it has the image
 	}
-	if disk > f.job.Task.Size {
-		return tooLarge(disk, f.job.Task.Size)
+	return checkSize(disk, f.job.Task.Size)
+}
+
+// checkSize refuses the disk in an image by its size, -1 for one that is not known: one that is empty, as an empty file is, and
+// one that has more than was asked for.
+func checkSize(disk, asked int64) error {
+	switch {
+	case disk == 0:
+		return job.Faultf(transfer.ReasonInvalidImage, "the content is not the image of a disk: the disk in it is empty")
+	case disk > asked:
+		return tooLarge(disk, asked)
 	}
 	return nil
 }
@@ -225,8 +234,8 @@ func (f *importRun) convert(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if size > f.job.Task.Size {
-		return tooLarge(size, f.job.Task.Size)
+	if err := checkSize(size, f.job.Task.Size); err != nil {
+		return err
 	}
 	return convert.Convert(ctx, f.format, spool, f.disk)
 }

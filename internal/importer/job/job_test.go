@@ -36,6 +36,18 @@ func TestProgressOnlyGrowsAndKnowsTheTimeLeft(t *testing.T) {
 	}
 }
 
+func TestProgressBeginsAgainWhenNothingIsKept(t *testing.T) {
+	m := NewMeter()
+	m.Advance(500, 1000)
+	m.Reset()
+	if p := m.Progress(); p.Done != 0 || p.Total != 0 || p.SecondsLeft != -1 {
+		t.Errorf("after that it is %+v", p)
+	}
+	if m.Advance(10, 20); m.Progress().Done != 10 {
+		t.Errorf("and then %+v", m.Progress())
+	}
+}
+
 func TestProgressIsServed(t *testing.T) {
 	m := NewMeter()
 	m.Step("waiting for an upload")

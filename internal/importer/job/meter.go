@@ -42,6 +42,13 @@ func (m *Meter) Ready(ready bool) {
 	m.state.Ready = ready
 }
 
+// Reset forgets how far the work was: nothing of it is kept, and it begins again.
+func (m *Meter) Reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state.Done, m.state.Total, m.before, m.began = 0, 0, 0, time.Time{}
+}
+
 // Advance says how many bytes of the content are done, and how many there are (0
 // or less while that is not known). What goes back is not believed.
 func (m *Meter) Advance(done, total int64) {

@@ -165,6 +165,7 @@ func (s *server) wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state = idle
+	s.job.Meter.Reset()
 	s.job.Meter.Step(stepWaiting)
 	s.job.Meter.Ready(true)
 }

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +28,7 @@ const (
 )
 
 // maxRedirects is how often a server may send the worker elsewhere.
-const maxRedirects = 10
+const maxRedirects = 50
 
 // access is what a user gave to be let in by.
 type access struct {
@@ -140,8 +141,12 @@ func (a *access) put(request *http.Request) {
 
 // redirect lets a redirection pass, without what was meant for the first server only.
 func (a *access) redirect(request *http.Request, via []*http.Request) error {
-	if len(via) > maxRedirects {
+	// Nothing is kept between two requests: who was sent here before is sent on in the same way.
+	if slices.ContainsFunc(via, func(before *http.Request) bool { return before.URL.String() == request.URL.String() }) {
 		return errors.New("it redirects in a circle")
+	}
+	if len(via) > maxRedirects {
+		return fmt.Errorf("it redirects more than %d times", maxRedirects)
 	}
 	if request.URL.Scheme != "http" && request.URL.Scheme != "https" {
 		return fmt.Errorf("it redirects to an address of kind %q", request.URL.Scheme)

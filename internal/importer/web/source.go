@@ -55,7 +55,7 @@ func (s *Source) Verify(context.Context) error { return nil }
 // addresses and some servers refuse.
 func (s *Source) Stat(ctx context.Context) (job.Stream, error) {
 	s.note(job.Stream{})
-	response, err := s.get(ctx, "bytes=0-0")
+	response, err := s.get(ctx, firstByte)
 	if err != nil {
 		return job.Stream{}, err
 	}
@@ -107,29 +107,48 @@ func (s *Source) note(stream job.Stream) {
 	s.last.Body = nil
 }
 
-// get asks for a range of the file, as long as it is the one that is known.
+// get asks for a range of the file, as long as it is the one that is known. A server that refuses the range which every
+// file has, unless it is empty, is asked for the file as it is.
 func (s *Source) get(ctx context.Context, what string) (*http.Response, error) {
+	response, err := s.ask(ctx, what)
+	if err == nil && response.StatusCode == http.StatusRequestedRangeNotSatisfiable && (what == fromStart || what == firstByte) {
+		_ = response.Body.Close()
+		response, err = s.ask(ctx, "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode == http.StatusOK || response.StatusCode == http.StatusPartialContent {
+		return response, nil
+	}
+	_ = response.Body.Close()
+	return nil, refused(s.url, response)
+}
+
+// Ranges that begin where the file does.
+const (
+	fromStart = "bytes=0-"
+	firstByte = "bytes=0-0"
+)
+
+// ask sends one request, for a range or, without one, for the file.
+func (s *Source) ask(ctx context.Context, what string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("asking %s: %w", s.url.Redacted(), err)
 	}
 	s.access.put(request)
-	request.Header.Set("Range", what)
-	if known := s.known(); known.Version != "" {
+	if what != "" {
+		request.Header.Set("Range", what)
+	}
+	if known := s.known(); what != "" && known.Version != "" {
 		request.Header.Set("If-Range", strings.TrimPrefix(known.Version, modified))
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
 		return nil, Unreachable(s.url, err)
 	}
-	if response.StatusCode == http.StatusOK || response.StatusCode == http.StatusPartialContent {
-		return response, nil
-	}
-	_ = response.Body.Close()
-	if response.StatusCode == http.StatusRequestedRangeNotSatisfiable && what == "bytes=0-" {
-		return nil, job.Faultf(transfer.ReasonInvalidImage, "the content is not the image of a disk: it is empty")
-	}
-	return nil, refused(s.url, response)
+	return response, nil
 }
 
 // modified marks a version that is a date: HTTP tells dates from ETags by the quotes.

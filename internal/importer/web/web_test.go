@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,62 @@ func TestAServerWithoutRanges(t *testing.T) {
 	if err != nil || stream.Ranges || stream.Size != 10 {
 		t.Errorf("got %+v, %v", stream, err)
 	}
+}
+
+// TestAServerThatRefusesRanges answers 416 to what begins where the file does, and sends the file when it is asked for it.
+func TestAServerThatRefusesRanges(t *testing.T) {
+	content := "0123456789"
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Range") != "" {
+			w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
+			return
+		}
+		_, _ = io.WriteString(w, content)
+	}))
+	defer s.Close()
+	source, err := New(newJob(t, transfer.Task{URL: s.URL}, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, err := source.Stat(t.Context()); err != nil || said.Ranges || said.Size != 10 {
+		t.Errorf("it is said to be %+v, %v", said, err)
+	}
+	for _, content = range []string{"0123456789", ""} {
+		stream, err := source.Open(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := io.ReadAll(stream.Body)
+		if err := errors.Join(err, stream.Body.Close()); err != nil || string(read) != content || stream.Ranges {
+			t.Errorf("got %q of %+v, %v", read, stream, err)
+		}
+	}
+}
+
+// TestAServerMayRedirectOften: as often as curl lets it.
+func TestAServerMayRedirectOften(t *testing.T) {
+	const times = 40
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
+		if n < times {
+			http.Redirect(w, r, "/?n="+strconv.Itoa(n+1), http.StatusFound)
+			return
+		}
+		_, _ = io.WriteString(w, "found")
+	}))
+	defer s.Close()
+	source, err := New(newJob(t, transfer.Task{URL: s.URL}, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := source.Open(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read, err := io.ReadAll(stream.Body); err != nil || string(read) != "found" {
+		t.Errorf("got %q, %v", read, err)
+	}
+	_ = stream.Body.Close()
 }
 
 func TestWrongSourcesAreRefusedBeforeAnybodyIsAsked(t *testing.T) {
