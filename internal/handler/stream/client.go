@@ -9,7 +9,6 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -31,12 +30,14 @@ const (
 	// stream for a dead one; those that do so wait 30 seconds at least.
 	pingPeriod = 20 * time.Second
 	// closeGrace is how long a last frame may take to be written.
-	closeGrace = 2 * time.Second
+	closeGrace = 15 * time.Second
 )
 
 // Client is one viewer's WebSocket.
 type Client struct {
 	ws *websocket.Conn
+	// pings has what the client's last ping said and nobody has answered yet.
+	pings chan string
 }
 
 // writeBuffers are shared by all clients: most of them are idle most of the
@@ -63,7 +64,19 @@ func Accept(w http.ResponseWriter, r *http.Request, refuse func(w http.ResponseW
 		return nil, err
 	}
 	ws.SetReadLimit(maxMessage)
-	return &Client{ws: ws}, nil
+	client := &Client{ws: ws, pings: make(chan string, 1)}
+	ws.SetPingHandler(client.pinged)
+	return client, nil
+}
+
+// pinged leaves a ping to keepAlive, since a client that reads nothing may still write. Of several that came meanwhile
+// one is answered (RFC 6455, 5.5.3).
+func (c *Client) pinged(data string) error {
+	select {
+	case c.pings <- data:
+	default:
+	}
+	return nil
 }
 
 // Splice passes bytes between the client and conn until one of them ends or
@@ -95,21 +108,25 @@ func (c *Client) serve(ctx context.Context, release func(), parts ...func(contex
 	running.Wait()
 }
 
-// keepAlive pings the client until ctx ends. A missing answer ends nothing: a
-// viewer whose terminal is stopped answers late, and TCP itself finds out who
-// is gone.
+// keepAlive pings the client and answers its pings until ctx ends. A missing
+// answer ends nothing: a viewer whose terminal is stopped answers late, and TCP
+// itself finds out who is gone.
+//
+// No frame has a deadline. One that passes breaks a TLS connection for good, and
+// on a busy node it may pass before the frame is written.
 func (c *Client) keepAlive(ctx context.Context) {
 	ticker := time.NewTicker(pingPeriod)
 	defer ticker.Stop()
 	for {
+		kind, data := websocket.PingMessage, ""
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case data = <-c.pings:
+			kind = websocket.PongMessage
 		}
-		err := c.ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second))
-		var timeout net.Error
-		if err != nil && (!errors.As(err, &timeout) || !timeout.Timeout()) {
+		if c.ws.WriteControl(kind, []byte(data), time.Time{}) != nil {
 			return
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/test/starved"
 )
 
 // soon is how long a test waits for what must come, on a busy machine too.
@@ -87,8 +88,14 @@ type host struct {
 
 func newHost(t *testing.T, g *guest) *host {
 	t.Helper()
+	return newHostOf(t, g, func(l net.Listener) net.Listener { return l })
+}
+
+// newHostOf serves on what wrap makes of a listener.
+func newHostOf(t *testing.T, g *guest, wrap func(net.Listener) net.Listener) *host {
+	t.Helper()
 	h := &host{consoles: NewConsoles()}
-	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		console, err := h.consoles.Open(r.Context(), "guest", g.dial)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -99,6 +106,8 @@ func newHost(t *testing.T, g *guest) *host {
 			console.Serve(r.Context(), client)
 		}
 	}))
+	h.Listener = wrap(h.Listener)
+	h.Start()
 	t.Cleanup(func() {
 		h.Close()
 		h.consoles.Close()
@@ -254,6 +263,38 @@ func TestASlowViewerStallsNobody(t *testing.T) {
 	slow.await(t, "end\r\n")
 	if got := slow.seen.String(); !strings.Contains(got, "bytes of output skipped: the console was read too slowly]") {
 		t.Errorf("the slow viewer is not told that it missed something; it saw %d bytes", len(got))
+	}
+}
+
+func TestAPingBreaksNoConnectionOfABusyNode(t *testing.T) {
+	g := newGuest(t)
+	h := newHostOf(t, g, func(l net.Listener) net.Listener { return starved.Listener{Listener: l} })
+	v := h.view(t)
+	conn := g.conn(t)
+	answered := make(chan string, 1)
+	v.SetPongHandler(func(data string) error {
+		answered <- data
+		return nil
+	})
+	if err := v.WriteControl(websocket.PingMessage, []byte("ping 1"), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	// The keystroke comes after the ping, and the guest's answer after the keystroke.
+	v.say(t, "x")
+	hears(t, conn, "x")
+	say(t, conn, "still here\r\n")
+	v.await(t, "still here")
+	for data := ""; data == ""; {
+		select {
+		case data = <-answered:
+			if data != "ping 1" {
+				t.Errorf("the ping was answered by %q", data)
+			}
+		default:
+			say(t, conn, "and now?\r\n")
+			v.await(t, "and now?\r\n")
+			v.seen.Reset()
+		}
 	}
 }
 

@@ -148,28 +148,41 @@ type stream struct {
 	*websocket.Conn
 	message io.Reader
 	writing sync.Mutex
+	// pings has what the server's last ping said and nobody has answered yet.
+	pings   chan string
 	closing sync.Once
 	closed  chan struct{}
 }
 
 func newStream(conn *websocket.Conn) *stream {
-	s := &stream{Conn: conn, closed: make(chan struct{})}
+	s := &stream{Conn: conn, pings: make(chan string, 1), closed: make(chan struct{})}
+	conn.SetPingHandler(func(data string) error {
+		select {
+		case s.pings <- data:
+		default: // of several that came meanwhile one is answered
+		}
+		return nil
+	})
 	go s.keepAlive()
 	return s
 }
 
-// keepAlive pings until the stream is closed.
+// keepAlive pings and answers pings until the stream is closed. No frame has a deadline: one that passes, be it for
+// want of CPU time, breaks a TLS connection for good.
 func (s *stream) keepAlive() {
 	ticker := time.NewTicker(pingPeriod)
 	defer ticker.Stop()
 	for {
+		kind, data := websocket.PingMessage, ""
 		select {
 		case <-s.closed:
 			return
-		case now := <-ticker.C:
-			if s.WriteControl(websocket.PingMessage, nil, now.Add(closeTimeout)) != nil {
-				return
-			}
+		case <-ticker.C:
+		case data = <-s.pings:
+			kind = websocket.PongMessage
+		}
+		if s.WriteControl(kind, []byte(data), time.Time{}) != nil {
+			return
 		}
 	}
 }
