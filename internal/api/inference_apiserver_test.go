@@ -207,7 +207,7 @@ func (w *world) notInferred(t *testing.T, as client.Client, what, makes, want st
 			if apierrors.IsInvalid(err) && strings.HasSuffix(sentence(err), want) {
 				return nil
 			}
-			return fmt.Errorf("the answer is %v", err)
+			return fmt.Errorf("the answer is %w", err)
 		})
 	}
 }

@@ -46,9 +46,9 @@ func TestAVMRunsWhereAQuotaAsksForLimits(t *testing.T) {
 
 	ns := &corev1.Namespace{}
 	w.do("reading the namespace", w.client.Get(w.ctx, client.ObjectKey{Name: w.namespace}, ns))
-	labelled := ns.DeepCopy()
-	metav1.SetMetaDataLabel(&labelled.ObjectMeta, v1.AutoMemoryLimitsRatioLabel, "3")
-	w.do("labelling the namespace", w.client.Patch(w.ctx, labelled, client.MergeFrom(ns)))
+	labeled := ns.DeepCopy()
+	metav1.SetMetaDataLabel(&labeled.ObjectMeta, v1.AutoMemoryLimitsRatioLabel, "3")
+	w.do("labeling the namespace", w.client.Patch(w.ctx, labeled, client.MergeFrom(ns)))
 	w.setRollout(v1.VMRolloutStrategyLiveUpdate)
 	w.createVM("vm", v1.RunStrategyAlways)
 	pod := w.runInNode("16")

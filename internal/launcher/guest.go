@@ -164,11 +164,9 @@ func (g *guest) reason(status exitStatus) launch.Reason {
 		return g.failure
 	case g.shutdown == shutdownHostError:
 		return launch.ReasonCrashed
-	case g.forced && g.endedItself():
-		return launch.ReasonGuestShutdown
-	case g.forced && !g.graceless:
-		return launch.ReasonKilled
-	case g.forced, g.stopping && !g.started:
+	case g.forced:
+		return g.forcedReason()
+	case g.stopping && !g.started:
 		return launch.ReasonHostShutdown
 	case !g.started:
 		return launch.ReasonStartFailed
@@ -178,6 +176,17 @@ func (g *guest) reason(status exitStatus) launch.Reason {
 		return launch.ReasonGuestShutdown
 	}
 	return launch.ReasonHostShutdown
+}
+
+// forcedReason is that of a QEMU that was killed.
+func (g *guest) forcedReason() launch.Reason {
+	switch {
+	case g.endedItself():
+		return launch.ReasonGuestShutdown
+	case g.graceless:
+		return launch.ReasonHostShutdown
+	}
+	return launch.ReasonKilled
 }
 
 // endedItself reports whether the guest shut down without having been asked to.

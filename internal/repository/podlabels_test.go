@@ -33,8 +33,10 @@ var notOfPods = map[string]string{
 	"DrainLabel": "a DataVolume", "DebugLogsLabel": "a VMI", "layout.MaintenanceLabel": "a VM or a VMI",
 	"oursLabel": "a CustomResourceDefinition", "vmlifecycle.RevisionLabel": "a ControllerRevision",
 	"VendorLabel": "an instance type", "label": "a role for users", "v1.OutdatedLauncherImageLabel": "a VMI",
-	"key":                    "one of hotplugpod.Labels, which are listed",
-	"v1.VirtualMachineLabel": "a VMI", "v1.NodeNameLabel": "a VMI", "v1.MigrationTargetNodeNameLabel": "a VMI",
+	"key":                           "one of hotplugpod.Labels, which are listed",
+	"v1.AutoMemoryLimitsRatioLabel": "a namespace",
+	"v1.VirtualMachineLabel":        "a VMI", "v1.NodeNameLabel": "a VMI",
+	"v1.MigrationTargetNodeNameLabel": "a VMI",
 }
 
 // TestTheLabelsOfPodsThatRulesGoByAreListed finds each label that a rule, a loop or a selector goes by. What is one of pods

@@ -288,18 +288,8 @@ func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) err
 
 // apply does what is planned, in the plan's order.
 func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
-	if plan.ReleaseRevisions {
-		if err := r.releaseRevisions(ctx, o.VM); err != nil {
-			return err
-		}
-	}
-	if err := r.keepRevisions(ctx, o.VM, plan.Keep); err != nil {
-		return r.reportFailedCreate(ctx, o, plan, err)
-	}
-	if plan.Adopt {
-		if err := r.adopt(ctx, o); err != nil {
-			return err
-		}
+	if err := r.own(ctx, o, plan); err != nil {
+		return err
 	}
 	if err := r.keepDataVolumes(ctx, o.VM, plan); err != nil {
 		return r.reportFailedCreate(ctx, o, plan, fmt.Errorf("error encountered while creating DataVolumes: %w", err))
@@ -333,6 +323,22 @@ func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vml
 		return r.deleteVMI(ctx, o)
 	}
 	return nil
+}
+
+// own keeps the VM's revisions, or lets go of them, and adopts its VMI.
+func (r *Reconciler) own(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
+	if plan.ReleaseRevisions {
+		if err := r.releaseRevisions(ctx, o.VM); err != nil {
+			return err
+		}
+	}
+	if err := r.keepRevisions(ctx, o.VM, plan.Keep); err != nil {
+		return r.reportFailedCreate(ctx, o, plan, err)
+	}
+	if !plan.Adopt {
+		return nil
+	}
+	return r.adopt(ctx, o)
 }
 
 // adopt makes the VM the owner of a VMI that has lost its VM.

@@ -230,20 +230,8 @@ func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vm
 			return r.reportFailedCreate(ctx, o.VMI, "the launcher pod", err)
 		}
 	}
-	if plan.OpenGate {
-		if err := r.openGate(ctx, o.Other); err != nil {
-			return err
-		}
-	}
-	if plan.LabelNode {
-		if err := r.labelNode(ctx, o.Pod); err != nil {
-			return err
-		}
-	}
-	if plan.Networks != nil {
-		if err := r.annotateNetworks(ctx, o.Pod, *plan.Networks); err != nil {
-			return err
-		}
+	if err := r.describePods(ctx, o, plan); err != nil {
+		return err
 	}
 	current, err := r.patch(ctx, o.VMI, plan.VMI)
 	if err != nil || !current {
@@ -263,6 +251,24 @@ func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vm
 		return nil
 	}
 	return deletion.Once(ctx, r.Client, &r.deleted, o.VMI, o.Pod, "the pod")
+}
+
+// describePods says on the pods where the guest is and which networks it has.
+func (r *Reconciler) describePods(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
+	if plan.OpenGate {
+		if err := r.openGate(ctx, o.Other); err != nil {
+			return err
+		}
+	}
+	if plan.LabelNode {
+		if err := r.labelNode(ctx, o.Pod); err != nil {
+			return err
+		}
+	}
+	if plan.Networks == nil {
+		return nil
+	}
+	return r.annotateNetworks(ctx, o.Pod, *plan.Networks)
 }
 
 // openGate has the kubelet count the pod as ready in which the guest runs now. What network plugins read of the pod, to send
@@ -299,7 +305,7 @@ func (r *Reconciler) labelNode(ctx context.Context, pod *corev1.Pod) error {
 	named := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	err = r.Client.Patch(ctx, named, client.RawPatch(types.MergePatchType, data))
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("labelling the pod %s/%s with its node: %w", pod.Namespace, pod.Name, err)
+		return fmt.Errorf("labeling the pod %s/%s with its node: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
 }

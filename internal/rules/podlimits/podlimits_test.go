@@ -25,7 +25,7 @@ func limitRange(items ...corev1.LimitRangeItem) Namespace {
 	return Namespace{Ranges: []corev1.LimitRange{{}, {Spec: corev1.LimitRangeSpec{Limits: items}}}}
 }
 
-func labelled(n Namespace, ratio string) Namespace {
+func labeled(n Namespace, ratio string) Namespace {
 	n.Labels = map[string]string{"alpha.kubevirt.io/auto-memory-limits-ratio": ratio}
 	return n
 }
@@ -42,12 +42,12 @@ func TestLimits(t *testing.T) {
 		"a quota on limits of memory":             {quota("limits.memory", "4Gi"), "", "200Mi"},
 		"a quota on limits of CPU":                {quota("limits.cpu", "4"), "2", ""},
 		"a quota on both":                         {quota("limits.cpu", "4", "limits.memory", "4Gi"), "2", "200Mi"},
-		"a ratio of the namespace's own":          {labelled(quota("limits.memory", "4Gi"), "3.5"), "", "350Mi"},
-		"a ratio below what may be used":          {labelled(quota("limits.memory", "4Gi"), "1.2"), "", "150Mi"},
-		"a ratio below 1":                         {labelled(quota("limits.memory", "4Gi"), "0.5"), "", "200Mi"},
-		"a ratio that is none":                    {labelled(quota("limits.memory", "4Gi"), "NaN"), "", "200Mi"},
-		"a ratio without end":                     {labelled(quota("limits.memory", "4Gi"), "Inf"), "", "200Mi"},
-		"a ratio and nobody who asks":             {labelled(Namespace{}, "3"), "", ""},
+		"a ratio of the namespace's own":          {labeled(quota("limits.memory", "4Gi"), "3.5"), "", "350Mi"},
+		"a ratio below what may be used":          {labeled(quota("limits.memory", "4Gi"), "1.2"), "", "150Mi"},
+		"a ratio below 1":                         {labeled(quota("limits.memory", "4Gi"), "0.5"), "", "200Mi"},
+		"a ratio that is none":                    {labeled(quota("limits.memory", "4Gi"), "NaN"), "", "200Mi"},
+		"a ratio without end":                     {labeled(quota("limits.memory", "4Gi"), "Inf"), "", "200Mi"},
+		"a ratio and nobody who asks":             {labeled(Namespace{}, "3"), "", ""},
 		"a limit range gives enough":              {limitRange(corev1.LimitRangeItem{Type: container, Default: list("cpu", "200m", "memory", "100Mi")}), "", ""},
 		"a limit range gives less than requested": {limitRange(corev1.LimitRangeItem{Type: container, Default: list("cpu", "199m", "memory", "99Mi")}), "2", "200Mi"},
 		"the least of two counts": {limitRange(corev1.LimitRangeItem{Type: container, Default: list("memory", "1Gi")},

@@ -29,8 +29,8 @@ func TestWhichPodsAreLabelledWithTheirNode(t *testing.T) {
 		pod  func(*corev1.Pod)
 		want bool
 	}{
-		"it is not labelled yet":           {keeps, on("a", ""), true},
-		"it is labelled":                   {keeps, on("a", "a"), false},
+		"it is not labeled yet":            {keeps, on("a", ""), true},
+		"it is labeled":                    {keeps, on("a", "a"), false},
 		"its label is another's":           {keeps, on("a", "b"), true},
 		"the guest is on another node":     {keeps, on("b", ""), false},
 		"it has ended":                     {keeps, func(pod *corev1.Pod) { on("a", "")(pod); pod.Status.Phase = corev1.PodFailed }, false},
