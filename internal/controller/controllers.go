@@ -69,11 +69,12 @@ type loop struct {
 
 // register adds every loop to the manager.
 func register(ctx context.Context, mgr ctrl.Manager, o options) error {
-	if err := claimusers.Register(ctx, mgr.GetFieldIndexer()); err != nil {
-		return err
-	}
-	if err := rivals.Register(ctx, mgr.GetFieldIndexer()); err != nil {
-		return err
+	for _, index := range []func(context.Context, client.FieldIndexer) error{
+		claimusers.Register, rivals.Register, snapshot.Register, restore.Register, clone.Register,
+	} {
+		if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
+			return err
+		}
 	}
 	all, err := loops(ctx, mgr, o)
 	if err != nil {

@@ -57,10 +57,20 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 
 // waiting are the clones of a VM or of a snapshot that wait for it.
 func (r *Reconciler) waiting(ctx context.Context, source client.Object) []reconcile.Request {
-	_, snapshotted := source.(*snapshotv1.VirtualMachineSnapshot)
-	return waiting.For(ctx, r.Client, &clonev1.VirtualMachineCloneList{}, source, func(waits *clonev1.VirtualMachineClone) bool {
-		from := waits.Spec.Source
-		return from != nil && from.Name == source.GetName() && (from.Kind == "VirtualMachineSnapshot") == snapshotted && clone.Waits(waits)
+	return waiting.For(ctx, r.Client, &clonev1.VirtualMachineCloneList{}, source)
+}
+
+// Register adds the loop's index to a cache.
+func Register(ctx context.Context, indexer client.FieldIndexer) error {
+	return waiting.Register(ctx, indexer, &clonev1.VirtualMachineClone{}, func(c *clonev1.VirtualMachineClone) []string {
+		switch from := c.Spec.Source; {
+		case from == nil || !clone.Waits(c):
+			return nil
+		case from.Kind == "VirtualMachineSnapshot":
+			return []string{waiting.Snapshot(from.Name)}
+		default:
+			return []string{waiting.VM(from.Name)}
+		}
 	})
 }
 

@@ -59,12 +59,16 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 
 // waiting are the restores to a VM, or of a snapshot, that have not ended.
 func (r *Reconciler) waiting(ctx context.Context, of client.Object) []reconcile.Request {
-	return waiting.For(ctx, r.Client, &snapshotv1.VirtualMachineRestoreList{}, of, func(waits *snapshotv1.VirtualMachineRestore) bool {
-		name := waits.Spec.Target.Name
-		if _, is := of.(*snapshotv1.VirtualMachineSnapshot); is {
-			name = waits.Spec.VirtualMachineSnapshotName
+	return waiting.For(ctx, r.Client, &snapshotv1.VirtualMachineRestoreList{}, of)
+}
+
+// Register adds the loop's index to a cache.
+func Register(ctx context.Context, indexer client.FieldIndexer) error {
+	return waiting.Register(ctx, indexer, &snapshotv1.VirtualMachineRestore{}, func(r *snapshotv1.VirtualMachineRestore) []string {
+		if restore.Complete(r) || restore.Failed(r) {
+			return nil
 		}
-		return name == of.GetName() && !restore.Complete(waits) && !restore.Failed(waits)
+		return []string{waiting.VM(r.Spec.Target.Name), waiting.Snapshot(r.Spec.VirtualMachineSnapshotName)}
 	})
 }
 

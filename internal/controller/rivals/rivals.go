@@ -8,8 +8,11 @@ package rivals
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -168,8 +171,13 @@ func (s *search) byName(ctx context.Context) error {
 	return nil
 }
 
-// byClaims looks at the pods of other VMIs that do not say any more that their guest writes to one of the claims.
+// manyPods is from how many pods on it costs less to ask which there are than to ask for each.
+const manyPods = 8
+
+// byClaims looks at the pods of other VMIs that do not say any more that their guest writes to one of the claims. Of
+// VMIs that wait for each other there may be any number, and none of them has a pod.
 func (s *search) byClaims(ctx context.Context) error {
+	owners := map[string]*v1.VirtualMachineInstance{}
 	for _, claim := range s.q.Claims {
 		key := &corev1.PersistentVolumeClaim{}
 		key.Namespace, key.Name = s.q.Namespace, claim
@@ -178,33 +186,53 @@ func (s *search) byClaims(ctx context.Context) error {
 			return err
 		}
 		for i := range users {
-			if err := s.lookAt(ctx, &users[i]); err != nil {
-				return err
+			for _, name := range s.unseen(&users[i]) {
+				owners[name] = &users[i]
 			}
 		}
 	}
-	return nil
-}
-
-// lookAt judges the pods that another VMI has, as far as the API server has not shown them before.
-func (s *search) lookAt(ctx context.Context, other *v1.VirtualMachineInstance) error {
-	if other.Name == s.q.Name || vmilifecycle.WrittenBy(s.q.Claims, other) == "" {
-		return nil
+	there, err := s.existing(ctx, slices.Sorted(maps.Keys(owners)))
+	if err != nil {
+		return err
 	}
-	for _, name := range []string{launcherpod.CurrentName(other), launcherpod.OtherName(other)} {
-		if name == "" || s.seen[name] {
-			continue
-		}
+	for _, name := range there {
 		s.seen[name] = true
 		pod, err := s.pod(ctx, name)
 		if err != nil {
 			return err
 		}
 		if pod != nil {
-			s.add(vmilifecycle.HolderOf(s.q.Claims, other, pod))
+			s.add(vmilifecycle.HolderOf(s.q.Claims, owners[name], pod))
 		}
 	}
 	return nil
+}
+
+// unseen are the names of the pods that another VMI may have, as far as the API server has not shown them before.
+func (s *search) unseen(other *v1.VirtualMachineInstance) []string {
+	if other.Name == s.q.Name || vmilifecycle.WrittenBy(s.q.Claims, other) == "" {
+		return nil
+	}
+	return slices.DeleteFunc([]string{launcherpod.CurrentName(other), launcherpod.OtherName(other)}, func(name string) bool {
+		return name == "" || s.seen[name]
+	})
+}
+
+// existing are those of the pods that may exist, by the API server's word.
+func (s *search) existing(ctx context.Context, names []string) ([]string, error) {
+	if len(names) <= manyPods {
+		return names, nil
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	if err := s.reader.List(ctx, list, client.InNamespace(s.q.Namespace)); err != nil {
+		return nil, fmt.Errorf("asking which pods there are: %w", err)
+	}
+	there := map[string]bool{}
+	for i := range list.Items {
+		there[list.Items[i].Name] = true
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return !there[name] }), nil
 }
 
 // pod asks the API server for a pod, nil for none.

@@ -2,6 +2,7 @@ package rivals
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/claimusers"
@@ -61,17 +63,20 @@ func TestRivalsAreFoundWithoutTheirLabels(t *testing.T) {
 		gone bool
 		lost func(*corev1.Pod)
 		want int
+		// waiting are VMIs on the claim that have no pod.
+		waiting int
 	}{
-		"another VM's guest":                                   {"other", false, without(), 1},
-		"another VM's, whose pod does not name the claim":      {"other", false, without(claim), 1},
-		"another VM's, whose pod says no more what it is":      {"other", false, without(v1.AppLabel), 1},
-		"another VM's, whose pod says nothing any more":        {"other", false, without(v1.AppLabel, v1.CreatedByLabel, claim, launcherpod.NameLabel), 1},
-		"an earlier guest of the VM":                           {"web", true, without(), 1},
-		"an earlier one, whose pod does not name its VM":       {"web", true, without(launcherpod.NameLabel, claim), 1},
-		"another VM's guest that has ended":                    {"other", false, func(p *corev1.Pod) { without(claim)(p); p.Status.Phase = corev1.PodSucceeded }, 0},
-		"an earlier guest that has ended":                      {"web", true, func(p *corev1.Pod) { without(launcherpod.NameLabel)(p); p.Status.Phase = corev1.PodFailed }, 0},
-		"another VM's pod that waits for a node, unlabeled":    {"other", false, func(p *corev1.Pod) { without(claim)(p); p.Spec.NodeName = "" }, 0},
-		"a guest whose VMI is gone too: nobody knows its disk": {"other", true, without(claim), 0},
+		"another VM's guest":                                   {"other", false, without(), 1, 0},
+		"another VM's, whose pod does not name the claim":      {"other", false, without(claim), 1, 0},
+		"another VM's, whose pod says no more what it is":      {"other", false, without(v1.AppLabel), 1, 0},
+		"another VM's, whose pod says nothing any more":        {"other", false, without(v1.AppLabel, v1.CreatedByLabel, claim, launcherpod.NameLabel), 1, 0},
+		"another VM's, unlabeled, and many that wait":          {"other", false, without(v1.AppLabel, claim, launcherpod.NameLabel), 1, 500},
+		"an earlier guest of the VM":                           {"web", true, without(), 1, 0},
+		"an earlier one, whose pod does not name its VM":       {"web", true, without(launcherpod.NameLabel, claim), 1, 0},
+		"another VM's guest that has ended":                    {"other", false, func(p *corev1.Pod) { without(claim)(p); p.Status.Phase = corev1.PodSucceeded }, 0, 0},
+		"an earlier guest that has ended":                      {"web", true, func(p *corev1.Pod) { without(launcherpod.NameLabel)(p); p.Status.Phase = corev1.PodFailed }, 0, 0},
+		"another VM's pod that waits for a node, unlabeled":    {"other", false, func(p *corev1.Pod) { without(claim)(p); p.Spec.NodeName = "" }, 0, 0},
+		"a guest whose VMI is gone too: nobody knows its disk": {"other", true, without(claim), 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
@@ -90,16 +95,29 @@ func TestRivalsAreFoundWithoutTheirLabels(t *testing.T) {
 			pod := podOf(other)
 			c.lost(pod)
 			objects := []client.Object{asks, pod}
+			for i := range c.waiting {
+				objects = append(objects, onClaim(fmt.Sprint("waits-", i), types.UID(fmt.Sprint("uid-", i))))
+			}
 			if !c.gone {
 				objects = append(objects, other)
 			}
 			cluster := b.WithObjects(objects...).Build()
-			found, err := Ask(t.Context(), cluster, cluster, Question{
+			asked := 0
+			reader := interceptor.NewClient(cluster, interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+					asked++
+					return c.Get(ctx, key, object, options...)
+				},
+			})
+			found, err := Ask(t.Context(), reader, cluster, Question{
 				Namespace: "shop", Name: "web", SameName: true, Claims: []string{"data"},
 				Judge: func(pod *corev1.Pod) (vmilifecycle.Rival, bool) { return vmilifecycle.RivalOf(asks, pod) },
 			})
 			if err != nil || len(found) != c.want {
 				t.Errorf("found %+v (%v), want %d", found, err, c.want)
+			}
+			if asked > manyPods {
+				t.Errorf("the API server was asked for %d pods", asked)
 			}
 		})
 	}

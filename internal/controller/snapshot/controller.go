@@ -72,8 +72,16 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 
 // waiting are the snapshots that wait for something of a VM.
 func (r *Reconciler) waiting(ctx context.Context, vm client.Object) []reconcile.Request {
-	return waiting.For(ctx, r.Client, &snapshotv1.VirtualMachineSnapshotList{}, vm, func(s *snapshotv1.VirtualMachineSnapshot) bool {
-		return s.Spec.Source.Name == vm.GetName() && snapshot.Waits(s)
+	return waiting.For(ctx, r.Client, &snapshotv1.VirtualMachineSnapshotList{}, vm)
+}
+
+// Register adds the loop's index to a cache.
+func Register(ctx context.Context, indexer client.FieldIndexer) error {
+	return waiting.Register(ctx, indexer, &snapshotv1.VirtualMachineSnapshot{}, func(s *snapshotv1.VirtualMachineSnapshot) []string {
+		if !snapshot.Waits(s) {
+			return nil
+		}
+		return []string{waiting.VM(s.Spec.Source.Name)}
 	})
 }
 

@@ -1,30 +1,63 @@
 // Package waiting finds the objects of a loop that wait for another object, so that an event
 // of that has the loop look at them.
 //
-// It reads the cache only; whether an object waits is its loop's to say.
+// It owns the index of them, so that an event costs as much as there are that wait. Whether an object waits, and for what,
+// is its loop's to say.
 package waiting
 
 import (
 	"context"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// For returns the objects that wait for another one of their namespace. list says of which kind they
-// are; waits must not change what it is given.
-func For[T client.Object](ctx context.Context, cache client.Reader, list client.ObjectList, other client.Object, waits func(T) bool) []reconcile.Request {
-	if err := cache.List(ctx, list, client.InNamespace(other.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+// index finds objects that wait by what they wait for.
+const index = "drydock.waits-for"
+
+// VM and Snapshot are objects of these kinds, in the namespace of what waits for them.
+func VM(name string) string       { return "VirtualMachine/" + name }
+func Snapshot(name string) string { return "VirtualMachineSnapshot/" + name }
+
+// Register adds the index of a kind to a cache, once. on returns what an object waits for, and must not change it.
+func Register[T client.Object](ctx context.Context, indexer client.FieldIndexer, kind T, on func(T) []string) error {
+	err := indexer.IndexField(ctx, kind, index, func(object client.Object) []string {
+		of, is := object.(T)
+		if !is {
+			return nil
+		}
+		return on(of)
+	})
+	if err != nil {
+		return fmt.Errorf("indexing what waits of the kind %T: %w", kind, err)
+	}
+	return nil
+}
+
+// For returns the objects that wait for a VM or a snapshot. list says of which kind they are.
+func For(ctx context.Context, cache client.Reader, list client.ObjectList, other client.Object) []reconcile.Request {
+	var on string
+	switch other.(type) {
+	case *v1.VirtualMachine:
+		on = VM(other.GetName())
+	case *snapshotv1.VirtualMachineSnapshot:
+		on = Snapshot(other.GetName())
+	}
+	err := cache.List(ctx, list, client.InNamespace(other.GetNamespace()), client.MatchingFields{index: on}, client.UnsafeDisableDeepCopy)
+	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "looking for what waits for an object", "object", client.ObjectKeyFromObject(other))
 		return nil
 	}
 	var requests []reconcile.Request
 	// The list has a kind's items, and for each no error.
 	_ = meta.EachListItem(list, func(item runtime.Object) error {
-		if object, is := item.(T); is && waits(object) {
+		if object, is := item.(client.Object); is {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)})
 		}
 		return nil
