@@ -35,6 +35,8 @@ type Pod struct {
 	User int
 	// Capacity returns the capacity of a claim in the VMI's namespace, in bytes.
 	Capacity func(ctx context.Context, claim string) (int64, error)
+	// Tolerated is how much smaller than it was to be, in percent, a disk may be that is made.
+	Tolerated int
 }
 
 // Apply makes everything that is missing.
@@ -255,7 +257,7 @@ func (r Raw) size(ctx context.Context, folder *podpath.Dir, pod Pod) (int64, err
 	if err != nil {
 		return 0, err
 	}
-	return ImageSize(wanted, available)
+	return ImageSize(wanted, available, pod.Tolerated)
 }
 
 // devices are the device nodes in the pod that QEMU opens, where the pod has

@@ -499,17 +499,23 @@ func TestImageSize(t *testing.T) {
 	const mebi = 1 << 20
 	for name, tc := range map[string]struct {
 		wanted, available, want int64
+		tolerated               int
 		fails                   bool
 	}{
 		"room to spare":               {wanted: 100 * mebi, available: 1000 * mebi, want: 100 * mebi},
 		"file system took a share":    {wanted: 100 * mebi, available: 96 * mebi, want: 95 * mebi},
-		"less than nine tenths":       {wanted: 100 * mebi, available: 90 * mebi, fails: true},
+		"a small file system's share": {wanted: 256 * mebi, available: 229203968, want: 218 * mebi, tolerated: 10},
+		"that share and a tenth":      {wanted: 100 * mebi, available: 86 * mebi, want: 85 * mebi, tolerated: 10},
+		"less than that":              {wanted: 100 * mebi, available: 85 * mebi, tolerated: 10, fails: true},
+		"nothing is tolerated":        {wanted: 100 * mebi, available: 94 * mebi, fails: true},
+		"everything is":               {wanted: 100 * mebi, available: 3 * mebi, want: 2 * mebi, tolerated: 100},
 		"full":                        {wanted: 100 * mebi, available: 0, fails: true},
+		"full, and all is tolerated":  {wanted: 100 * mebi, available: 0, tolerated: 100, fails: true},
 		"size not known":              {wanted: 0, available: 100 * mebi, fails: true},
 		"exactly with the reserve":    {wanted: 100 * mebi, available: 100*mebi + reserved, want: 100 * mebi},
 		"exactly without the reserve": {wanted: 100 * mebi, available: 100 * mebi, want: 99 * mebi},
 	} {
-		got, err := ImageSize(tc.wanted, tc.available)
+		got, err := ImageSize(tc.wanted, tc.available, tc.tolerated)
 		if got != tc.want || (err != nil) != tc.fails {
 			t.Errorf("%s: %d, %v", name, got, err)
 		}

@@ -197,18 +197,17 @@ const (
 	reserved = 128 << 10
 	// granularity is what image sizes are cut to.
 	granularity = 1 << 20
-	// tolerated is how much smaller than the claim, in percent, a disk may be
-	// because the file system took its share.
-	tolerated = 10
-	// share is how much of a claim, in percent, is left to its file system when a
-	// disk grows with it: CDI's default, so that a disk that a DataVolume made in a
-	// claim of its own choice has the size that was asked for.
+	// share is how much of a claim, in percent, is left to its file system: CDI's
+	// default. A disk that grows with its claim leaves it, so that one that a
+	// DataVolume made in a claim of its own choice has the size that was asked for.
 	share = 6
 )
 
-// ImageSize is the size of the raw image for a disk of wanted bytes in a file
-// system with so much available.
-func ImageSize(wanted, available int64) (int64, error) {
+// ImageSize is the size of the raw image for a disk in a file system with so much
+// available, in bytes: what is wanted, or what fits. That may be less by the file
+// system's share of a claim of that size, and of the rest by so many percent as are
+// tolerated.
+func ImageSize(wanted, available int64, tolerated int) (int64, error) {
 	if wanted <= 0 {
 		return 0, errors.New("the disk's size is not known")
 	}
@@ -216,8 +215,9 @@ func ImageSize(wanted, available int64) (int64, error) {
 		return wanted, nil
 	}
 	size := (available - reserved) / granularity * granularity
-	if size < wanted*(100-tolerated)/100 {
-		return 0, fmt.Errorf("the file system has %d bytes left, too few for a disk of %d", max(available, 0), wanted)
+	if least := wanted / 100 * (100 - share) / 100 * int64(100-tolerated); size < max(least, granularity) {
+		return 0, fmt.Errorf("the file system has %d bytes left, too few for a disk of %d: %d are the least (pvcTolerateLessSpaceUpToPercent: %d)",
+			max(available, 0), wanted, least, tolerated)
 	}
 	return size, nil
 }

@@ -75,7 +75,8 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 	}, guestlifecycle.AgentOf(instance.Status))
 	a.volumes = volumes.New(volumes.Env{
 		Namespace: d.namespace, Cluster: d.env.Cluster, Opener: d.env.Volumes, Label: d.prepared.selinux.Files(),
-		Go: d.start, Wake: d.wake, Now: d.env.Now, Log: d.log,
+		Tolerated: func() int { return d.env.Settings().LessSpaceTolerated },
+		Go:        d.start, Wake: d.wake, Now: d.env.Now, Log: d.log,
 	})
 	a.guest, err = guest.Open(ctx, conn, guest.Env{
 		OnEvent: a.handleEvent, Wake: d.wake, Now: d.env.Now, Log: d.log,

@@ -106,7 +106,8 @@ func (d *Driver) prepareDisks(ctx context.Context, instance *v1.VirtualMachineIn
 	if p.vhost, err = root.Exists(layout.VhostNetDevice); err != nil {
 		return err
 	}
-	if err := d.env.Disks(ctx, disk.Pod{Root: root, User: layout.QEMUUser, Capacity: p.claims.Capacity}, instance); err != nil {
+	pod := disk.Pod{Root: root, User: layout.QEMUUser, Capacity: p.claims.Capacity, Tolerated: d.env.Settings().LessSpaceTolerated}
+	if err := d.env.Disks(ctx, pod, instance); err != nil {
 		return err
 	}
 	p.images, err = d.link.Prepare(ctx, machine.Images(instance))

@@ -22,6 +22,8 @@ type Request struct {
 	Size int64
 	// Capacity is the claim's, for an image that is made without a size.
 	Capacity func(ctx context.Context, claim string) (int64, error)
+	// Tolerated is how much smaller than that, in percent, such an image may be.
+	Tolerated int
 }
 
 // Opened is a disk that is open.
@@ -38,7 +40,7 @@ func OpenDisk(ctx context.Context, volume *podpath.Volume, r Request) (*Opened, 
 		return open(volume.Device, r, true)
 	}
 	raw := disk.Raw{Volume: r.Volume, Name: layout.DiskImage, Claim: r.Claim, ReadOnly: r.ReadOnly, Size: r.Size, Exact: r.Size > 0}
-	if err := raw.MakeIn(ctx, volume.Folder, disk.Pod{User: layout.QEMUUser, Capacity: r.Capacity}); err != nil {
+	if err := raw.MakeIn(ctx, volume.Folder, disk.Pod{User: layout.QEMUUser, Capacity: r.Capacity, Tolerated: r.Tolerated}); err != nil {
 		return nil, err
 	}
 	return open(image(volume), r, false)

@@ -23,6 +23,8 @@ type Env struct {
 	Volume func(ctx context.Context, pod types.UID, claim string) (*podpath.Volume, error)
 	// Capacity is that of one of the VMI's claims.
 	Capacity func(ctx context.Context, claim string) (int64, error)
+	// Tolerated is how much smaller than that, in percent, an image may be that is made.
+	Tolerated func() int
 	// Go runs what may wait for storage, on a goroutine that the caller owns.
 	Go func(func())
 	// Wake is called when there is something to look at.
@@ -284,6 +286,7 @@ func (w *Worker) openIn(ctx context.Context, d Decision, readOnly bool) (*Opened
 	defer volume.Close()
 	return OpenDisk(ctx, volume, Request{
 		Volume: d.Volume, Claim: d.Claim, ReadOnly: readOnly || d.Action == Verify, Size: d.Size, Capacity: w.env.Capacity,
+		Tolerated: w.env.Tolerated(),
 	})
 }
 

@@ -54,6 +54,8 @@ type Env struct {
 	Namespace string
 	Cluster   Cluster
 	Opener    Opener
+	// Tolerated is how much smaller than its claim, in percent, a disk may be that is made.
+	Tolerated func() int
 	// Label gives files that are made the launcher's SELinux context; nil without.
 	Label podpath.Labeler
 	// Go runs what may wait for storage, on a goroutine that the owner waits for.
@@ -77,7 +79,7 @@ type Volumes struct {
 // New gives the Volumes of a QEMU whose monitor is about to be connected.
 func New(env Env) *Volumes {
 	v := &Volumes{env: env, growing: newGrowing()}
-	v.worker = nodehotplug.NewWorker(nodehotplug.Env{Volume: v.open, Capacity: v.capacity, Go: env.Go, Wake: env.Wake, Now: env.Now})
+	v.worker = nodehotplug.NewWorker(nodehotplug.Env{Volume: v.open, Capacity: v.capacity, Tolerated: env.Tolerated, Go: env.Go, Wake: env.Wake, Now: env.Now})
 	return v
 }
 

@@ -131,6 +131,7 @@ func newWorld(t *testing.T) *world {
 		}
 	}
 	w.Volumes = New(Env{
+		Tolerated: func() int { return 10 },
 		Namespace: "shop", Cluster: w.storage, Opener: w.storage, Now: time.Now, Log: logr.Discard(),
 		Go: func(f func()) { w.helpers.Go(f) }, Wake: wake,
 	})

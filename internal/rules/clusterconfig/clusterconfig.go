@@ -61,6 +61,8 @@ type Settings struct {
 	// CommonTypes says that the cluster has the instance types and preferences that come with Drydock, unless that is
 	// turned off (configuration.commonInstancetypesDeployment.enabled).
 	CommonTypes bool
+	// MigratesGuests says that guests are migrated to what their pods lack (spec.workloadUpdateStrategy).
+	MigratesGuests bool
 	// EvictionStrategy is None unless set.
 	EvictionStrategy v1.EvictionStrategy
 	// MachineType and CPUModel are for VMs that name none. CPUModel may be
@@ -99,6 +101,9 @@ type Settings struct {
 	// MemoryOvercommit is the guest's memory in percent of what its pod asks for, for guests that don't say what that is; 0
 	// means 100 (developerConfiguration.memoryOvercommit).
 	MemoryOvercommit int
+	// LessSpaceTolerated is how much smaller than it was to be, in percent, a disk may be that is made in a claim
+	// (developerConfiguration.pvcTolerateLessSpaceUpToPercent).
+	LessSpaceTolerated int
 	// NodeSelectors are labels that each node of a guest must have (developerConfiguration.nodeSelectors). Its holder must
 	// not change them.
 	NodeSelectors map[string]string
@@ -142,6 +147,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 		DefaultNetworkInterface: "masquerade",
 		BridgeOnPodNetwork:      true,
 		CPUAllocationRatio:      10,
+		LessSpaceTolerated:      10,
 		Migrations:              migrations(nil),
 	}
 	if kv == nil {
@@ -160,6 +166,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	if c.EvictionStrategy != nil {
 		s.EvictionStrategy = *c.EvictionStrategy
 	}
+	s.MigratesGuests = slices.Contains(kv.Spec.WorkloadUpdateStrategy.WorkloadUpdateMethods, v1.WorkloadUpdateMethodLiveMigrate)
 	s.setMachineTypes(kv)
 	if n := c.NetworkConfiguration.DeepCopy(); n != nil {
 		s.DefaultNetworkInterface = cmp.Or(n.NetworkInterface, s.DefaultNetworkInterface)
@@ -184,6 +191,9 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 		s.UseEmulation = d.UseEmulation
 		s.MemoryOvercommit = max(d.MemoryOvercommit, 0)
 		s.NodeSelectors = maps.Clone(d.NodeSelectors)
+		if d.LessPVCSpaceToleration > 0 {
+			s.LessSpaceTolerated = min(d.LessPVCSpaceToleration, 100)
+		}
 		s.HostDisk, s.DownwardMetrics = gate(d, GateHostDisk), gate(d, GateDownwardMetrics)
 		if d.CPUAllocationRatio > 0 {
 			s.CPUAllocationRatio = d.CPUAllocationRatio

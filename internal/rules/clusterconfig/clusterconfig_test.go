@@ -16,7 +16,7 @@ import (
 func usual(edits ...func(*Settings)) Settings {
 	s := Settings{
 		ImagePullPolicy: "IfNotPresent", RolloutStrategy: "Stage", ReferencePolicy: "reference", CommonTypes: true, EvictionStrategy: "None", MachineType: "pc-q35-7.2",
-		DefaultNetworkInterface: "masquerade", BridgeOnPodNetwork: true, CPUAllocationRatio: 10, LiveUpdate: LiveUpdate{MaxHotplugRatio: 4},
+		DefaultNetworkInterface: "masquerade", BridgeOnPodNetwork: true, CPUAllocationRatio: 10, LessSpaceTolerated: 10, LiveUpdate: LiveUpdate{MaxHotplugRatio: 4},
 		Migrations: v1.MigrationConfiguration{
 			NodeDrainTaintKey: new("kubevirt.io/drain"), ParallelOutboundMigrationsPerNode: new(uint32(2)), ParallelMigrationsPerCluster: new(uint32(5)),
 			AllowAutoConverge: new(false), BandwidthPerMigration: new(resource.MustParse("0")), CompletionTimeoutPerGiB: new(int64(150)),
@@ -57,6 +57,16 @@ func TestWhatTheKubeVirtObjectSets(t *testing.T) {
 		"the configuration's policy goes first": {both, usual(func(s *Settings) { s.ImagePullPolicy = "Never" })},
 		"strategies": {configured(v1.KubeVirtConfiguration{VMRolloutStrategy: new(v1.VMRolloutStrategyLiveUpdate), EvictionStrategy: new(v1.EvictionStrategyExternal)}),
 			usual(func(s *Settings) { s.RolloutStrategy, s.EvictionStrategy = "LiveUpdate", "External" })},
+		"guests that are migrated to what they lack": {v1.KubeVirt{Spec: v1.KubeVirtSpec{WorkloadUpdateStrategy: v1.KubeVirtWorkloadUpdateStrategy{
+			WorkloadUpdateMethods: []v1.WorkloadUpdateMethod{v1.WorkloadUpdateMethodEvict, v1.WorkloadUpdateMethodLiveMigrate},
+		}}}, usual(func(s *Settings) { s.MigratesGuests = true })},
+		"disks that may be smaller": {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{LessPVCSpaceToleration: 25}}),
+			usual(func(s *Settings) { s.LessSpaceTolerated = 25 })},
+		"disks that may be nothing": {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{LessPVCSpaceToleration: 900}}),
+			usual(func(s *Settings) { s.LessSpaceTolerated = 100 })},
+		"guests that are evicted": {v1.KubeVirt{Spec: v1.KubeVirtSpec{WorkloadUpdateStrategy: v1.KubeVirtWorkloadUpdateStrategy{
+			WorkloadUpdateMethods: []v1.WorkloadUpdateMethod{v1.WorkloadUpdateMethodEvict},
+		}}}, usual()},
 		"VMs that are expanded": {configured(v1.KubeVirtConfiguration{Instancetype: &v1.InstancetypeConfiguration{ReferencePolicy: new(v1.Expand)}}),
 			usual(func(s *Settings) { s.ReferencePolicy = "expand" })},
 		"instance types, of which no policy is said": {configured(v1.KubeVirtConfiguration{Instancetype: &v1.InstancetypeConfiguration{}}), usual()},

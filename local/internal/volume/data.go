@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -61,7 +62,7 @@ func (s *Source) copyTo(ctx context.Context, data string, want Volume) error {
 	if err := s.copyAtRest(ctx, data); err != nil || s.Kind == Folder {
 		return err
 	}
-	if err := lengthen(data, want.Bytes); err != nil || s.Kind == Block {
+	if err := lengthen(data, want.fileBytes()); err != nil || s.Kind == Block {
 		return err
 	}
 	// The source may have been mounted: what its journal holds is applied now,
@@ -104,14 +105,14 @@ func blank(ctx context.Context, data string, v Volume) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(f.Truncate(v.Bytes), f.Close()); err != nil || v.Kind == Block {
+	if err := errors.Join(f.Truncate(v.fileBytes()), f.Close()); err != nil || v.Kind == Block {
 		return err
 	}
 	// Disk images lie in it: blocks of a page let direct I/O reach them whole, also
 	// where a small filesystem would get smaller ones. Nothing is kept back for root, and the file is all zeros already: neither
 	// inode tables nor journal need to be written to it.
-	return run(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096",
-		"-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1,root_owner=0:0", data)
+	return run(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", strconv.Itoa(blockSize), "-i", "16384",
+		"-J", fmt.Sprintf("size=%d", journalBytes(v.Bytes)/unit), "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1,root_owner=0:0", data)
 }
 
 func lengthen(data string, bytes int64) error {

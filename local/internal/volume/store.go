@@ -321,11 +321,12 @@ func (s Store) Grow(id string, bytes int64) (Volume, error) {
 	if err != nil {
 		return v, err
 	}
+	grown := v
+	grown.Bytes = bytes
 	if v.Kind != Folder {
-		if err := lengthen(Data(root, v.Name), bytes); err != nil {
+		if err := lengthen(Data(root, v.Name), grown.fileBytes()); err != nil {
 			return v, err
 		}
 	}
-	v.Bytes = bytes
-	return v, writeRecord(filepath.Join(root, volumes, v.Name), v)
+	return grown, writeRecord(filepath.Join(root, volumes, v.Name), grown)
 }

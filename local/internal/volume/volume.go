@@ -84,6 +84,26 @@ const (
 	minExt4 = 16 << 20
 )
 
+// fileBytes is how long a volume's file is. In one with a filesystem, as much as the volume's size can be written: the
+// filesystem's own data come on top.
+func (v Volume) fileBytes() int64 {
+	if v.Kind != Ext4 {
+		return v.Bytes
+	}
+	// Inodes, bitmaps and descriptors of groups take less than a fortieth. The kernel keeps a fiftieth back, and not more
+	// than 4096 blocks.
+	own := v.Bytes/40 + min(v.Bytes/50, 4096*blockSize) + journalBytes(v.Bytes) + 3*unit
+	return (v.Bytes + own + unit - 1) / unit * unit
+}
+
+// blockSize is that of filesystems: a page.
+const blockSize = 4096
+
+// journalBytes is how long the journal of a filesystem is that is made for so much data.
+func journalBytes(bytes int64) int64 {
+	return min(max(bytes/32, 4*unit), 64*unit) / unit * unit
+}
+
 // Size is what a volume gets for what is asked. limit 0 is no limit.
 func Size(kind Kind, required, limit int64) (int64, error) {
 	size := (max(required, 1) + unit - 1) / unit * unit

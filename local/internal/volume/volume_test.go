@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -160,10 +162,58 @@ func TestFilesystemFillsTheLargerVolume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("dumpe2fs", "-h", Data(root, "w")).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "Block count:              16384\n") {
-		t.Errorf("the filesystem of 16 MiB cloned to 64 MiB is: %v\n%s", err, out)
+	if got := available(t, Data(root, "w")); got < 64<<20 {
+		t.Errorf("the filesystem of 16 MiB cloned to 64 MiB has room for %d bytes", got)
 	}
+}
+
+// A disk of a claim's size fits into the claim's filesystem.
+func TestAVolumesSizeCanBeWritten(t *testing.T) {
+	s := testStore(t.TempDir())
+	root, err := s.On(Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int64{16, 17, 64, 127, 128, 129, 256, 511, 512, 1023, 1024, 2048, 10 << 10} {
+		size *= unit
+		made := mustCreate(t, s, Volume{Name: fmt.Sprint("v", size), Disk: Shared, Kind: Ext4, Bytes: size}, nil)
+		if got := available(t, Data(root, made.Name)); got < size || got > size+size/50+8*unit {
+			t.Errorf("a filesystem for %d bytes has room for %d, which is %d more", size, got, got-size)
+		}
+		if size > 1024*unit {
+			continue // growing the larger ones takes seconds
+		}
+		grown, err := s.Grow(made.ID(), 3*size)
+		if err == nil {
+			err = run(t.Context(), "resize2fs", Data(root, made.Name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := available(t, Data(root, made.Name)); got < grown.Bytes || got > grown.Bytes+grown.Bytes/20+8*unit {
+			t.Errorf("a filesystem that has grown from %d to %d bytes has room for %d", size, grown.Bytes, got)
+		}
+	}
+}
+
+// available is what statfs would say of a filesystem that nobody has mounted: what is free but for the kernel's reserve.
+func available(t *testing.T, path string) int64 {
+	t.Helper()
+	out, err := exec.Command("dumpe2fs", "-h", path).CombinedOutput()
+	if err != nil {
+		t.Fatalf("reading the filesystem: %v: %s", err, out)
+	}
+	field := func(name string) int64 {
+		_, after, _ := strings.Cut(string(out), "\n"+name+":")
+		line, _, _ := strings.Cut(after, "\n")
+		n, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v in %s", name, err, out)
+		}
+		return n
+	}
+	free := field("Free blocks") - field("Reserved block count")
+	return (free - min(field("Block count")/50, 4096)) * field("Block size")
 }
 
 func TestFolders(t *testing.T) {
