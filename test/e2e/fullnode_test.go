@@ -21,7 +21,6 @@ import (
 func leavesAFullNodeToGrow(t *testing.T, g *guest) {
 	t.Helper()
 	ns := g.namespace
-	configure(t, migratesWorkloads, `{"spec":{"workloadUpdateStrategy":null}}`)
 	from, boot, memory := awaitMigratable(t, ns, g.name).Status.NodeName, g.bootID(), g.memoryKiB()
 	fill(t, ns, from)
 

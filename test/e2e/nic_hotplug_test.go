@@ -40,13 +40,16 @@ type nicChange struct {
 // listCards prints PCI address and MAC address of each interface of the guest, in the order of the addresses.
 const listCards = `for i in /sys/class/net/e*; do echo $(basename $(readlink -f $i/device/..)) $(cat $i/address); done | sort`
 
-// migratesWorkloads has guests whose change needs a migration migrate.
-const migratesWorkloads = `{"spec":{"workloadUpdateStrategy":{"workloadUpdateMethods":["LiveMigrate"]}}}`
+// migratesWorkloads has guests whose change needs a migration migrate, as the shipped configuration does. staysByItself
+// has none do so.
+const (
+	migratesWorkloads = `{"spec":{"workloadUpdateStrategy":{"workloadUpdateMethods":["LiveMigrate"]}}}`
+	staysByItself     = `{"spec":{"workloadUpdateStrategy":{"workloadUpdateMethods":[]}}}`
+)
 
 // newNICChange makes an attachment to the cable, on which each node has an address.
 func newNICChange(t *testing.T, ns, name string, c *cable) *nicChange {
 	t.Helper()
-	configure(t, migratesWorkloads, `{"spec":{"workloadUpdateStrategy":null}}`)
 	for i, node := range []string{node1, node2} {
 		nl, err := netlink.NewHandleAt(nodeNetwork(t, node))
 		if err != nil {
@@ -281,7 +284,7 @@ func changeNICs(t *testing.T, ns, name string, c *cable) *nicChange {
 	}
 
 	// What is done in place is done before a migration is required, if whoever attaches is quick enough: here nobody need be.
-	configureFurther(t, `{"spec":{"workloadUpdateStrategy":{"workloadUpdateMethods":[]}}}`)
+	configure(t, staysByItself, migratesWorkloads)
 	n.unplug()
 	newAttacher(n, false).detach()
 	n.inPlace(false)

@@ -46,14 +46,15 @@ func TestGuestsAreBroughtIntoNewerLaunchers(t *testing.T) {
 	bootID, uptime := moves.bootID(), moves.uptime()
 	restarts := instanceUID(t, ns, "restarts")
 
-	configure(t, `{"spec":{"workloadUpdateStrategy":{"batchEvictionInterval":"1s"}}}`, `{"spec":{"workloadUpdateStrategy":null}}`)
+	configure(t, `{"spec":{"workloadUpdateStrategy":{"batchEvictionInterval":"1s","workloadUpdateMethods":[]}}}`,
+		`{"spec":{"workloadUpdateStrategy":{"batchEvictionInterval":null,"workloadUpdateMethods":["LiveMigrate"]}}}`)
 	launchWith(t, newerLauncher)
 	for _, name := range []string{"moves", "restarts"} {
 		awaitVMI(t, ns, name, "the label of an outdated one", outdated)
 	}
 	awaitOutdated(t, 2)
 
-	configure(t, `{"spec":{"workloadUpdateStrategy":{"workloadUpdateMethods":["LiveMigrate","Evict"]}}}`, `{"spec":{"workloadUpdateStrategy":null}}`)
+	configureFurther(t, `{"spec":{"workloadUpdateStrategy":{"workloadUpdateMethods":["LiveMigrate","Evict"]}}}`)
 	awaitNextInstance(t, ns, "restarts", restarts)
 	for _, name := range []string{"moves", "restarts"} {
 		vmi := awaitVMI(t, ns, name, "a pod of the newer image, and no label", func(vmi *v1.VirtualMachineInstance) bool {

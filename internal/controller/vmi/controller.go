@@ -163,6 +163,11 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmi
 			return o, err
 		}
 	}
+	settings, err := r.Settings(ctx)
+	if err != nil {
+		return o, err
+	}
+	o.GuestsStay = !settings.MigratesGuests
 	return o, r.observeDisks(ctx, &o)
 }
 

@@ -34,6 +34,9 @@ const patience = 11 * time.Second
 // maxMessage bounds what the condition says.
 const maxMessage = 1024
 
+// manual is said where a migration is required and nobody makes one.
+const manual = "the cluster makes no migration for that (LiveMigrate is not among spec.workloadUpdateStrategy.workloadUpdateMethods of the KubeVirt object): migrate the VM"
+
 // Need is something that a guest's launcher pod lacks, or has too much.
 type Need struct {
 	// What is the change, as a clause: "interface blue is to be plugged".
@@ -44,10 +47,18 @@ type Need struct {
 	Futile string
 }
 
+// Guest is what a decision is made on beside the needs.
+type Guest struct {
+	// Immovable is why the guest can't migrate, nil if it can.
+	Immovable error
+	// Stays means that no migration is made for a need by itself.
+	Stays bool
+}
+
 // Decide returns what the condition is to be, with its type, its status, its reason and its message, nil for
 // none, and when to look again, 0 for not before something changes. needs is what the guest's pod is found to
-// need, current the condition as it is, nil for none, and immovable why the guest can't migrate, nil if it can.
-func Decide(needs []Need, current *v1.VirtualMachineInstanceCondition, immovable error, now time.Time) (*v1.VirtualMachineInstanceCondition, time.Duration) {
+// need, and current the condition as it is, nil for none.
+func Decide(needs []Need, current *v1.VirtualMachineInstanceCondition, guest Guest, now time.Time) (*v1.VirtualMachineInstanceCondition, time.Duration) {
 	if len(needs) == 0 {
 		return nil, 0
 	}
@@ -65,7 +76,7 @@ func Decide(needs []Need, current *v1.VirtualMachineInstanceCondition, immovable
 	}
 	next := &v1.VirtualMachineInstanceCondition{
 		Type: v1.VirtualMachineInstanceMigrationRequired, Status: corev1.ConditionFalse,
-		Reason: v1.VirtualMachineInstanceReasonAutoMigrationPending, Message: message(needs, immovable),
+		Reason: v1.VirtualMachineInstanceReasonAutoMigrationPending, Message: message(needs, guest, required),
 	}
 	if required {
 		next.Status, next.Reason = corev1.ConditionTrue, v1.VirtualMachineInstanceReasonAutoMigrationDueToLiveUpdate
@@ -74,7 +85,7 @@ func Decide(needs []Need, current *v1.VirtualMachineInstanceCondition, immovable
 }
 
 // message says what is needed, and what stands in the way of it.
-func message(needs []Need, immovable error) string {
+func message(needs []Need, guest Guest, required bool) string {
 	var parts []string
 	for _, n := range needs {
 		if n.Futile != "" {
@@ -82,8 +93,11 @@ func message(needs []Need, immovable error) string {
 		}
 		parts = append(parts, n.What)
 	}
-	if immovable != nil {
-		parts = append(parts, "the guest cannot be migrated: "+immovable.Error())
+	switch {
+	case guest.Immovable != nil:
+		parts = append(parts, "the guest cannot be migrated: "+guest.Immovable.Error())
+	case required && guest.Stays:
+		parts = append(parts, manual)
 	}
 	text := strings.Join(parts, "; ")
 	if len(text) > maxMessage {

@@ -33,6 +33,7 @@ func TestWhetherAMigrationIsRequired(t *testing.T) {
 		needs     []Need
 		current   *v1.VirtualMachineInstanceCondition
 		immovable error
+		stays     bool
 		want      corev1.ConditionStatus
 		says      string
 		after     time.Duration
@@ -49,8 +50,11 @@ func TestWhetherAMigrationIsRequired(t *testing.T) {
 		"it was True a moment ago":              {needs: []Need{nic}, current: says(yes, 0), want: yes, says: nic.What},
 		"another need joins it late": {needs: []Need{nic, {What: "2 vCPUs"}}, current: says(no, 9*time.Second), want: no,
 			says: nic.What + "; 2 vCPUs", after: 2 * time.Second},
-		"nothing but a migration brings it": {needs: []Need{sriov}, want: yes, says: sriov.What},
-		"or one of them":                    {needs: []Need{nic, sriov}, current: says(no, time.Second), want: yes, says: nic.What + "; " + sriov.What},
+		"nobody makes the migration":             {needs: []Need{sriov}, stays: true, want: yes, says: sriov.What + "; " + manual},
+		"nobody will make it if one is required": {needs: []Need{nic}, stays: true, want: no, says: nic.What, after: 11 * time.Second},
+		"nobody could make it":                   {needs: []Need{sriov}, stays: true, immovable: errors.New("no"), want: yes, says: sriov.What + "; the guest cannot be migrated: no"},
+		"nothing but a migration brings it":      {needs: []Need{sriov}, want: yes, says: sriov.What},
+		"or one of them":                         {needs: []Need{nic, sriov}, current: says(no, time.Second), want: yes, says: nic.What + "; " + sriov.What},
 		"no migration brings it": {needs: []Need{futile}, current: says(no, time.Hour), want: no,
 			says: "interface red is to be plugged, which no migration brings: the pod was made with it"},
 		"no migration has brought it": {needs: []Need{futile}, current: says(yes, 0), want: no,
@@ -64,7 +68,7 @@ func TestWhetherAMigrationIsRequired(t *testing.T) {
 		"the guest can't migrate, and nothing is needed": {immovable: errors.New("PVC a is not shared")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, after := Decide(test.needs, test.current, test.immovable, noon)
+			c, after := Decide(test.needs, test.current, Guest{test.immovable, test.stays}, noon)
 			if after != test.after {
 				t.Errorf("it looks again after %s, want %s", after, test.after)
 			}
@@ -84,11 +88,11 @@ func TestWhetherAMigrationIsRequired(t *testing.T) {
 
 func TestTheMessageIsBounded(t *testing.T) {
 	whole := strings.Repeat("x", 1024)
-	if c, _ := Decide([]Need{{What: whole}}, nil, nil, noon); c.Message != whole {
+	if c, _ := Decide([]Need{{What: whole}}, nil, Guest{}, noon); c.Message != whole {
 		t.Errorf("1024 bytes are cut to %d", len(c.Message))
 	}
 	for _, what := range []string{whole + "y", strings.Repeat("ü", 600), "x" + strings.Repeat("ü", 600)} {
-		c, _ := Decide([]Need{{What: what}}, nil, nil, noon)
+		c, _ := Decide([]Need{{What: what}}, nil, Guest{}, noon)
 		if len(c.Message) > 1024 || len(c.Message) < 1020 || !utf8.ValidString(c.Message) || !strings.HasSuffix(c.Message, " …") {
 			t.Errorf("it says %d bytes: %q", len(c.Message), c.Message)
 		}

@@ -106,7 +106,9 @@ type Observed struct {
 	WarningAsked bool
 	// Resources are what the launcher pod of a guest that changes is to have; nil unless asked for.
 	Resources *corev1.ResourceRequirements
-	Now       time.Time
+	// GuestsStay means that no migration is made by itself of a guest whose pod lacks something.
+	GuestsStay bool
+	Now        time.Time
 }
 
 // Warning is what an Event says.

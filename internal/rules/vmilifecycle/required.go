@@ -31,7 +31,7 @@ func (d *decision) decideRequired() {
 		d.p.Networks = &networks
 	}
 	c, after := migrationrequired.Decide(d.needs(), condition.Find(o.VMI.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired),
-		migration.Movable(o.VMI), o.Now)
+		migrationrequired.Guest{Immovable: migration.Movable(o.VMI), Stays: o.GuestsStay}, o.Now)
 	d.facts.MigrationRequired = vmistatus.Known(c)
 	d.lookAgain(after)
 }
