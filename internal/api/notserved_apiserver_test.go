@@ -30,6 +30,8 @@ func (w *world) notServed(t *testing.T) {
 	process := "/apis/subresources.template.kubevirt.io/v1alpha1/namespaces/" + w.namespace + "/virtualmachinetemplates/variant/process"
 	for path, want := range map[string]string{
 		exports("v1"): layout.InsteadOfExports, exports("v1beta1"): layout.InsteadOfExports, exports("v1alpha1"): layout.InsteadOfExports,
+		strings.Replace(templates, "v1alpha1", "v1beta1", 1): layout.InsteadOfTemplates,
+		strings.Replace(process, "v1alpha1", "v1beta1", 1):   layout.InsteadOfTemplates,
 		templates: layout.InsteadOfTemplates, templates + "requests": layout.InsteadOfTemplates, process: layout.InsteadOfTemplates,
 	} {
 		path = strings.Replace(path, "templatesrequests", "templaterequests", 1)

@@ -78,9 +78,6 @@ func TestWhichSnapshotsAreAdmitted(t *testing.T) {
 		"spec.source: a snapshot is of a VirtualMachine: name":       aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) { s.Source.Kind = "Pod" }),
 		"spec.source: a snapshot is of a VirtualMachine: name its":   aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) { s.Source.APIGroup = nil }),
 		"spec.source: a snapshot is of a VirtualMachine: name its a": aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) { s.Source.Name = "" }),
-		"spec.deletionPolicy: must be": aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) {
-			s.DeletionPolicy = new(snapshotv1.DeletionPolicy("Keep"))
-		}),
 		"spec.failureDeadline: must not be negative": aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) {
 			s.FailureDeadline = &metav1.Duration{Duration: -time.Second}
 		}),

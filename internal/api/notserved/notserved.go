@@ -49,7 +49,7 @@ var (
 		}},
 	}}
 	Templates = []Group{{
-		name: templates, versions: []string{"v1alpha1"},
+		name: templates, versions: []string{"v1beta1", "v1alpha1"},
 		kinds: []kind{
 			{name: template, resource: "virtualmachinetemplates", singular: "virtualmachinetemplate",
 				short: []string{"vmt", "vmts"}, instead: layout.InsteadOfTemplates},
@@ -57,7 +57,7 @@ var (
 				short: []string{"vmtr", "vmtrs"}, instead: layout.InsteadOfTemplates},
 		},
 	}, {
-		name: "subresources." + templates, versions: []string{"v1alpha1"},
+		name: "subresources." + templates, versions: []string{"v1beta1", "v1alpha1"},
 		kinds: []kind{{
 			name: template, resource: "virtualmachinetemplates", subresources: []string{"process", "create"}, instead: layout.InsteadOfTemplates,
 		}},

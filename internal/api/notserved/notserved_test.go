@@ -41,6 +41,8 @@ func TestWhoWritesToAKindIsToldWhatToDoInstead(t *testing.T) {
 		"DELETE /apis/export.kubevirt.io/v1beta1/namespaces/mine/virtualmachineexports/copy":                                   "405 " + export,
 		"PATCH /apis/export.kubevirt.io/v1beta1/namespaces/mine/virtualmachineexports/copy/status":                             "405 " + export,
 		"POST /apis/template.kubevirt.io/v1alpha1/namespaces/mine/virtualmachinetemplates":                                     "405 " + template,
+		"POST /apis/template.kubevirt.io/v1beta1/namespaces/mine/virtualmachinetemplates":                                      "405 " + template,
+		"POST /apis/subresources.template.kubevirt.io/v1beta1/namespaces/mine/virtualmachinetemplates/variant/process":         "405 " + template,
 		"POST /apis/template.kubevirt.io/v1alpha1/namespaces/mine/virtualmachinetemplaterequests":                              "405 " + request,
 		"POST /apis/subresources.template.kubevirt.io/v1alpha1/namespaces/mine/virtualmachinetemplates/variant/process":        "405 " + template,
 		"GET /apis/export.kubevirt.io/v1/namespaces/mine/others":                                                               "404 /apis/export.kubevirt.io/v1/namespaces/mine/others is not known",

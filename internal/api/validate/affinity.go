@@ -74,12 +74,6 @@ func resourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	return sentences(string(name), path, validation.IsQualifiedName(string(name)))
 }
 
-// countable reports whether a resource is what nodes have whole pieces of.
-func countable(name corev1.ResourceName) bool {
-	domain, _, has := strings.Cut(string(name), "/")
-	return has && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
-}
-
 // downwardFields are the parts of a pod that a downwardAPI volume can hold.
 var downwardFields = []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"}
 

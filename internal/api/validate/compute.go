@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/machinetype"
 )
@@ -52,14 +53,9 @@ func resources(r *v1.ResourceRequirements, path *field.Path) field.ErrorList {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
 		limit, request := r.Limits[name], r.Requests[name]
-		if _, requested := r.Requests[name]; requested && countable(name) && request.Cmp(limit) < 0 {
+		if _, requested := r.Requests[name]; requested && launcherpod.Countable(name) && request.Cmp(limit) < 0 {
 			errs = append(errs, field.Invalid(path.Child("requests").Child(string(name)), request.String(),
 				fmt.Sprintf("must be equal to the %s limit of %s", name, limit.String())))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
-		if _, limited := r.Limits[name]; countable(name) && !limited {
-			errs = append(errs, field.Required(path.Child("limits").Child(string(name)), "a node can't have more of it in use than it has: the limit must be equal to the request"))
 		}
 	}
 	return errs
@@ -74,7 +70,7 @@ func quantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 		switch q := list[name]; {
 		case q.Sign() < 0:
 			errs = append(errs, field.Invalid(at, q.String(), "must not be negative"))
-		case countable(name) && q.MilliValue()%1000 != 0:
+		case launcherpod.Countable(name) && q.MilliValue()%1000 != 0:
 			errs = append(errs, field.Invalid(at, q.String(), "must be a whole number"))
 		}
 	}

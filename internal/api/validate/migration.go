@@ -40,7 +40,7 @@ func betweenClusters(m *v1.VirtualMachineInstanceMigration, spec *field.Path) fi
 	return errs
 }
 
-// migratable judges whether the VMI can be migrated now.
+// migratable judges whether the VMI can be migrated now, or once its guest has started.
 func migratable(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance, others []v1.VirtualMachineInstanceMigration, path *field.Path) field.ErrorList {
 	name := m.Spec.VMIName
 	switch {
@@ -49,7 +49,7 @@ func migratable(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineIns
 	case vmi == nil:
 		return field.ErrorList{field.Invalid(path, name, fmt.Sprintf("there is no such VMI in namespace %s", m.Namespace))}
 	}
-	if err := migration.Movable(vmi); err != nil {
+	if err := migration.MayMove(vmi); err != nil {
 		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("cannot migrate VMI %s: %v", name, err))}
 	}
 	for i := range others {
@@ -57,8 +57,8 @@ func migratable(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineIns
 			return field.ErrorList{field.Forbidden(path, fmt.Sprintf("VMI %s is being migrated already, by the migration %s; delete that to cancel it", name, o.Name))}
 		}
 	}
-	if err := migration.CanMigrate(vmi); err != nil {
-		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("cannot migrate VMI %s: %v", name, err))}
+	if migration.InFlight(vmi) {
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("cannot migrate VMI %s: the VMI is being migrated already", name))}
 	}
 	return nil
 }

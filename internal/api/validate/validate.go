@@ -79,7 +79,7 @@ func judgeVM(vm, expanded, old *v1.VirtualMachine, settings clusterconfig.Settin
 		errs = append(errs, pluggedVolumes(vm, old, template.Child("spec", "volumes"))...)
 		errs = append(errs, heldDisks(vm, old, spec)...)
 	}
-	return append(errs, podTemplate(expanded.Spec.Template, vm.Namespace, template, settings)...)
+	return append(errs, podTemplate(expanded.Spec.Template, template, settings)...)
 }
 
 // pluggedVolumes refuses what would have another disk plugged into a guest in the place of one whose content
@@ -142,14 +142,11 @@ func runStrategy(spec *v1.VirtualMachineSpec, path *field.Path) field.ErrorList 
 	return nil
 }
 
-// podTemplate judges the template of a VMI, in an object of that namespace.
-func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, namespace string, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
+// podTemplate judges the template of a VMI.
+func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	meta := template.ObjectMeta
 	// Of no effect: the VMI has its VM's.
-	meta.Name = ""
-	if meta.Namespace == namespace {
-		meta.Namespace = ""
-	}
+	meta.Name, meta.GenerateName, meta.Namespace = "", "", ""
 	errs := templateMetadata(&meta, path.Child("metadata"))
 	complete := template.Spec.DeepCopy()
 	defaults.Spec(complete, settings)
@@ -300,7 +297,7 @@ func ReplicaSet(rs, old *v1.VirtualMachineInstanceReplicaSet, settings clusterco
 		return append(errs, field.Required(spec.Child("template"), "a replica set needs a template"))
 	}
 	errs = append(errs, selects(rs.Spec.Selector, template.ObjectMeta.Labels, spec.Child("selector"))...)
-	return append(errs, podTemplate(template, rs.Namespace, spec.Child("template"), settings)...)
+	return append(errs, podTemplate(template, spec.Child("template"), settings)...)
 }
 
 // selects judges whether a replica set would find the VMIs that it makes.

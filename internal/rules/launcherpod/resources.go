@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -119,6 +120,7 @@ func computeResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Set
 	out := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
 	copyResources(out.Requests, domain.Resources.Requests)
 	copyResources(out.Limits, domain.Resources.Limits)
+	LimitCountable(out)
 
 	if err := setMemory(&out, vmi, overhead); err != nil {
 		return corev1.ResourceRequirements{}, err
@@ -187,6 +189,22 @@ func resizable(list corev1.ResourceList) corev1.ResourceList {
 func copyResources(to, from corev1.ResourceList) {
 	for name, q := range from {
 		to[name] = q.DeepCopy()
+	}
+}
+
+// Countable reports whether a resource is what nodes have whole pieces of.
+func Countable(name corev1.ResourceName) bool {
+	domain, _, has := strings.Cut(string(name), "/")
+	return has && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// LimitCountable adds the limits of countable resources without one: a node can't have more of them in use than it has,
+// so Kubernetes refuses a pod that asks for some and has no limit.
+func LimitCountable(r corev1.ResourceRequirements) {
+	for name, request := range r.Requests {
+		if _, limited := r.Limits[name]; !limited && Countable(name) {
+			r.Limits[name] = request.DeepCopy()
+		}
 	}
 }
 

@@ -162,6 +162,7 @@ func resources(in Input, disks []disk) (corev1.ResourceRequirements, error) {
 	if in.Request.KVM && !in.Settings.UseEmulation {
 		out.Limits[layout.ResourceKVM] = resource.MustParse("1")
 	}
+	launcherpod.LimitCountable(out)
 	for name, limit := range out.Limits {
 		// A request above the limit is refused by the API server: one that is nobody's wish must not be in the way.
 		_, asked := in.Request.Resources.Requests[string(name)]

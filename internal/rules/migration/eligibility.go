@@ -41,6 +41,29 @@ func Movable(vmi *v1.VirtualMachineInstance) error {
 	if err := outOfReach(vmi); err != nil {
 		return err
 	}
+	return stays(vmi)
+}
+
+// MayMove returns why a VMI's guest can't be brought to another node, nil if it can, or may be able to once it has
+// started.
+func MayMove(vmi *v1.VirtualMachineInstance) error {
+	if Starts(vmi) {
+		return stays(vmi)
+	}
+	return Movable(vmi)
+}
+
+// Starts reports whether a VMI's guest has not run yet.
+func Starts(vmi *v1.VirtualMachineInstance) bool {
+	switch vmi.Status.Phase {
+	case v1.VmPhaseUnset, v1.Pending, v1.Scheduling, v1.Scheduled:
+		return vmi.DeletionTimestamp == nil
+	}
+	return false
+}
+
+// stays returns what of the VMI keeps its guest on its node, nil if nothing is known to.
+func stays(vmi *v1.VirtualMachineInstance) error {
 	if c := held(vmi); c != nil {
 		return errors.New(cmp.Or(strings.TrimPrefix(c.Message, immovable), c.Reason, "its condition LiveMigratable is False"))
 	}

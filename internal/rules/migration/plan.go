@@ -198,6 +198,9 @@ var checks = []struct {
 	{"it can't be done at all",
 		func(d *decision) bool { return d.hindrance() != "" },
 		func(d *decision) { d.fail("%s", d.hindrance()) }},
+	{"the guest has not started yet",
+		(*decision).awaitsStart,
+		func(d *decision) { d.wait(ReasonStarting, "the guest has not started yet") }},
 	{"another migration of the VMI is going on, and where the guest will be is not known",
 		func(d *decision) bool { return InFlight(d.o.VMI) },
 		func(d *decision) {
@@ -241,10 +244,20 @@ func (d *decision) hindrance() string {
 	if m := d.o.Migration; m.Spec.SendTo != nil || m.Spec.Receive != nil {
 		return NotBetweenClusters
 	}
-	if err := Movable(d.o.VMI); err != nil {
+	judge := Movable
+	if d.awaitsStart() {
+		judge = MayMove
+	}
+	if err := judge(d.o.VMI); err != nil {
 		return immovable + err.Error()
 	}
 	return ""
+}
+
+// awaitsStart reports whether the migration, which has no pod, waits for the start of the VMI's guest. If it has one, the
+// VMI took another's name meanwhile.
+func (d *decision) awaitsStart() bool {
+	return Starts(d.o.VMI) && d.o.Target == nil && !d.o.Migration.TargetIsCreated()
 }
 
 // sourceEnds is why no migration starts from the pod that a guest runs in, "" when one may.

@@ -306,8 +306,12 @@ func TestBeforeTheTargetPod(t *testing.T) {
 			lines("enter Failed", "state of m node1 -> / failed at 12:00:00: the launcher pod virt-launcher-vm-src has ended, and the guest with it", "drop the finalizer")},
 		"the guest's pod is being deleted": {observed(asked, source(deleted)),
 			lines("enter Failed", "state of m node1 -> / failed at 12:00:00: the launcher pod virt-launcher-vm-src is being deleted, and the guest ends with it", "drop the finalizer")},
-		"the VMI can't migrate": {observed(asked, stranger(func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Scheduled })),
-			lines("enter Failed", "state of m node1 -> / failed at 12:00:00: cannot migrate VMI: the VMI is not running: its phase is Scheduled", "drop the finalizer")},
+		"the guest has not started yet": {observed(asked, stranger(func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Scheduled })),
+			lines("enter Pending", "drydock.dev/Waiting=True GuestStarting: the guest has not started yet")},
+		"the guest has not started yet, and is not to migrate": {observed(asked, stranger(func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.Phase = v1.Scheduled
+			vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse, Message: "cannot migrate VMI: it has a disk of its own"}}
+		})), lines("enter Failed", "state of m node1 -> / failed at 12:00:00: cannot migrate VMI: it has a disk of its own", "drop the finalizer")},
 		"the VMI can't migrate as a cache has it, which may be old":             {observed(vmiEnded), lines("needs the VMI")},
 		"the guest's pod has ended as a cache has it":                           {observed(source(ended)), lines("needs the VMI")},
 		"the VMI can't migrate, and whether there is a target pod is not known": {observed(vmiEnded, vmiAsked), lines("needs the target pod")},

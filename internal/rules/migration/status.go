@@ -21,6 +21,8 @@ const ConditionWaiting v1.VirtualMachineInstanceMigrationConditionType = layout.
 
 // Reasons of ConditionWaiting. The scheduler's and the kubelet's own come beside them.
 const (
+	// ReasonStarting: the guest has not started yet.
+	ReasonStarting = "GuestStarting"
 	// ReasonAnotherMigration: the VMI is being migrated already.
 	ReasonAnotherMigration = "AnotherMigration"
 	// ReasonEarlierMigration: what an earlier migration leaves behind has not ended.

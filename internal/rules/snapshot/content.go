@@ -76,7 +76,7 @@ func newContent(o Observed) *snapshotv1.VirtualMachineSnapshotContent {
 			Source:                     snapshotv1.SourceSpec{VirtualMachine: kept(o.VM)},
 		},
 	}
-	if p := o.Snapshot.Spec.DeletionPolicy; p == nil || *p != snapshotv1.VirtualMachineSnapshotContentRetain {
+	if p := o.Snapshot.Spec.DeletionPolicy; p == nil || *p == snapshotv1.VirtualMachineSnapshotContentDelete {
 		content.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(o.Snapshot, snapshotKind)}
 	}
 	class := groupClass(o.Disks, o.GroupClasses)

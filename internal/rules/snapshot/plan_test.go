@@ -294,7 +294,7 @@ func TestTheContent(t *testing.T) {
 		t.Errorf("the status says %+v", plan.Snapshot.Status)
 	}
 	for policy, owned := range map[snapshotv1.DeletionPolicy]bool{
-		snapshotv1.VirtualMachineSnapshotContentDelete: true, snapshotv1.VirtualMachineSnapshotContentRetain: false,
+		snapshotv1.VirtualMachineSnapshotContentDelete: true, snapshotv1.VirtualMachineSnapshotContentRetain: false, "delete": false,
 	} {
 		o.Snapshot.Spec.DeletionPolicy = &policy
 		if got := metav1.IsControlledBy(Decide(o).Content, o.Snapshot); got != owned {

@@ -17,7 +17,7 @@ var vmTable = table{
 	"preference.revisionName":                   noted("a ControllerRevision of the VM's namespace"),
 	"preference.inferFromVolume":                noted(inferred),
 	"preference.inferFromVolumeFailurePolicy":   only("Reject", "Ignore"),
-	"template.metadata":                         noted("labels and annotations; a name has no effect"),
+	"template.metadata":                         noted("labels and annotations; a name and a namespace have no effect"),
 	"template.spec":                             noted("as the spec of a VirtualMachineInstance"),
 	"dataVolumeTemplates.kind":                  noted("without effect"),
 	"dataVolumeTemplates.apiVersion":            noted("without effect"),
@@ -34,7 +34,7 @@ const inferred = "from the labels of the volume's claim or DataVolume, or of wha
 var replicaSetTable = table{
 	"replicas":          yes(),
 	"selector":          yes(),
-	"template.metadata": noted("labels and annotations; a name has no effect"),
+	"template.metadata": noted("labels and annotations; a name and a namespace have no effect"),
 	"template.spec":     noted("as the spec of a VirtualMachineInstance"),
 	"paused":            yes(),
 }
@@ -63,7 +63,7 @@ var migrationPolicyTable = table{
 // policies in config/rbac/snapshot-policy.yaml.
 var snapshotTable = table{
 	"source":          noted("a VirtualMachine that is stopped"),
-	"deletionPolicy":  only("Delete", "Retain"),
+	"deletionPolicy":  noted("Delete if not set; with every other value the content stays"),
 	"failureDeadline": noted("5m if not set; 0 for no limit"),
 }
 
@@ -159,7 +159,7 @@ var configurationTable = table{
 
 	"configuration.developerConfiguration.featureGates":                               noted("HostDisk allows hostDisk, DownwardMetrics allows downwardMetrics; the others are accepted and without effect: what Drydock implements is there, and the use of what it doesn't is refused"),
 	"configuration.developerConfiguration.disabledFeatureGates":                       noted("without effect, as most of featureGates"),
-	"configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent":            idle(unserved),
+	"configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent":            noted("10 if not set; of a disk that is made in a claim, beside the file system's own share"),
 	"configuration.developerConfiguration.minimumReservePVCBytes":                     idle(unserved),
 	"configuration.developerConfiguration.memoryOvercommit":                           noted("of guests that don't say how much memory their pods ask for"),
 	"configuration.developerConfiguration.nodeSelectors":                              noted("labels that each node of a guest must have"),
