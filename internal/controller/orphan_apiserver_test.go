@@ -36,6 +36,7 @@ func TestAVMIsOrphanedFromItsRevisions(t *testing.T) {
 		},
 		Data: runtime.RawExtension{Raw: []byte(`{"template":{"spec":{"domain":{"devices":{}},"architecture":"amd64"},"metadata":{}}}`)},
 	}))
+	w.collectorKnows(&appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(`{}`)}})
 	w.do("deleting the VM alone", w.client.Delete(w.ctx, vm, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 	w.eventually("the VM to go", func() (bool, string) { return w.vm("vm") == nil, "it is still there" })
 	var list appsv1.ControllerRevisionList
@@ -60,6 +61,10 @@ func TestAnOrphanedDataVolumeIsNoOtherVMs(t *testing.T) {
 	first := w.createVMWithDisk("first")
 	w.eventually("the DataVolume of the first VM", func() (bool, string) { return w.disk() != nil, "there is none" })
 	made := w.disk().UID
+	w.collectorKnows(&cdiv1.DataVolume{Spec: cdiv1.DataVolumeSpec{
+		Source:  &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}},
+		Storage: &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}},
+	}})
 	w.do("deleting the VM alone", w.client.Delete(w.ctx, first, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 	w.eventually("the VM to go", func() (bool, string) { return w.vm("first") == nil, "it is still there" })
 
@@ -76,6 +81,20 @@ func TestAnOrphanedDataVolumeIsNoOtherVMs(t *testing.T) {
 	w.eventually("the adoption", func() (bool, string) {
 		dv := w.disk()
 		return dv != nil && dv.UID == made && metav1.IsControlledBy(dv, again) && dv.Labels[v1.CreatedByLabel] == string(again.UID), fmt.Sprintf("it is %+v", dv)
+	})
+}
+
+// collectorKnows waits until the cluster's garbage collector knows the objects of a kind: until it has deleted the last of
+// them, whose owner does not exist. An object that it does not know when the owner is orphaned is collected later.
+func (w *world) collectorKnows(last client.Object) {
+	w.t.Helper()
+	last.SetNamespace(w.namespace)
+	last.SetName("collected")
+	last.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "none", UID: "none"}})
+	w.do("making an object whose owner does not exist", w.client.Create(w.ctx, last))
+	w.eventually("the garbage collector", func() (bool, string) {
+		err := w.client.Get(w.ctx, client.ObjectKeyFromObject(last), last)
+		return apierrors.IsNotFound(err), fmt.Sprintf("the object is there (%v)", err)
 	})
 }
 

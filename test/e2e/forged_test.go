@@ -66,7 +66,7 @@ func forgedPodsAreRefused(t *testing.T, vmi *v1.VirtualMachineInstance) {
 
 func refusedByPolicy(t *testing.T, what string, err error) {
 	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), "drydock-pods") {
-		t.Errorf("%s: answered %v, want a refusal by the policy drydock-pods", what, err)
+	if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'drydock-pod") {
+		t.Errorf("%s: answered %v, want a refusal by the policies of pods", what, err)
 	}
 }

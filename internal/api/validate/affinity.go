@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"drydock.dev/drydock/internal/rules/quantity"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -65,8 +66,13 @@ func topologyKey(key string, path *field.Path) field.ErrorList {
 // resourceName judges the name of what is requested or limited.
 func resourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	switch {
-	case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage,
-		strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+	case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage:
+		return nil
+	case strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+		size := strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix)
+		if pages, err := quantity.Pages(size); err != nil || pages.String() != size {
+			return field.ErrorList{field.Invalid(path, name, "must be hugepages-2Mi or hugepages-1Gi")}
+		}
 		return nil
 	case !strings.Contains(string(name), "/"):
 		return field.ErrorList{field.Invalid(path, name, "must be cpu, memory, ephemeral-storage, hugepages-<size> or a name with a domain, such as example.com/device")}

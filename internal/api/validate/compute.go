@@ -14,6 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/machinetype"
+	"drydock.dev/drydock/internal/rules/quantity"
 )
 
 // maxVCPUs is what a machine can have.
@@ -65,16 +66,19 @@ func resources(r *v1.ResourceRequirements, path *field.Path) field.ErrorList {
 func quantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		at := path.Child(string(name))
+		at, q := path.Child(string(name)), list[name]
 		errs = append(errs, resourceName(name, at)...)
-		switch q := list[name]; {
-		case q.Sign() < 0:
-			errs = append(errs, field.Invalid(at, q.String(), "must not be negative"))
-		case launcherpod.Countable(name) && q.MilliValue()%1000 != 0:
-			errs = append(errs, field.Invalid(at, q.String(), "must be a whole number"))
-		}
+		errs = append(errs, amount(q, at, quantity.Share(name, q, launcherpod.Countable(name)))...)
 	}
 	return errs
+}
+
+// amount refuses a quantity with which something is wrong.
+func amount(q resource.Quantity, path *field.Path, wrong error) field.ErrorList {
+	if wrong == nil {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, q.String(), wrong.Error())}
 }
 
 // memory judges the guest's memory, and what of the pod's it could not fit in.
@@ -85,6 +89,9 @@ func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 			"no memory requested; set this or "+path.Child("resources", "requests", "memory").String())}
 	}
 	guest := *domain.Memory.Guest
+	if err := quantity.Memory(guest); err != nil {
+		return amount(guest, at, err)
+	}
 	if guest.Cmp(minGuestMemory) < 0 {
 		return field.ErrorList{field.Invalid(at, guest.String(), "must be at least "+minGuestMemory.String())}
 	}
@@ -93,13 +100,15 @@ func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(at, guest.String(),
 			fmt.Sprintf("must be less than or equal to the memory limit of %s", limit.String())))
 	}
-	if most := domain.Memory.MaxGuest; most != nil && most.Cmp(guest) < 0 {
-		errs = append(errs, field.Invalid(path.Child("memory", "maxGuest"), most.String(),
-			fmt.Sprintf("must be at least the guest's memory, %s", guest.String())))
+	if most, at := domain.Memory.MaxGuest, path.Child("memory", "maxGuest"); most != nil {
+		errs = append(errs, amount(*most, at, quantity.Memory(*most))...)
+		if most.Cmp(guest) < 0 {
+			errs = append(errs, field.Invalid(at, most.String(), fmt.Sprintf("must be at least the guest's memory, %s", guest.String())))
+		}
 	}
-	if o := domain.Memory.ReservedOverhead; o != nil && o.AddedOverhead != nil && o.AddedOverhead.Sign() < 0 {
-		errs = append(errs, field.Invalid(path.Child("memory", "reservedOverhead", "addedOverhead"),
-			o.AddedOverhead.String(), "must not be negative"))
+	if o := domain.Memory.ReservedOverhead; o != nil && o.AddedOverhead != nil {
+		errs = append(errs, amount(*o.AddedOverhead, path.Child("memory", "reservedOverhead", "addedOverhead"),
+			quantity.Share(corev1.ResourceMemory, *o.AddedOverhead, false))...)
 	}
 	return append(errs, hugepages(domain.Memory, path.Child("memory", "hugepages", "pageSize"))...)
 }
@@ -109,9 +118,9 @@ func hugepages(memory *v1.Memory, path *field.Path) field.ErrorList {
 		return nil
 	}
 	text := memory.Hugepages.PageSize
-	size, err := resource.ParseQuantity(text)
-	if err != nil || size.Sign() <= 0 || size.Value()&(size.Value()-1) != 0 {
-		return field.ErrorList{field.Invalid(path, text, "must be the size of a page, such as 2Mi or 1Gi")}
+	size, err := quantity.Pages(text)
+	if err != nil {
+		return field.ErrorList{field.Invalid(path, text, err.Error())}
 	}
 	if memory.Guest.Value()%size.Value() != 0 {
 		return field.ErrorList{field.Invalid(path, text,

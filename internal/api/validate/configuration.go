@@ -15,6 +15,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/networkbinding"
+	"drydock.dev/drydock/internal/rules/quantity"
 	"drydock.dev/drydock/internal/rules/selinux"
 )
 
@@ -58,7 +59,10 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 func guestDefaults(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if q := c.CPURequest; q != nil {
-		errs = append(errs, positive(*q, path.Child("cpuRequest"))...)
+		errs = append(errs, amount(*q, path.Child("cpuRequest"), quantity.CPUs(*q))...)
+	}
+	if l := c.LiveUpdateConfiguration; l != nil && l.MaxGuest != nil {
+		errs = append(errs, amount(*l.MaxGuest, path.Child("liveUpdateConfiguration", "maxGuest"), quantity.Memory(*l.MaxGuest))...)
 	}
 	if d, at := c.DeveloperConfiguration, path.Child("developerConfiguration"); d != nil {
 		if m := d.MemoryOvercommit; m != 0 && m < minOvercommit {

@@ -13,6 +13,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/quantity"
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
@@ -241,7 +242,7 @@ func claimSize(requests corev1.ResourceList, inferred bool, path *field.Path) fi
 		}
 		return field.ErrorList{field.Required(path, "the size of the disk")}
 	}
-	return positive(size, path)
+	return amount(size, path, quantity.Storage(size))
 }
 
 func archiveMode(spec *cdiv1.DataVolumeSpec, mode *corev1.PersistentVolumeMode, path *field.Path) field.ErrorList {

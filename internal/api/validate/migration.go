@@ -9,6 +9,7 @@ import (
 	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
 
 	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/quantity"
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
@@ -81,8 +82,8 @@ func MigrationPolicy(p, old *migrationsv1alpha1.MigrationPolicy) field.ErrorList
 	spec := field.NewPath("spec")
 	errs := supported.MigrationPolicySpec(&p.Spec, spec)
 	errs = append(errs, notNegative(p.Spec.CompletionTimeoutPerGiB, spec.Child("completionTimeoutPerGiB"))...)
-	if b := p.Spec.BandwidthPerMigration; b != nil && b.Sign() < 0 {
-		errs = append(errs, field.Invalid(spec.Child("bandwidthPerMigration"), b.String(), negative))
+	if b := p.Spec.BandwidthPerMigration; b != nil {
+		errs = append(errs, amount(*b, spec.Child("bandwidthPerMigration"), quantity.Rate(*b))...)
 	}
 	return append(errs, policySelectors(p.Spec.Selectors, spec.Child("selectors"))...)
 }
@@ -113,8 +114,8 @@ func migrations(c *v1.MigrationConfiguration, path *field.Path) field.ErrorList 
 	errs := notNegative(c.CompletionTimeoutPerGiB, path.Child("completionTimeoutPerGiB"))
 	errs = append(errs, notNegative(c.ProgressTimeout, path.Child("progressTimeout"))...)
 	errs = append(errs, notNegative(c.UtilityVolumesTimeout, path.Child("utilityVolumesTimeout"))...)
-	if b := c.BandwidthPerMigration; b != nil && b.Sign() < 0 {
-		errs = append(errs, field.Invalid(path.Child("bandwidthPerMigration"), b.String(), negative))
+	if b := c.BandwidthPerMigration; b != nil {
+		errs = append(errs, amount(*b, path.Child("bandwidthPerMigration"), quantity.Rate(*b))...)
 	}
 	errs = append(errs, atLeastOne(c.ParallelMigrationsPerCluster, path.Child("parallelMigrationsPerCluster"))...)
 	return append(errs, atLeastOne(c.ParallelOutboundMigrationsPerNode, path.Child("parallelOutboundMigrationsPerNode"))...)

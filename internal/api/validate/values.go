@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -51,14 +50,6 @@ func unique[K comparable](seen map[K]bool, value K, path *field.Path) field.Erro
 		return field.ErrorList{field.Duplicate(path, value)}
 	}
 	seen[value] = true
-	return nil
-}
-
-// positive refuses a quantity that is not more than nothing.
-func positive(q resource.Quantity, path *field.Path) field.ErrorList {
-	if q.Sign() <= 0 {
-		return field.ErrorList{field.Invalid(path, q.String(), "must be greater than zero")}
-	}
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/quantity"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
@@ -46,7 +47,7 @@ var volumeRules = []struct {
 	{"ephemeral", func(s *v1.VolumeSource) bool { return s.Ephemeral != nil }, ephemeral},
 	{"emptyDisk", func(s *v1.VolumeSource) bool { return s.EmptyDisk != nil },
 		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
-			return positive(s.EmptyDisk.Capacity, at.Child("capacity"))
+			return amount(s.EmptyDisk.Capacity, at.Child("capacity"), quantity.Storage(s.EmptyDisk.Capacity))
 		}},
 	{"hostDisk", func(s *v1.VolumeSource) bool { return s.HostDisk != nil }, hostDisk},
 	{"cloudInitNoCloud", func(s *v1.VolumeSource) bool { return s.CloudInitNoCloud != nil },
@@ -179,7 +180,7 @@ func hostDisk(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 	errs = append(errs, absolute(d.Path, at.Child("path"))...)
 	switch d.Type {
 	case v1.HostDiskExistsOrCreate:
-		errs = append(errs, positive(d.Capacity, at.Child("capacity"))...)
+		errs = append(errs, amount(d.Capacity, at.Child("capacity"), quantity.Storage(d.Capacity))...)
 	case v1.HostDiskExists:
 		if !d.Capacity.IsZero() {
 			errs = append(errs, field.Forbidden(at.Child("capacity"), "is for the type DiskOrCreate only; a disk that exists has its size"))

@@ -1,6 +1,10 @@
 package clusterconfig
 
-import v1 "kubevirt.io/api/core/v1"
+import (
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/quantity"
+)
 
 // defaultHotplugRatio is that of configuration.liveUpdateConfiguration, as KubeVirt documents it.
 const defaultHotplugRatio uint32 = 4
@@ -27,8 +31,8 @@ func liveUpdate(set *v1.LiveUpdateConfiguration) LiveUpdate {
 	if set.MaxCpuSockets != nil {
 		l.MaxCPUSockets = *set.MaxCpuSockets
 	}
-	if set.MaxGuest != nil {
-		l.MaxGuest = max(set.MaxGuest.Value(), 0)
+	if set.MaxGuest != nil && quantity.Memory(*set.MaxGuest) == nil {
+		l.MaxGuest = set.MaxGuest.Value()
 	}
 	return l
 }

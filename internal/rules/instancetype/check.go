@@ -15,6 +15,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/quantity"
 )
 
 // maxSize bounds a type and a preference: each VM that uses one has a copy of it.
@@ -33,6 +34,11 @@ func CheckType(t *instancetypev1.VirtualMachineInstancetypeSpec) field.ErrorList
 	if most := memory.MaxGuest; most != nil {
 		if errs = append(errs, amount(*most, path.Child("maxGuest"))...); most.Cmp(memory.Guest) < 0 {
 			errs = append(errs, field.Invalid(path.Child("maxGuest"), most.String(), "must not be less than memory.guest, which is "+memory.Guest.String()))
+		}
+	}
+	if pages := memory.Hugepages; pages != nil {
+		if _, err := quantity.Pages(pages.PageSize); err != nil {
+			errs = append(errs, field.Invalid(path.Child("hugepages", "pageSize"), pages.PageSize, err.Error()))
 		}
 	}
 	if p := memory.OvercommitPercent; p < 0 || p > 100 {
@@ -158,13 +164,12 @@ func positive(number int64, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, number, "must be greater than 0")}
 }
 
-// amount judges an amount of memory; one with more bytes than an int64 counts is not meant.
+// amount judges an amount of memory.
 func amount(q resource.Quantity, path *field.Path) field.ErrorList {
-	most := resource.NewQuantity(1<<62, resource.BinarySI)
-	if q.Sign() > 0 && q.Cmp(*most) < 0 {
-		return nil
+	if err := quantity.Memory(q); err != nil {
+		return field.ErrorList{field.Invalid(path, q.String(), err.Error())}
 	}
-	return field.ErrorList{field.Invalid(path, q.String(), "must be an amount of memory greater than 0 and less than 4Ei")}
+	return nil
 }
 
 // annotations are a VMI's in the end: those in which Drydock's components keep what they know are theirs.

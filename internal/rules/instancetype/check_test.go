@@ -18,9 +18,9 @@ func TestTypesThatNoVMCanBeMadeOf(t *testing.T) {
 		`{cpu: {guest: 2}, memory: {guest: 1Gi, maxGuest: 2Gi, overcommitPercent: 100}}`: "",
 		`{cpu: {guest: 4000000000}, memory: {guest: 1Gi}}`:                               "",
 		`{cpu: {guest: 0}, memory: {guest: 0}}`: "spec.cpu.guest: Invalid value: 0: must be greater than 0\n" +
-			`spec.memory.guest: Invalid value: "0": must be an amount of memory greater than 0 and less than 4Ei`,
-		`{cpu: {guest: 1}, memory: {guest: -1Gi}}`:                                                    `spec.memory.guest: Invalid value: "-1Gi": must be an amount of memory greater than 0 and less than 4Ei`,
-		`{cpu: {guest: 1}, memory: {guest: 1e30}}`:                                                    `spec.memory.guest: Invalid value: "1e+30": must be an amount of memory greater than 0 and less than 4Ei`,
+			`spec.memory.guest: Invalid value: "0": must be an amount of memory: whole bytes, more than 0 and at most 16Ti`,
+		`{cpu: {guest: 1}, memory: {guest: -1Gi}}`:                                                    `spec.memory.guest: Invalid value: "-1Gi": must be an amount of memory: whole bytes, more than 0 and at most 16Ti`,
+		`{cpu: {guest: 1}, memory: {guest: 1e30}}`:                                                    `spec.memory.guest: Invalid value: "1e+30": must be an amount of memory: whole bytes, more than 0 and at most 16Ti`,
 		`{cpu: {guest: 1, maxSockets: 0}, memory: {guest: 1Gi}}`:                                      `spec.cpu.maxSockets: Invalid value: 0: must be greater than 0`,
 		`{cpu: {guest: 1}, memory: {guest: 2Gi, maxGuest: 1Gi}}`:                                      `spec.memory.maxGuest: Invalid value: "1Gi": must not be less than memory.guest, which is 2Gi`,
 		`{cpu: {guest: 1}, memory: {guest: 2Gi, overcommitPercent: -1}}`:                              `spec.memory.overcommitPercent: Invalid value: -1: must be between 0 and 100`,
@@ -54,7 +54,7 @@ func TestPreferencesThatNoVMCanBeMadeOf(t *testing.T) {
 		`{firmware: {preferredUseBios: true, preferredUseEfi: true}}`:                            `spec.firmware.preferredUseBios: Forbidden: a guest has either a BIOS or EFI; prefer one of them`,
 		`{preferredTerminationGracePeriodSeconds: -1}`:                                           `spec.preferredTerminationGracePeriodSeconds: Invalid value: -1: must not be negative`,
 		`{requirements: {cpu: {guest: 0}, memory: {guest: "-1"}}}`: "spec.requirements.cpu.guest: Invalid value: 0: must be greater than 0\n" +
-			`spec.requirements.memory.guest: Invalid value: "-1": must be an amount of memory greater than 0 and less than 4Ei`,
+			`spec.requirements.memory.guest: Invalid value: "-1": must be an amount of memory: whole bytes, more than 0 and at most 16Ti`,
 		`{annotations: {` + hotplug.RecordAnnotation + `: x}}`: `spec.annotations[` + hotplug.RecordAnnotation + `]: Forbidden: only Drydock's components keep this record of a VMI's volumes`,
 	} {
 		if got := said(CheckPreference(parse[instancetypev1.VirtualMachinePreferenceSpec](t, text))); got != want {

@@ -205,14 +205,14 @@ func TestMemory(t *testing.T) {
 }
 
 func TestWhatNodesHaveWholePiecesOfIsLimited(t *testing.T) {
-	vmi := vmiWith(`domain: {memory: {guest: 1Gi}, resources: {requests: {devices.kubevirt.io/kvm: "1", hugepages-1Gi: 2Gi, ephemeral-storage: 1Gi}}, devices: {}}`)
+	vmi := vmiWith(`domain: {memory: {guest: 1Gi}, resources: {requests: {` + layout.ResourceKVM + `: "1", hugepages-1Gi: 2Gi, ephemeral-storage: 1Gi}}, devices: {}}`)
 	pod, err := Render(vmi, hardware, "image", Facts{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	limits := pod.Spec.Containers[0].Resources.Limits
 	for name, want := range map[corev1.ResourceName]string{
-		"devices.kubevirt.io/kvm": "1", "hugepages-1Gi": "2Gi", corev1.ResourceEphemeralStorage: "0",
+		layout.ResourceKVM: "1", "hugepages-1Gi": "2Gi", corev1.ResourceEphemeralStorage: "0",
 	} {
 		if got := limits[name]; got.String() != want {
 			t.Errorf("the limit of %s is %s, want %s", name, got.String(), want)

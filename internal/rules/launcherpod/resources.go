@@ -14,6 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/podlimits"
+	"drydock.dev/drydock/internal/rules/quantity"
 )
 
 const mebibyte = 1 << 20
@@ -192,6 +193,15 @@ func copyResources(to, from corev1.ResourceList) {
 	}
 }
 
+// pageSize is a size of pages as nodes call it.
+func pageSize(h *v1.Hugepages) (string, error) {
+	size, err := quantity.Pages(h.PageSize)
+	if err != nil {
+		return "", fmt.Errorf("spec.domain.memory.hugepages.pageSize: %q %w", h.PageSize, err)
+	}
+	return size.String(), nil
+}
+
 // Countable reports whether a resource is what nodes have whole pieces of.
 func Countable(name corev1.ResourceName) bool {
 	domain, _, has := strings.Cut(string(name), "/")
@@ -217,7 +227,11 @@ func setMemory(out *corev1.ResourceRequirements, vmi *v1.VirtualMachineInstance,
 		return fmt.Errorf("spec.domain.memory.guest: the guest's memory must be set")
 	}
 	if h := hugepages(vmi); h != nil {
-		name := corev1.ResourceName(corev1.ResourceHugePagesPrefix + h.PageSize)
+		size, err := pageSize(h)
+		if err != nil {
+			return err
+		}
+		name := corev1.ResourceName(corev1.ResourceHugePagesPrefix + size)
 		out.Requests[name], out.Limits[name] = *bytesQuantity(guest), *bytesQuantity(guest)
 		out.Requests[corev1.ResourceMemory] = *bytesQuantity(overhead)
 		if _, limited := out.Limits[corev1.ResourceMemory]; limited {

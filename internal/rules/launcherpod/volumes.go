@@ -29,7 +29,11 @@ func podStorage(vmi *v1.VirtualMachineInstance, facts Facts) (*storage, error) {
 	s.mount(emptyDir(layout.PrivateVolume, ""), corev1.VolumeMount{MountPath: layout.PrivateDir})
 	s.mount(emptyDir(layout.EphemeralVolume, ""), corev1.VolumeMount{MountPath: layout.EphemeralDir})
 	if h := hugepages(vmi); h != nil {
-		s.mount(emptyDir(layout.HugepagesVolume, corev1.StorageMediumHugePagesPrefix+corev1.StorageMedium(h.PageSize)),
+		size, err := pageSize(h)
+		if err != nil {
+			return nil, err
+		}
+		s.mount(emptyDir(layout.HugepagesVolume, corev1.StorageMediumHugePagesPrefix+corev1.StorageMedium(size)),
 			corev1.VolumeMount{MountPath: layout.HugepagesDir})
 	}
 	if c := kernelBootContainer(vmi); c != nil {

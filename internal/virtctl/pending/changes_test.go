@@ -41,7 +41,7 @@ func required(made func(*facts), status string, since time.Duration, immovable e
 		now := time.Now()
 		current := &v1.VirtualMachineInstanceCondition{Status: corev1.ConditionFalse}
 		current.LastTransitionTime.Time = now.Add(-since)
-		if c, _ := migrationrequired.Decide(nichotplug.Needs(f.vmi, pod), current, immovable, now); c != nil {
+		if c, _ := migrationrequired.Decide(nichotplug.Needs(f.vmi, pod), current, migrationrequired.Guest{Immovable: immovable}, now); c != nil {
 			f.vmi.Status.Conditions = append(f.vmi.Status.Conditions, *c)
 		}
 	}
