@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"reflect"
 	"sync"
 	"time"
 
@@ -188,9 +189,13 @@ func (a *Agent) Close() {
 	}
 }
 
-// learn asks the agent until it has answered all that the status wants to know.
+// learn asks the agent until it has answered all that the status wants to know, and from then on now and then.
 func (a *Agent) learn(ctx context.Context, interfaces int, pause time.Duration) {
-	for _, wait := range looks {
+	for look, known := 0, false; ; look++ {
+		wait := rest
+		if look < len(looks) && !known {
+			wait = looks[look]
+		}
 		timer := time.NewTimer(pause + wait)
 		pause = 0
 		select {
@@ -210,16 +215,22 @@ func (a *Agent) learn(ctx context.Context, interfaces int, pause time.Duration) 
 			a.env.Log.V(1).Info("the guest agent did not answer", "reason", err.Error())
 			continue
 		}
-		a.mu.Lock()
-		if ctx.Err() == nil { // the agent has not gone meanwhile
-			a.answer = answer
-		}
-		a.mu.Unlock()
-		a.env.Wake()
-		if complete(answer, interfaces) {
-			return
+		known = known || complete(answer, interfaces)
+		if a.keep(ctx, answer) {
+			a.env.Wake()
 		}
 	}
+}
+
+// keep keeps an answer of an agent that has not gone meanwhile, and reports whether it is a new one.
+func (a *Agent) keep(ctx context.Context, answer *guestlifecycle.Agent) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ctx.Err() != nil || reflect.DeepEqual(a.answer, answer) {
+		return false
+	}
+	a.answer = answer
+	return true
 }
 
 // Talk has a conversation with the agent. The connection lasts no longer

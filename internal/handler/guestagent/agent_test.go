@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,7 @@ const (
 	osInfo      = `{"return": {"id": "debian", "pretty-name": "Debian"}}`
 	unknown     = `{"error": {"class": "CommandNotFound", "desc": "no such command"}}`
 	addressed   = `{"return": [{"name": "lo"}, {"name": "eth0", "hardware-address": "02:00:00:00:00:01", "ip-addresses": [{"ip-address": "10.0.0.2", "ip-address-type": "ipv4", "prefix": 24}]}]}`
+	readdressed = `{"return": [{"name": "lo"}, {"name": "eth0", "hardware-address": "02:00:00:00:00:01", "ip-addresses": [{"ip-address": "10.0.0.9", "ip-address-type": "ipv4", "prefix": 24}]}]}`
 	unaddressed = `{"return": [{"name": "eth0", "hardware-address": "02:00:00:00:00:01"}]}`
 )
 
@@ -100,6 +102,8 @@ type watched struct {
 	t       *testing.T
 	helpers sync.WaitGroup
 	woken   chan struct{}
+	// wakes counts how often its owner was to look.
+	wakes atomic.Int32
 }
 
 func watch(t *testing.T, g *guest, known *guestlifecycle.Agent) *watched {
@@ -107,6 +111,7 @@ func watch(t *testing.T, g *guest, known *guestlifecycle.Agent) *watched {
 	w.Agent = New(Env{
 		Dial: g.dial, Places: NewPlaces(), Go: func(f func()) { w.helpers.Go(f) }, Now: time.Now, Log: logr.Discard(),
 		Wake: func() {
+			w.wakes.Add(1)
 			select {
 			case w.woken <- struct{}{}:
 			default:
@@ -172,9 +177,20 @@ func TestANewAgentIsAskedUntilItKnowsEveryAddress(t *testing.T) {
 			if a := w.Observe().Answer; a.Interfaces[0].IP != "10.0.0.2" || a.Interfaces[0].MAC != "02:00:00:00:00:01" {
 				t.Errorf("the next answer is %+v", a)
 			}
+			wakes := w.wakes.Load()
 			time.Sleep(time.Hour)
-			if n := g.count("guest-get-osinfo"); n != 2 {
-				t.Errorf("an agent that has answered all is asked %d times", n)
+			synctest.Wait()
+			if n := g.count("guest-get-osinfo"); n != 2+30 {
+				t.Errorf("an agent that has answered all was asked %d times within an hour", n-2)
+			}
+			if n := w.wakes.Load() - wakes; n != 0 {
+				t.Errorf("answers that are the same as the last one are told %d times", n)
+			}
+			g.set("guest-network-get-interfaces", readdressed)
+			time.Sleep(rest)
+			synctest.Wait()
+			if a := w.Observe().Answer; a.Interfaces[0].IP != "10.0.0.9" || w.wakes.Load() != wakes+1 {
+				t.Errorf("another address is not told; the answer is %+v", a)
 			}
 		})
 	})

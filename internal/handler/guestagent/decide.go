@@ -8,8 +8,12 @@ import (
 
 // looks are the waits before each time that a new agent is asked: it is
 // often up before the guest's network is, and nothing announces that. Once
-// every interface has its address, or after the last look, there is rest.
+// every interface has its address, or after the last of these, it is asked seldom.
 var looks = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 30 * time.Second}
+
+// rest is the wait before each further look: addresses change while a guest runs, and nothing announces that either. Only an
+// answer that is another one makes a write.
+const rest = 2 * time.Minute
 
 // pauseBetween is the shortest time between the first questions to one agent and
 // to the next: a guest whose agent appears and vanishes all the time, each time with

@@ -94,6 +94,30 @@ func TestInterfacesOfTheGuest(t *testing.T) {
 	}
 }
 
+// Whatever the guest makes of a card, and in whichever order it says so, the card is the card.
+func TestTheCardIsToldFromWhatIsMadeOfIt(t *testing.T) {
+	const mac = "02:00:00:00:00:01"
+	for names, want := range map[string]string{
+		"eth0 eth0.100": "eth0", "eth0.100 eth0": "eth0", "br0 eth0": "eth0", "eth0 br0": "eth0", "bond0 enp1s0": "enp1s0",
+		"team0 bond0 ens3 ens3.7": "ens3", "macvlan0@eth0 eth0": "eth0", "Ethernet vEthernet": "Ethernet", "bond0 bond0.7": "bond0", "": "",
+	} {
+		g, vmi := facts().Guest, instance()
+		g.Agent = &Agent{}
+		for _, name := range strings.Fields(names) {
+			g.Agent.Interfaces = append(g.Agent.Interfaces, v1.VirtualMachineInstanceNetworkInterface{InterfaceName: name, MAC: mac})
+		}
+		list := interfaces(vmi, g)
+		if got := list[0].InterfaceName; got != want || list[0].MAC != mac || len(list) != max(1, len(g.Agent.Interfaces)) {
+			t.Errorf("of %q the card is %q, want %q; the list is %+v", names, got, want, list)
+		}
+		for _, other := range list[1:] {
+			if other.Name != "" || other.InfoSource != infoAgent {
+				t.Errorf("of %q: %+v", names, other)
+			}
+		}
+	}
+}
+
 // A disk that came while the guest ran keeps its name, whatever comes and goes beside it.
 func TestNamesOfDisksThatCome(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}

@@ -26,12 +26,9 @@ const (
 // interfaces lists the guest's interfaces: those of the spec in its order, then
 // those that only the guest knows.
 func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineInstanceNetworkInterface {
-	var list []v1.VirtualMachineInstanceNetworkInterface
-	byMAC := map[string]v1.VirtualMachineInstanceNetworkInterface{}
+	var list, others []v1.VirtualMachineInstanceNetworkInterface
 	if g.Agent != nil {
-		for _, reported := range g.Agent.Interfaces {
-			byMAC[reported.MAC] = reported
-		}
+		others = slices.Clone(g.Agent.Interfaces)
 	}
 	for _, made := range g.Interfaces {
 		status := v1.VirtualMachineInstanceNetworkInterface{
@@ -39,8 +36,9 @@ func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineIns
 			InfoSource: infoDomain, QueueCount: int32(max(made.Queues, 1)), LinkState: string(made.Link),
 		}
 		setIPs(&status, made.IPs)
-		if reported, ok := byMAC[made.MAC]; ok {
-			delete(byMAC, made.MAC)
+		if at := deviceOf(others, made.MAC); at >= 0 {
+			reported := others[at]
+			others = slices.Delete(others, at, at+1)
 			status.InterfaceName = reported.InterfaceName
 			status.InfoSource = infoDomain + ", " + infoAgent
 			// Behind masquerade, what the guest calls its address reaches nobody.
@@ -53,15 +51,37 @@ func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineIns
 		}
 		list = append(list, status)
 	}
-	var others []v1.VirtualMachineInstanceNetworkInterface
-	for _, reported := range byMAC {
-		reported.InfoSource = infoAgent
-		others = append(others, reported)
+	for i := range others {
+		others[i].InfoSource = infoAgent
 	}
 	slices.SortFunc(others, func(a, b v1.VirtualMachineInstanceNetworkInterface) int {
 		return cmp.Or(cmp.Compare(a.InterfaceName, b.InterfaceName), cmp.Compare(a.MAC, b.MAC))
 	})
 	return append(list, others...)
+}
+
+// madeOf are the beginnings of the names that guests give to devices which they make of others.
+var madeOf = []string{"bond", "br", "docker", "ipvlan", "macvlan", "macvtap", "ovs", "team", "veth", "virbr", "vlan", "vxlan"}
+
+// deviceOf is the place of the interface that is the card of that MAC address itself, of all that the guest has given the
+// address; -1 if there is none. A VLAN is called by what it is on and a number. Of several that may be it, it is the one
+// that the guest names first: it has had it for the longest time.
+func deviceOf(reported []v1.VirtualMachineInstanceNetworkInterface, mac string) int {
+	card := -1
+	for i := range reported {
+		if reported[i].MAC != mac {
+			continue
+		}
+		if card < 0 || made(reported[card].InterfaceName) && !made(reported[i].InterfaceName) {
+			card = i
+		}
+	}
+	return card
+}
+
+// made reports whether a device is made of others, by its name.
+func made(name string) bool {
+	return strings.ContainsAny(name, ".@:") || slices.ContainsFunc(madeOf, func(kind string) bool { return strings.HasPrefix(name, kind) })
 }
 
 func setIPs(status *v1.VirtualMachineInstanceNetworkInterface, ips []string) {
