@@ -2,6 +2,7 @@ package subresource
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -136,7 +137,11 @@ func (s *Server) maintenancePod(ctx context.Context, m lock.Machine, body *maint
 		VM: vm, Request: body, Settings: s.maintenance.Settings(), Image: s.maintenance.Image, Token: rand.String(10), Claims: claims,
 	})
 	if err != nil {
-		return nil, machineConflict(m, "%v", err)
+		refusal := machineConflict(m, "%v", err)
+		if status := (*apierrors.StatusError)(nil); errors.Is(err, maintenancepod.ErrToCome) && errors.As(refusal, &status) {
+			status.ErrStatus.Details.RetryAfterSeconds = 1
+		}
+		return nil, refusal
 	}
 	return pod, nil
 }

@@ -240,6 +240,8 @@ func TestAMaintenancePodIsMade(t *testing.T) {
 
 func TestWhatIsRefusedMakesNoPod(t *testing.T) {
 	going := maintained(v1.RunStrategyHalted, "")
+	templated := maintained(v1.RunStrategyHalted, "")
+	templated.Spec.DataVolumeTemplates = []v1.DataVolumeTemplateSpec{{ObjectMeta: metav1.ObjectMeta{Name: "root-claim"}}}
 	going.DeletionTimestamp, going.Finalizers = &metav1.Time{Time: time.Unix(9, 0)}, []string{"x"}
 	for name, test := range map[string]struct {
 		may, body string
@@ -252,6 +254,7 @@ func TestWhatIsRefusedMakesNoPod(t *testing.T) {
 		"a VM that goes":        {may: mayAll, body: `{}`, objects: []client.Object{going, rootClaim()}, want: refusal("the VM is being deleted")},
 		"an unknown disk":       {may: mayAll, body: `{"disks":["x"]}`, objects: []client.Object{maintained(v1.RunStrategyHalted, ""), rootClaim()}, want: refusal(`the VM has no volume "x"; on claims are: root`)},
 		"a missing claim":       {may: mayAll, objects: []client.Object{maintained(v1.RunStrategyHalted, "")}, want: refusal("PVC root-claim, which the VM's disk is to be on, does not exist")},
+		"a claim to come":       {may: mayAll, objects: []client.Object{templated}, want: refusal("PVC root-claim, which the VM's disk is to be on, does not exist yet: a DataVolume of the VM makes it")},
 		"an unknown field":      {may: mayAll, body: `{"disk":"x"}`, want: `decoding the request's body: json: unknown field "disk"`},
 		"a deadline below zero": {may: mayAll, body: `{"deadlineSeconds":-1}`, want: "deadlineSeconds is -1; it must not be negative"},
 	} {

@@ -113,10 +113,15 @@ func readOnly(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	})
 }
 
+// ErrToCome says that a claim does not exist yet, which virt-controller makes.
+var ErrToCome = errors.New("does not exist yet: a DataVolume of the VM makes it")
+
 // usable refuses claims that no pod can be given.
-func usable(disks []disk, claims map[string]*corev1.PersistentVolumeClaim) error {
+func usable(vm *v1.VirtualMachine, disks []disk, claims map[string]*corev1.PersistentVolumeClaim) error {
 	for _, d := range disks {
 		switch claim := claims[d.claim]; {
+		case claim == nil && makes(vm, d.claim):
+			return fmt.Errorf("PVC %s, which the VM's disk is to be on, %w", d.claim, ErrToCome)
 		case claim == nil:
 			return fmt.Errorf("PVC %s, which the VM's disk is to be on, does not exist", d.claim)
 		case claim.DeletionTimestamp != nil:
@@ -126,6 +131,11 @@ func usable(disks []disk, claims map[string]*corev1.PersistentVolumeClaim) error
 		}
 	}
 	return nil
+}
+
+// makes reports whether the VM has a DataVolume made that makes the claim.
+func makes(vm *v1.VirtualMachine, claim string) bool {
+	return slices.ContainsFunc(vm.Spec.DataVolumeTemplates, func(t v1.DataVolumeTemplateSpec) bool { return t.Name == claim })
 }
 
 // give adds a disk to the pod and its container.

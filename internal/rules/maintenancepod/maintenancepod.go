@@ -58,7 +58,7 @@ func Render(in Input) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := usable(disks, in.Claims); err != nil {
+	if err := usable(in.VM, disks, in.Claims); err != nil {
 		return nil, err
 	}
 	resources, err := resources(in, disks)

@@ -219,7 +219,7 @@ func newRelease(e *env.Env) *cobra.Command {
 			if _, err := c.Release(cmd.Context(), m.in(namespace), parameters...); err != nil {
 				return fmt.Errorf("releasing the disks of %s: %w", m, err)
 			}
-			fmt.Fprintf(e.Out, "%s was scheduled to be released\n", m)
+			fmt.Fprintf(e.Out, "%s is released when its pod has ended\n", m)
 			return nil
 		},
 	}

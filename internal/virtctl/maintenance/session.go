@@ -97,6 +97,26 @@ func (s *session) run(ctx context.Context, e *env.Env) error {
 	return err
 }
 
+// ask has the pod made. As long as the server says when to ask again, something is on its way that the pod needs.
+func (s *session) ask(ctx context.Context, e *env.Env) (*contract.State, error) {
+	for told := ""; ; {
+		state, err := s.c.Maintain(ctx, s.of.in(s.namespace), &s.request)
+		seconds, later := apierrors.SuggestsClientDelay(err)
+		if !later || !apierrors.IsConflict(err) {
+			return state, err
+		}
+		if said := err.Error(); said != told {
+			fmt.Fprintf(e.Err, "Waiting: %s\n", plain(said))
+			told = said
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w, waiting: %w", ctx.Err(), err)
+		case <-time.After(time.Duration(seconds) * time.Second):
+		}
+	}
+}
+
 // hold has a pod take the disks, and lets them go.
 func (s *session) hold(ctx context.Context, e *env.Env) error {
 	if s.noWait {
@@ -107,7 +127,7 @@ func (s *session) hold(ctx context.Context, e *env.Env) error {
 	if !s.keep {
 		s.request.DeadlineSeconds = int64(longest / time.Second)
 	}
-	state, err := s.c.Maintain(ctx, s.of.in(s.namespace), &s.request)
+	state, err := s.ask(ctx, e)
 	if err != nil {
 		return fmt.Errorf("asking for the disks of %s: %w", s.of, err)
 	}
