@@ -32,15 +32,16 @@ func TestGuestfsWritesToDisksOfAVMThatDoesNotRun(t *testing.T) {
 		URL: new("docker://" + guestImage), PullMethod: new(cdiv1.RegistryPullNode),
 	}})
 	root.Spec.Storage.VolumeMode = new(corev1.PersistentVolumeFilesystem)
-	create(t, root)
 	vmi := newVMI(ns, "vm-cirros")
 	vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: root.Name}}
 	addDisk(vmi, v1.Disk{Name: "data", Serial: "DATA", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
 		v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
 			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}})
-	create(t, newVM(vmi, v1.RunStrategyHalted))
-	awaitPrintable(t, ns, "vm-cirros", v1.VirtualMachineStatusStopped)
+	vm := newVM(vmi, v1.RunStrategyHalted)
+	vm.Spec.DataVolumeTemplates = []v1.DataVolumeTemplateSpec{{ObjectMeta: metav1.ObjectMeta{Name: root.Name}, Spec: root.Spec}}
+	create(t, vm)
 
+	// Right away: the claims are about to be made.
 	var said transcript
 	command := exec.CommandContext(t.Context(), binary("virtctl"), "-n", ns, "guestfs", "--vm", "vm-cirros")
 	command.Stdout, command.Stderr = &said, &said
