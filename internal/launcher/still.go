@@ -47,6 +47,8 @@ type still struct {
 type deeds struct {
 	marked, frozen, stopped bool
 	method                  launch.Method
+	// refusal is why the agent could not freeze file systems, in its own words.
+	refusal string
 	// since is when the guest was told to stand still.
 	since time.Time
 }
@@ -87,6 +89,7 @@ func (l *launcher) answerHold(reply func(launch.Reply)) {
 // taken answers those who wait.
 func (l *launcher) taken(done deeds, err error) {
 	l.still.done = done
+	l.still.Refused(done.refusal)
 	action := l.still.Taken(done.method, done.since, err, time.Now())
 	asking := l.still.asking
 	l.still.asking = nil
@@ -184,17 +187,8 @@ func (l *launcher) take(q *launch.Quiesce) (done deeds, err error) {
 		return done, err
 	}
 	if state == "running" && q.Agent {
-		var frozen int
 		done.method = launch.MethodAgent
-		err := l.talk(freezePatience, func(ctx context.Context, c *agent.Client) (err error) {
-			// An agent that is silent from the start was not told to freeze, and nobody has to wait until it is there to thaw.
-			if err = c.Ping(ctx); err != nil {
-				return err
-			}
-			done.frozen, done.since = true, time.Now()
-			frozen, err = c.Freeze(ctx)
-			return err
-		})
+		frozen, err := l.freeze(&done, q.AgentOnly)
 		if err != nil || frozen > 0 || q.AgentOnly {
 			return done, explained(err)
 		}
@@ -203,6 +197,26 @@ func (l *launcher) take(q *launch.Quiesce) (done deeds, err error) {
 		return done, fmt.Errorf("%w: it does not run (QEMU's state %q), so that its agent can't freeze it", errRefused, state)
 	}
 	return l.stopCPUs(done)
+}
+
+// freeze has the agent freeze file systems, and returns how many it has. An agent that answers that it can't has frozen none
+// when this returns, unless nothing but the agent is to hold the guest.
+func (l *launcher) freeze(done *deeds, only bool) (frozen int, err error) {
+	err = l.talk(freezePatience, func(ctx context.Context, c *agent.Client) (err error) {
+		// An agent that is silent from the start was not told to freeze, and nobody has to wait until it is there to thaw.
+		if err = c.Ping(ctx); err != nil {
+			return err
+		}
+		done.frozen, done.since = true, time.Now()
+		frozen, err = c.Freeze(ctx)
+		var answer *agent.Error
+		if only || !errors.As(err, &answer) {
+			return err
+		}
+		done.refusal = answer.Desc
+		return c.Thaw(ctx)
+	})
+	return frozen, err
 }
 
 func explained(err error) error {

@@ -27,6 +27,8 @@ type standIn struct {
 	frozen bool
 	// hangs keeps it from answering guest-fsfreeze-freeze, silent from answering anything; none has it freeze no file system.
 	hangs, silent, none bool
+	// refuses has it answer guest-fsfreeze-freeze with that error, with file systems left frozen.
+	refuses string
 }
 
 func (r *running) agent(a *standIn) *standIn {
@@ -66,7 +68,12 @@ func (a *standIn) serve(conn net.Conn) {
 			fmt.Fprintf(conn, "\xff{\"return\": %d}\n", c.Arguments.ID)
 			continue
 		}
-		if answer := a.do(c.Execute); answer != "" {
+		answer := a.do(c.Execute)
+		if c.Execute == "guest-fsfreeze-freeze" && a.refuses != "" {
+			fmt.Fprintf(conn, "{\"error\": {\"class\": \"GenericError\", \"desc\": %q}}\n", a.refuses)
+			continue
+		}
+		if answer != "" {
 			fmt.Fprintf(conn, "{\"return\": %s}\n", answer)
 		}
 	}
@@ -282,6 +289,27 @@ func TestAnAgentThatFreezesNothing(t *testing.T) {
 	c.release("snap", "")
 	awaitRunState(t, m, "running")
 	waitFor(t, "the thaw", func() bool { return !agent.isFrozen() })
+}
+
+func TestAnAgentThatCannotFreeze(t *testing.T) {
+	r := newLauncher(t)
+	c, _ := r.start(30)
+	m, agent := r.monitor(), r.agent(&standIn{refuses: "failed to freeze /srv: Input/output error"})
+	reply := c.ask(launch.Request{Quiesce: &launch.Quiesce{Holder: launch.HolderUser, Milliseconds: 30000, Agent: true, AgentOnly: true}})
+	if reply.Hold != nil || !strings.Contains(reply.Error, "did not freeze the guest's file systems: guest agent: guest-fsfreeze-freeze: failed to freeze /srv") {
+		t.Errorf("a user's freeze is answered %+v", reply)
+	}
+	awaitNoMarkers(t, m)
+	c.holdNext(launch.Quiesce{Holder: "snap", Milliseconds: 30000, Agent: true})
+	if hold := c.held(false); hold.Method != launch.MethodStop || hold.Refusal != "failed to freeze /srv: Input/output error" || agent.isFrozen() {
+		t.Errorf("the guest is held by %+v, frozen: %v", hold, agent.isFrozen())
+	}
+	awaitRunState(t, m, "paused")
+	c.release("snap", "")
+	awaitRunState(t, m, "running")
+	if got := c.held(false); got.Refusal == "" {
+		t.Errorf("the hold that has ended is told as %+v", got)
+	}
 }
 
 func TestAnAgentThatHangsInFreezeIsThawed(t *testing.T) {

@@ -14,7 +14,7 @@ type Quiesce struct {
 	// Milliseconds is how long the guest is held at most. virt-launcher has bounds of its own.
 	Milliseconds int64 `json:"milliseconds"`
 	// Agent means that the guest agent is to freeze the guest's file systems. Otherwise, or if the agent has frozen
-	// none, the guest's CPUs are stopped, unless AgentOnly.
+	// none or can't, the guest's CPUs are stopped, unless AgentOnly.
 	Agent     bool `json:"agent,omitempty"`
 	AgentOnly bool `json:"agentOnly,omitempty"`
 }
@@ -37,6 +37,8 @@ const (
 	HolderUser = "user"
 	// MaxHolder bounds a holder in bytes.
 	MaxHolder = 64
+	// MaxRefusal bounds the words of an agent in bytes.
+	MaxRefusal = 256
 )
 
 // How long a guest is held at most. Frozen file systems are the guest's own wish to wait; a guest
@@ -63,6 +65,9 @@ type Hold struct {
 	Token  string `json:"token,omitempty"`
 	Holder string `json:"holder,omitempty"`
 	Method Method `json:"method,omitempty"`
+	// Refusal is why the agent, which was asked to, could not freeze file systems, in its own words, of which the guest is the
+	// author; at most MaxRefusal bytes.
+	Refusal string `json:"refusal,omitempty"`
 	// Milliseconds is how long the guest is held, or was.
 	Milliseconds int64 `json:"milliseconds,omitempty"`
 	// Ended says why the hold has ended; empty while it lasts.

@@ -15,6 +15,7 @@ package quiesce
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"drydock.dev/drydock/internal/contracts/launch"
@@ -123,6 +124,13 @@ func (m *Machine) Taken(method launch.Method, since time.Time, err error, now ti
 		}
 	}
 	return m.Tick(now)
+}
+
+// Refused takes note of why the agent could not freeze file systems, before it is said how the guest is held.
+func (m *Machine) Refused(words string) {
+	if m.phase == taking {
+		m.hold.Refusal = strings.ToValidUTF8(words[:min(len(words), launch.MaxRefusal)], "")
+	}
 }
 
 const guestWentOn = "the guest was told to go on"

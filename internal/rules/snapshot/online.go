@@ -3,7 +3,9 @@ package snapshot
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
@@ -186,8 +188,22 @@ func how(hold *launch.Hold) snapshotv1.SourceIndication {
 		return snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotPausedIndication,
 			Message: "The VM was paused: its disks are as after a power failure."}
 	}
+	if hold.Refusal != "" {
+		return snapshotv1.SourceIndication{Indication: QuiesceFailed,
+			Message: fmt.Sprintf("The guest agent could not freeze file systems: %s. The guest was stopped for %.2f s, and its disks are as after a power failure.",
+				words(hold.Refusal), held)}
+	}
 	return snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotNoGuestAgentIndication,
 		Message: fmt.Sprintf("No guest agent had frozen file systems. The guest was stopped for %.2f s, and its disks are as after a power failure.", held)}
+}
+
+// QuiesceFailed is the indication of a snapshot whose guest has an agent that could not freeze file systems.
+const QuiesceFailed snapshotv1.Indication = "QuiesceFailed"
+
+// words are those of a guest as one line, of which virt-launcher has bounded the length.
+func words(text string) string {
+	line := strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	return strings.TrimRight(line[:min(len(line), launch.MaxRefusal)], ".")
 }
 
 func (d *decision) indications(list ...snapshotv1.SourceIndication) {
