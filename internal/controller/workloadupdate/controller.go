@@ -161,6 +161,9 @@ func (r *Reconciler) apply(ctx context.Context, kv *v1.KubeVirt, plan workloadup
 			again = refusalPause
 		}
 	}
+	for _, m := range plan.Cancel {
+		failed = append(failed, r.cancel(ctx, m))
+	}
 	if len(plan.Evict) > 0 {
 		r.lastBatch = r.Now()
 	}
@@ -187,6 +190,16 @@ func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, outdated int) 
 // wakes the loop.
 func (r *Reconciler) label(ctx context.Context, vmi *v1.VirtualMachineInstance, outdated bool) error {
 	return versioned.Patch(ctx, r.Client, "labeling VMI", vmi, workloadupdate.Labeled(vmi, outdated))
+}
+
+// cancel deletes a migration in the very version that was judged: it may have begun since.
+func (r *Reconciler) cancel(ctx context.Context, m *v1.VirtualMachineInstanceMigration) error {
+	gone := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}}
+	err := r.Client.Delete(ctx, gone, client.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("canceling the migration %s/%s, whose reason was taken back: %w", m.Namespace, m.Name, err)
+	}
+	return nil
 }
 
 // migrate asks for a migration. One of its name is an earlier attempt's.

@@ -58,6 +58,8 @@ type Plan struct {
 	Label, Unlabel []*v1.VirtualMachineInstance
 	// Migrate are migrations that are to be made. Their names follow from what they are for.
 	Migrate []*v1.VirtualMachineInstanceMigration
+	// Cancel are migrations that have lost their reason.
+	Cancel []*v1.VirtualMachineInstanceMigration
 	// Evict are VMIs whose pod is to be evicted: one batch.
 	Evict []*v1.VirtualMachineInstance
 	// After asks for another look, zero for none.
@@ -109,6 +111,7 @@ func (p *planning) consider(vmi *v1.VirtualMachineInstance) {
 	p.label(vmi, outdated)
 	volumes := condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange)
 	if !outdated && !volumes && !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired) {
+		p.cancel(vmi)
 		return
 	}
 	if busy(vmi) {
@@ -178,6 +181,17 @@ func (p *planning) migrate(vmi *v1.VirtualMachineInstance) {
 	p.underway++
 	p.plan.Migrate = append(p.plan.Migrate, migration.Automatic(vmi, v1.WorkloadUpdateMigrationAnnotation, "",
 		layout.PodName("kubevirt-workload-update-", vmi.Name, "-"+layout.LongDigest(string(vmi.UID)+" "+p.Image+" "+migration.LastFor(of, v1.WorkloadUpdateMigrationAnnotation)))))
+}
+
+// cancel takes back the migrations of a VMI that were made for what it does not need any more: a change was taken back. One
+// that the VMI has been handed over with goes on.
+func (p *planning) cancel(vmi *v1.VirtualMachineInstance) {
+	for _, m := range p.of[types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name}] {
+		begun := m.TargetIsHandedOff() || vmi.Status.MigrationState != nil && vmi.Status.MigrationState.MigrationUID == m.UID
+		if migration.MadeFor(m, v1.WorkloadUpdateMigrationAnnotation) && !m.IsFinal() && m.DeletionTimestamp == nil && !begun {
+			p.plan.Cancel = append(p.plan.Cancel, m)
+		}
+	}
 }
 
 // cutBatch leaves of the evictions those of one batch, and none before its time.

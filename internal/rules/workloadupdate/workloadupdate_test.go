@@ -108,6 +108,11 @@ func summary(p Plan) string {
 		migrated = append(migrated, m.Spec.VMIName)
 	}
 	list("migrates", migrated)
+	var canceled []string
+	for _, m := range p.Cancel {
+		canceled = append(canceled, m.Name)
+	}
+	list("cancels", canceled)
 	list("evicts", names(p.Evict))
 	if p.After > 0 {
 		out = append(out, "waits "+p.After.String())
@@ -137,6 +142,29 @@ func TestPlan(t *testing.T) {
 		"whose eviction would be refused takes no place": {methods: []v1.WorkloadUpdateMethod{evict}, want: "3; evicts c; waits 1m0s",
 			vmis: vmis{labeled(evicted(fixed(guest("a", "old")), v1.EvictionStrategyLiveMigrate)), labeled(evicted(fixed(guest("b", "old")), v1.EvictionStrategyExternal)),
 				labeled(evicted(fixed(guest("c", "old")), v1.EvictionStrategyLiveMigrateIfPossible))}},
+		"a change was taken back": {methods: []v1.WorkloadUpdateMethod{migrate}, vmis: vmis{guest("a", "new")}, want: "0; cancels update-of-a",
+			edit: func(c *Cluster) {
+				c.Migrations = []*v1.VirtualMachineInstanceMigration{updateOfA(v1.MigrationScheduling)}
+			}},
+		"a change was taken back while the guest moves": {methods: []v1.WorkloadUpdateMethod{migrate}, want: "0",
+			vmis: func() vmis {
+				v := moving(guest("a", "new"))
+				v.Status.MigrationState.MigrationUID = "update-of-a"
+				return vmis{v}
+			}(),
+			edit: func(c *Cluster) {
+				c.Migrations = []*v1.VirtualMachineInstanceMigration{updateOfA(v1.MigrationScheduled)}
+			}},
+		"a change was taken back after its migration": {methods: []v1.WorkloadUpdateMethod{migrate}, vmis: vmis{guest("a", "new")}, want: "0",
+			edit: func(c *Cluster) {
+				c.Migrations = []*v1.VirtualMachineInstanceMigration{updateOfA(v1.MigrationSucceeded)}
+			}},
+		"the migration is somebody else's": {methods: []v1.WorkloadUpdateMethod{migrate}, vmis: vmis{guest("a", "new")}, want: "0",
+			edit: func(c *Cluster) {
+				m := updateOfA(v1.MigrationPending)
+				m.Annotations = nil
+				c.Migrations = []*v1.VirtualMachineInstanceMigration{m}
+			}},
 		"MigrationRequired":                                          {methods: []v1.WorkloadUpdateMethod{migrate}, vmis: vmis{required(guest("a", "new"))}, want: "0; migrates a"},
 		"MigrationRequired evicts nobody":                            {methods: []v1.WorkloadUpdateMethod{evict}, vmis: vmis{required(guest("a", "new"))}, want: "0"},
 		"one that is evacuated is left":                              {methods: []v1.WorkloadUpdateMethod{migrate, evict}, vmis: vmis{labeled(marked(guest("a", "old")))}, want: "1"},
