@@ -302,7 +302,11 @@ func (w *world) do(what string, err error) {
 func (w *world) eventually(what string, condition func() (ok bool, why string)) {
 	w.t.Helper()
 	var why string
-	err := wait.PollUntilContextTimeout(w.ctx, 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(w.ctx, patience)
+	defer cancel()
+	// What comes soon is seen soon; what takes longer is not asked for all the time.
+	pauses := wait.Backoff{Duration: 10 * time.Millisecond, Factor: 1.4, Steps: 100, Cap: 300 * time.Millisecond}.DelayFunc()
+	err := pauses.Until(ctx, true, true, func(context.Context) (bool, error) {
 		var ok bool
 		ok, why = condition()
 		return ok, nil
