@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -448,6 +449,31 @@ func TestAClaimIsFilledByNobodyBesideAGuest(t *testing.T) {
 	w.works(worker)
 	w.ends(worker, 0, transfer.Result{Reason: transfer.ReasonCompleted})
 	w.run("next")
+}
+
+// TestAClaimIsFreeWhenItsMarkIsGone takes the mark off a claim whose worker listens.
+func TestAClaimIsFreeWhenItsMarkIsGone(t *testing.T) {
+	w := newWorld(t)
+	w.uploadAuthority()
+	w.createClaim()
+	w.bindClaim(claimName)
+	w.awaitsUpload()
+	worker := w.awaitWorker("cdi-upload-" + claimName)
+	w.works(worker)
+	w.createVMIOn("guest")
+	w.eventually("the VMI to wait", func() (bool, string) {
+		vmi := w.vmi("guest")
+		return strings.Contains(fmt.Sprint(vmi.Status.Conditions), "awaits an upload"), fmt.Sprintf("%+v", vmi.Status)
+	})
+	claim := w.awaitClaim(claimName)
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, layout.AnnUploadTarget)
+	w.do("taking the mark off", w.client.Patch(w.ctx, claim, client.RawPatch(types.MergePatchType, []byte(patch))))
+	w.awaitPodDeletion(worker)
+	w.run("guest")
+	var service corev1.Service
+	if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(worker), &service); !apierrors.IsNotFound(err) {
+		t.Errorf("the Service of the worker is left: %v", err)
+	}
 }
 
 // TestAGuestThatIsAboutToStartGivesWayToAnUpload has the claim marked when the guest's pod is there and has no node.

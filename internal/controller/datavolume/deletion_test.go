@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -77,15 +78,38 @@ func TestThePodsOfADataVolumeAreDeletedOnce(t *testing.T) {
 }
 
 func TestTheWorkerOfAnUploadClaimIsDeletedOnce(t *testing.T) {
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "ns", Name: "disk", UID: "1234-5",
-		Annotations: map[string]string{layout.AnnUploadTarget: "", layout.AnnPodPhase: string(corev1.PodSucceeded)},
-	}}
-	worker := workerOf(claim, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), datavolume.UploadWorkerName(claim))
-	r, asked := lagging(t, claim, worker)
-	wake(t, &UploadClaims{Reconciler: r}, claim, 3)
-	if len(asked) != 1 || asked[worker.Name] != 1 {
-		t.Errorf("the deletions asked for are %v, want one of the worker", asked)
+	for name, annotations := range map[string]map[string]string{
+		"the claim is filled":              {layout.AnnUploadTarget: "", layout.AnnPodPhase: string(corev1.PodSucceeded)},
+		"the claim is not marked any more": {layout.AnnContentType: "kubevirt"},
+	} {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", UID: "1234-5", Annotations: annotations}}
+		worker := workerOf(claim, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), datavolume.UploadWorkerName(claim))
+		r, asked := lagging(t, claim, worker)
+		wake(t, &UploadClaims{Reconciler: r}, claim, 3)
+		if len(asked) != 1 || asked[worker.Name] != 1 {
+			t.Errorf("%s: the deletions asked for are %v, want one of the worker", name, asked)
+		}
+	}
+}
+
+func TestWhichChangesOfAClaimWakeTheLoopOfUploads(t *testing.T) {
+	plain := &corev1.PersistentVolumeClaim{}
+	marked := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{layout.AnnUploadTarget: ""}}}
+	for name, c := range map[string]struct {
+		from, to *corev1.PersistentVolumeClaim
+		want     bool
+	}{
+		"one that takes none": {plain, plain, false},
+		"one that takes one":  {marked, marked, true},
+		"it is marked":        {plain, marked, true},
+		"its mark is gone":    {marked, plain, true},
+	} {
+		if got := takesUpload().Update(event.UpdateEvent{ObjectOld: c.from, ObjectNew: c.to}); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if takesUpload().Create(event.CreateEvent{Object: plain}) || !takesUpload().Create(event.CreateEvent{Object: marked}) {
+		t.Error("it is woken by claims that are found by whether they are marked")
 	}
 }
 

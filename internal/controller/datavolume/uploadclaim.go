@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
@@ -24,7 +25,8 @@ import (
 	"drydock.dev/drydock/internal/rules/workerpod"
 )
 
-// UploadClaims is the loop of claims that take an upload without a DataVolume.
+// UploadClaims is the loop of claims that take an upload without a DataVolume, and of those that have taken one and do not
+// any more.
 type UploadClaims struct {
 	*Reconciler
 
@@ -34,14 +36,23 @@ type UploadClaims struct {
 
 // SetupWithManager registers the loop.
 func (u *UploadClaims) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
-	takes := predicate.NewPredicateFuncs(func(claim client.Object) bool { return datavolume.TakesUpload(claim) })
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("uploadclaim").
-		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(takes)).
+		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(takesUpload())).
 		Owns(&corev1.Pod{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofClaims), builder.WithPredicates(ended())).
 		WithOptions(pace).
 		Complete(u)
+}
+
+// takesUpload passes claims that take an upload, and that one does not any more. While nobody looked, such a claim's worker
+// wakes the loop.
+func takesUpload() predicate.Predicate {
+	passes := predicate.NewPredicateFuncs(func(claim client.Object) bool { return datavolume.TakesUpload(claim) })
+	passes.UpdateFunc = func(e event.UpdateEvent) bool {
+		return datavolume.TakesUpload(e.ObjectOld) || datavolume.TakesUpload(e.ObjectNew)
+	}
+	return passes
 }
 
 // Reconcile brings one claim as far as it can come now.
@@ -57,9 +68,6 @@ func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	o := datavolume.ObservedUpload{Claim: u.written.Newer(&cached)}
-	if !datavolume.TakesUpload(o.Claim) {
-		return ctrl.Result{}, nil
-	}
 	if err := u.observe(ctx, &o); err != nil {
 		return ctrl.Result{}, err
 	}

@@ -75,10 +75,14 @@ func TakesUpload(claim metav1.Object) bool {
 	return owner == nil || owner.Kind != "DataVolume"
 }
 
-// DecideUpload plans the next step of such a claim. The annotation layout.AnnPodPhase is
-// its memory: once it says Succeeded or Failed nothing is made again.
+// DecideUpload plans the next step of such a claim, or of one that has been such a claim. The annotation
+// layout.AnnPodPhase is its memory: once it says Succeeded or Failed nothing is made again.
 func DecideUpload(o ObservedUpload) UploadPlan {
 	w := look(o.Worker)
+	if !TakesUpload(o.Claim) {
+		// Nobody waits for the upload any more, and guests wait for the worker's end.
+		return UploadPlan{DeleteWorker: w.exists && !w.terminating}
+	}
 	phase := corev1.PodPhase(o.Claim.Annotations[layout.AnnPodPhase])
 	ended := podstatus.TerminalPhase(phase)
 	var p UploadPlan

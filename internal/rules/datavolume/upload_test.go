@@ -49,6 +49,19 @@ func TestAClaimTakesOneUploadOfItsOwn(t *testing.T) {
 			claim:  func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{Time: noon} },
 			worker: &ready, deletes: true,
 		},
+		"one that is not marked any more, too": {
+			claim:  func(c *corev1.PersistentVolumeClaim) { delete(c.Annotations, layout.AnnUploadTarget) },
+			worker: &ready, deletes: true,
+		},
+		"and one that a DataVolume has taken over": {
+			claim: func(c *corev1.PersistentVolumeClaim) {
+				c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(&cdiv1.DataVolume{}, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))}
+			},
+			worker: &ready, deletes: true,
+		},
+		"which then gets no worker": {
+			claim: func(c *corev1.PersistentVolumeClaim) { delete(c.Annotations, layout.AnnUploadTarget) },
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
