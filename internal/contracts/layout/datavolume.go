@@ -20,10 +20,14 @@ const (
 	AnnRunningMessage = storageAnnotations + "condition.running.message"
 )
 
-// AnnOverwrite on a claim that takes an upload lets the upload replace what the claim holds, if it is "true". virt-controller
-// sets it, too, when a worker has found the claim to be empty: from then on what is there is the upload's own. It is
-// AnnOverwriteDone when the claim has been filled.
+// AnnOverwrite on a claim that takes an upload lets the upload replace what the claim holds, if it is AnnOverwriteAsked, and
+// does not if it is AnnOverwriteRefused, which virt-controller writes where there is nothing. When the worker runs, or has
+// found the claim to be empty, so that what is there from then on is the upload's own, virt-controller gives it and the mark,
+// AnnUploadTarget, one value: whoever marks the claim once more makes the permission void. It is AnnOverwriteDone when the claim
+// has been filled.
 const (
-	AnnOverwrite     = "drydock.dev/upload-overwrites"
-	AnnOverwriteDone = "done"
+	AnnOverwrite        = "drydock.dev/upload-overwrites"
+	AnnOverwriteAsked   = "true"
+	AnnOverwriteRefused = "false"
+	AnnOverwriteDone    = "done"
 )

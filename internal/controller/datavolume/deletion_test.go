@@ -108,8 +108,40 @@ func TestWhichChangesOfAClaimWakeTheLoopOfUploads(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+	told := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{layout.AnnOverwrite: "false"}}}
+	if !takesUpload().Create(event.CreateEvent{Object: told}) {
+		t.Error("it is not woken by a claim that lost its mark while nobody looked")
+	}
 	if takesUpload().Create(event.CreateEvent{Object: plain}) || !takesUpload().Create(event.CreateEvent{Object: marked}) {
 		t.Error("it is woken by claims that are found by whether they are marked")
+	}
+}
+
+// TestAClaimForgetsItsUploadBeforeItsWorkerIsDeleted: what was allowed for it does not outlive the worker.
+func TestAClaimForgetsItsUploadBeforeItsWorkerIsDeleted(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", UID: "1234-5", Annotations: map[string]string{
+		layout.AnnOverwrite: "true", layout.AnnPodPhase: "Running", layout.AnnPodReady: "true", layout.AnnContentType: "kubevirt"}}}
+	worker := workerOf(claim, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), datavolume.UploadWorkerName(claim))
+	r, asked := lagging(t, claim, worker)
+	var left []map[string]string
+	r.Client = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
+		Delete: func(ctx context.Context, api client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+			var now corev1.PersistentVolumeClaim
+			if err := api.Get(ctx, client.ObjectKeyFromObject(claim), &now); err != nil {
+				return err
+			}
+			left = append(left, now.Annotations)
+			return api.Delete(ctx, object, options...)
+		},
+	})
+	wake(t, &UploadClaims{Reconciler: r}, claim, 2)
+	if asked[worker.Name] != 1 || len(left) == 0 {
+		t.Fatalf("the deletions asked for are %v", asked)
+	}
+	for _, annotations := range left {
+		if len(annotations) != 1 || annotations[layout.AnnContentType] == "" {
+			t.Errorf("at a deletion the claim says %v", annotations)
+		}
 	}
 }
 

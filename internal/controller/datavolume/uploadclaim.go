@@ -3,6 +3,7 @@ package datavolume
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -45,13 +46,12 @@ func (u *UploadClaims) SetupWithManager(mgr ctrl.Manager, pace controller.Option
 		Complete(u)
 }
 
-// takesUpload passes claims that take an upload, and that one does not any more. While nobody looked, such a claim's worker
-// wakes the loop.
+// takesUpload passes claims that take an upload, and those that one does not any more. Where nothing on the claim tells,
+// its worker wakes the loop.
 func takesUpload() predicate.Predicate {
-	passes := predicate.NewPredicateFuncs(func(claim client.Object) bool { return datavolume.TakesUpload(claim) })
-	passes.UpdateFunc = func(e event.UpdateEvent) bool {
-		return datavolume.TakesUpload(e.ObjectOld) || datavolume.TakesUpload(e.ObjectNew)
-	}
+	concerns := func(claim client.Object) bool { return datavolume.TakesUpload(claim) || datavolume.TookUpload(claim) }
+	passes := predicate.NewPredicateFuncs(concerns)
+	passes.UpdateFunc = func(e event.UpdateEvent) bool { return concerns(e.ObjectOld) || concerns(e.ObjectNew) }
 	return passes
 }
 
@@ -125,7 +125,7 @@ func (u *UploadClaims) apply(ctx context.Context, o datavolume.ObservedUpload, p
 			return err
 		}
 	}
-	wrote, err := u.annotate(ctx, o.Claim, plan.Annotations)
+	wrote, err := u.annotate(ctx, o.Claim, plan)
 	if err != nil || !wrote || !plan.DeleteWorker {
 		return err
 	}
@@ -178,15 +178,13 @@ func (u *UploadClaims) createWorker(ctx context.Context, worker *datavolume.Work
 
 // annotate writes the difference, on condition that nobody wrote in between. It
 // tells false when somebody did.
-func (u *UploadClaims) annotate(ctx context.Context, claim *corev1.PersistentVolumeClaim, wanted map[string]string) (bool, error) {
+func (u *UploadClaims) annotate(ctx context.Context, claim *corev1.PersistentVolumeClaim, plan datavolume.UploadPlan) (bool, error) {
 	to := claim.DeepCopy()
-	changed := false
-	for name, value := range wanted {
-		if claim.Annotations[name] != value {
-			to.Annotations[name], changed = value, true
-		}
+	maps.Copy(to.Annotations, plan.Annotations)
+	for _, name := range plan.Forget {
+		delete(to.Annotations, name)
 	}
-	if !changed {
+	if maps.Equal(to.Annotations, claim.Annotations) {
 		return true, nil
 	}
 	err := u.Client.Patch(ctx, to, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))

@@ -60,7 +60,9 @@ type UploadPlan struct {
 	// Needs is what has to be asked before anything is done: then this is no plan.
 	Needs        Question
 	CreateWorker *Worker
+	// Annotations are those that the claim is to have, Forget those that it is to lose.
 	Annotations  map[string]string
+	Forget       []string
 	DeleteWorker bool
 	// After asks for another look at a later time; zero for none.
 	After time.Duration
@@ -75,13 +77,19 @@ func TakesUpload(claim metav1.Object) bool {
 	return owner == nil || owner.Kind != "DataVolume"
 }
 
+// TookUpload reports whether the claim says something of an upload that it does not wait for any more: its mark is gone.
+func TookUpload(claim metav1.Object) bool {
+	owner := metav1.GetControllerOf(claim)
+	_, said := claim.GetAnnotations()[layout.AnnOverwrite]
+	return said && !TakesUpload(claim) && (owner == nil || owner.Kind != "DataVolume")
+}
+
 // DecideUpload plans the next step of such a claim, or of one that has been such a claim. The annotation
 // layout.AnnPodPhase is its memory: once it says Succeeded or Failed nothing is made again.
 func DecideUpload(o ObservedUpload) UploadPlan {
 	w := look(o.Worker)
 	if !TakesUpload(o.Claim) {
-		// Nobody waits for the upload any more, and guests wait for the worker's end.
-		return UploadPlan{DeleteWorker: w.exists && !w.terminating}
+		return forgetUpload(o.Claim, &w)
 	}
 	phase := corev1.PodPhase(o.Claim.Annotations[layout.AnnPodPhase])
 	ended := podstatus.TerminalPhase(phase)
@@ -102,29 +110,56 @@ func DecideUpload(o ObservedUpload) UploadPlan {
 	case !w.exists && o.UsedBy != "":
 		p.Annotations = uploadAnnotations(corev1.PodPending, false, ReasonClaimInUse, usedBy(o.UsedBy, o.Claim.Name))
 		p.After = retry
+		notePermission(&p, &w, o)
 		return p
 	case !w.exists:
 		p.CreateWorker = uploadWorker(o)
 	}
 	p.Annotations = w.annotations()
-	noteOverwrite(&p, &w, o.Claim)
+	notePermission(&p, &w, o)
 	return p
 }
 
-// noteOverwrite keeps on the claim that its content is the upload's own: a worker that listens has found it empty, or was
-// told not to mind. An upload that comes after this one has to be told anew.
-func noteOverwrite(p *UploadPlan, w *worker, claim *corev1.PersistentVolumeClaim) {
-	switch asked := overwrites(claim); {
+// forgetUpload ends the upload of a claim that is not marked any more: guests wait for the end of its worker, and the next
+// marking must not find what was allowed for this one.
+func forgetUpload(claim *corev1.PersistentVolumeClaim, w *worker) UploadPlan {
+	p := UploadPlan{DeleteWorker: w.exists && !w.terminating}
+	if !TookUpload(claim) {
+		return p
+	}
+	for _, name := range []string{layout.AnnPodPhase, layout.AnnPodReady, layout.AnnRunningReason, layout.AnnRunningMessage, layout.AnnOverwrite} {
+		if _, said := claim.Annotations[name]; said {
+			p.Forget = append(p.Forget, name)
+		}
+	}
+	return p
+}
+
+// notePermission keeps on the claim whether its content may be replaced, for this marking alone. A worker that listens has
+// found the claim empty, or was told not to mind: from then on its content is the upload's own.
+func notePermission(p *UploadPlan, w *worker, o ObservedUpload) {
+	said, exists := o.Claim.Annotations[layout.AnnOverwrite]
+	switch {
 	case w.completed:
 		p.Annotations[layout.AnnOverwrite] = layout.AnnOverwriteDone
-	case w.running && w.ready && !asked:
-		p.Annotations[layout.AnnOverwrite] = "true"
+	case w.running && said == layout.AnnOverwriteAsked, w.running && w.ready && !overwrites(o.Claim):
+		marking := string(o.Worker.UID)
+		p.Annotations[layout.AnnUploadTarget], p.Annotations[layout.AnnOverwrite] = marking, marking
+	case !exists:
+		p.Annotations[layout.AnnOverwrite] = layout.AnnOverwriteRefused
 	}
 }
 
-// overwrites reports whether an upload may replace what the claim holds.
+// overwrites reports whether an upload may replace what the claim holds: that was asked for, or noted for this marking.
 func overwrites(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Annotations[layout.AnnOverwrite] == "true"
+	switch said := claim.Annotations[layout.AnnOverwrite]; said {
+	case layout.AnnOverwriteAsked:
+		return true
+	case "", layout.AnnOverwriteRefused, layout.AnnOverwriteDone:
+		return false
+	default:
+		return said == claim.Annotations[layout.AnnUploadTarget]
+	}
 }
 
 // unbound reports whether the claim waits for a first consumer other than the

@@ -1,6 +1,7 @@
 package datavolume
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -182,6 +183,7 @@ func TestAClaimInUseTakesNoUpload(t *testing.T) {
 	}
 	p := DecideUpload(ObservedUpload{Claim: claim, Confirmed: true, UsersAsked: true, UsedBy: "virt-launcher-vm", Config: ConfigOf(nil)})
 	want := uploadAnnotations(corev1.PodPending, false, ReasonClaimInUse, "pod virt-launcher-vm is using the claim disk: the claim is filled when that has ended")
+	want[layout.AnnOverwrite] = layout.AnnOverwriteRefused
 	if diff := cmp.Diff(UploadPlan{Annotations: want, After: retry}, p); diff != "" {
 		t.Error(diff)
 	}
@@ -191,31 +193,82 @@ func TestAClaimInUseTakesNoUpload(t *testing.T) {
 func TestWhenAnUploadReplacesContent(t *testing.T) {
 	ready := running()
 	ready.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	const before = "the UID of a worker"
 	for name, test := range map[string]struct {
-		says   string
-		worker *corev1.PodStatus
-		keeps  bool
-		notes  string
+		mark, says string
+		worker     *corev1.PodStatus
+		keeps      bool
+		// notes is what the claim is to say, and its mark with it if that is the worker's UID.
+		notes string
 	}{
-		"nobody has asked":               {"", nil, true, ""},
-		"it is asked for":                {"true", nil, false, ""},
-		"it was, for the upload before":  {layout.AnnOverwriteDone, nil, true, ""},
-		"the worker has found it empty":  {"", &ready, false, "true"},
-		"that has been said":             {"true", &ready, false, ""},
-		"a worker that does not listen":  {"", new(running()), false, ""},
-		"the claim is filled, once more": {"true", new(completed()), false, layout.AnnOverwriteDone},
+		"nobody has asked":                         {"", "", nil, true, "false"},
+		"nobody has, and that is known":            {"", "false", nil, true, "false"},
+		"it is asked for":                          {"", "true", nil, false, "true"},
+		"it was, for the upload before":            {"", layout.AnnOverwriteDone, nil, true, layout.AnnOverwriteDone},
+		"a worker before has found it empty":       {before, before, nil, false, before},
+		"and the claim was marked anew":            {"", before, nil, true, before},
+		"or anew after that":                       {"another's", before, nil, true, before},
+		"the worker has found it empty":            {"", "", &ready, false, "uid"},
+		"again, since the claim was marked anew":   {"", before, &ready, false, "uid"},
+		"that has been said":                       {before, before, &ready, false, before},
+		"what was asked for is for this marking":   {"", "true", new(running()), false, "uid"},
+		"what was asked for once more is, too":     {before, "true", &ready, false, "uid"},
+		"a worker that does not listen":            {"", "false", new(running()), false, "false"},
+		"the claim is filled, once more":           {before, before, new(completed()), false, layout.AnnOverwriteDone},
+		"the claim is filled, and nothing is said": {"", "", new(completed()), false, layout.AnnOverwriteDone},
 	} {
 		claim := &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", Annotations: map[string]string{layout.AnnUploadTarget: "", layout.AnnOverwrite: test.says}},
+			ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", Annotations: map[string]string{layout.AnnUploadTarget: test.mark}},
 			Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+		}
+		if test.says != "" {
+			claim.Annotations[layout.AnnOverwrite] = test.says
 		}
 		o := ObservedUpload{Claim: claim, Confirmed: true, UsersAsked: true, Config: ConfigOf(nil)}
 		if test.worker != nil {
-			o.Worker = &corev1.Pod{Status: *test.worker}
+			o.Worker = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"}, Status: *test.worker}
 		}
 		p := DecideUpload(o)
-		if p.CreateWorker != nil && p.CreateWorker.Task.KeepContent != test.keeps || p.Annotations[layout.AnnOverwrite] != test.notes {
-			t.Errorf("%s: it makes %+v and notes %q", name, p.CreateWorker, p.Annotations[layout.AnnOverwrite])
+		if (p.CreateWorker != nil) != (test.worker == nil) || p.CreateWorker != nil && p.CreateWorker.Task.KeepContent != test.keeps {
+			t.Errorf("%s: it makes %+v", name, p.CreateWorker)
+		}
+		maps.Copy(claim.Annotations, p.Annotations)
+		mark := test.mark
+		if test.notes == "uid" {
+			mark = "uid"
+		}
+		if claim.Annotations[layout.AnnOverwrite] != test.notes || claim.Annotations[layout.AnnUploadTarget] != mark {
+			t.Errorf("%s: the claim says %v", name, claim.Annotations)
+		}
+	}
+}
+
+// What was allowed for one upload, and what became of it, goes with its mark.
+func TestAClaimThatIsNotMarkedAnyMoreForgetsItsUpload(t *testing.T) {
+	said := func() map[string]string {
+		return map[string]string{layout.AnnOverwrite: "true", layout.AnnPodPhase: "Failed", layout.AnnPodReady: "false",
+			layout.AnnRunningReason: "InvalidImage", layout.AnnRunningMessage: "no image", layout.AnnContentType: "kubevirt"}
+	}
+	for name, test := range map[string]struct {
+		edit func(*corev1.PersistentVolumeClaim)
+		left map[string]string
+	}{
+		"it was marked": {func(*corev1.PersistentVolumeClaim) {}, map[string]string{layout.AnnContentType: "kubevirt"}},
+		"it has never been": {func(c *corev1.PersistentVolumeClaim) { delete(c.Annotations, layout.AnnOverwrite) },
+			map[string]string{layout.AnnPodPhase: "Failed", layout.AnnPodReady: "false", layout.AnnRunningReason: "InvalidImage",
+				layout.AnnRunningMessage: "no image", layout.AnnContentType: "kubevirt"}},
+		"a DataVolume has it": {func(c *corev1.PersistentVolumeClaim) {
+			c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(&cdiv1.DataVolume{}, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))}
+		}, said()},
+	} {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", Annotations: said()}}
+		test.edit(claim)
+		p := DecideUpload(ObservedUpload{Claim: claim})
+		for _, forgotten := range p.Forget {
+			delete(claim.Annotations, forgotten)
+		}
+		if diff := cmp.Diff(test.left, claim.Annotations); diff != "" || len(p.Annotations) > 0 {
+			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }

@@ -233,15 +233,23 @@ func TestAClaimThatExistsIsMarked(t *testing.T) {
 func TestContentIsReplacedWhenThatIsAskedFor(t *testing.T) {
 	for name, test := range map[string]struct {
 		annotations map[string]string
+		flags       []string
 		want        string
 	}{
-		"a claim of which nothing is known": {nil, `{"metadata":{"annotations":{"cdi.kubevirt.io/storage.upload.target":"","drydock.dev/upload-overwrites":"true"},"resourceVersion":"7"}}`},
-		"one that was filled": {map[string]string{layout.AnnUploadTarget: "", layout.AnnPodPhase: "Succeeded"},
+		"a claim of which nothing is known": {nil, []string{"--overwrite"},
+			`{"metadata":{"annotations":{"cdi.kubevirt.io/storage.upload.target":"","drydock.dev/upload-overwrites":"true"},"resourceVersion":"7"}}`},
+		"one that was filled": {map[string]string{layout.AnnUploadTarget: "", layout.AnnPodPhase: "Succeeded"}, []string{"--overwrite"},
 			`{"metadata":{"annotations":{"cdi.kubevirt.io/storage.pod.phase":null,"cdi.kubevirt.io/storage.pod.ready":null,"drydock.dev/upload-overwrites":"true"},"resourceVersion":"7"}}`},
+		"one that is marked anew": {nil, nil,
+			`{"metadata":{"annotations":{"cdi.kubevirt.io/storage.upload.target":"","drydock.dev/upload-overwrites":"false"},"resourceVersion":"7"}}`},
+		"one that says something of an upload before": {map[string]string{layout.AnnPodPhase: "Failed", layout.AnnOverwrite: "true"}, nil,
+			`{"metadata":{"annotations":{"cdi.kubevirt.io/storage.pod.phase":null,"cdi.kubevirt.io/storage.pod.ready":null,` +
+				`"cdi.kubevirt.io/storage.upload.target":"","drydock.dev/upload-overwrites":"false"},"resourceVersion":"7"}}`},
+		"one that is marked already": {map[string]string{layout.AnnUploadTarget: "uid", layout.AnnOverwrite: "uid", layout.AnnPodReady: "true"}, nil, ""},
 	} {
 		c := newCluster(t)
 		c.claim = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "lab", ResourceVersion: "7", Annotations: test.annotations}}
-		out, err := c.upload("pvc", "disk", "--no-create", "--overwrite", "--image-path="+image(t))
+		out, err := c.upload(append([]string{"pvc", "disk", "--no-create", "--image-path=" + image(t)}, test.flags...)...)
 		if err != nil || c.patched != test.want || string(c.received) != "a disk" {
 			t.Errorf("%s: patched by %s, %q received: %s%v", name, c.patched, c.received, out, err)
 		}

@@ -123,20 +123,7 @@ func (u *upload) mark(ctx context.Context, claim *corev1.PersistentVolumeClaim) 
 	if u.dataVolume || claim == nil {
 		return nil
 	}
-	annotations := map[string]any{}
-	if _, marked := claim.Annotations[layout.AnnUploadTarget]; !marked {
-		annotations[layout.AnnUploadTarget] = ""
-	}
-	if u.archive != "" && claim.Annotations[layout.AnnContentType] == "" {
-		annotations[layout.AnnContentType] = string(cdiv1.DataVolumeArchive)
-	}
-	if phase := corev1.PodPhase(claim.Annotations[layout.AnnPodPhase]); u.overwrite {
-		annotations[layout.AnnOverwrite] = "true"
-		if client.Ended(phase) {
-			// The upload before this one is over: another worker is made.
-			annotations[layout.AnnPodPhase], annotations[layout.AnnPodReady] = nil, nil
-		}
-	}
+	annotations := u.marking(claim)
 	if len(annotations) == 0 {
 		return nil
 	}
@@ -149,6 +136,28 @@ func (u *upload) mark(ctx context.Context, claim *corev1.PersistentVolumeClaim) 
 		return fmt.Errorf("marking PVC %s/%s as an upload's target: %w", u.namespace, u.name, err)
 	}
 	return nil
+}
+
+// marking are the annotations that a claim is to be given. What was allowed for an upload before, and what became of it, must
+// not count for this one.
+func (u *upload) marking(claim *corev1.PersistentVolumeClaim) map[string]any {
+	annotations := map[string]any{}
+	_, marked := claim.Annotations[layout.AnnUploadTarget]
+	if !marked {
+		annotations[layout.AnnUploadTarget], annotations[layout.AnnOverwrite] = "", layout.AnnOverwriteRefused
+	}
+	if u.archive != "" && claim.Annotations[layout.AnnContentType] == "" {
+		annotations[layout.AnnContentType] = string(cdiv1.DataVolumeArchive)
+	}
+	if u.overwrite {
+		annotations[layout.AnnOverwrite] = layout.AnnOverwriteAsked
+	}
+	phase := corev1.PodPhase(claim.Annotations[layout.AnnPodPhase])
+	if phase != "" && !marked || u.overwrite && client.Ended(phase) {
+		// The upload before this one is over: another worker is made.
+		annotations[layout.AnnPodPhase], annotations[layout.AnnPodReady] = nil, nil
+	}
+	return annotations
 }
 
 func (u *upload) create(ctx context.Context) error {
