@@ -100,6 +100,10 @@ func DecideUpload(o ObservedUpload) UploadPlan {
 		return p
 	case w.terminating, !w.exists && o.unbound():
 		return p
+	case w.unfit(overwrites(o.Claim)):
+		p.DeleteWorker = true
+		p.Annotations = uploadAnnotations(corev1.PodPending, false, ReasonWorkerGone, unfitWorker)
+		return p
 	case w.dead:
 		p.DeleteWorker = true
 	case !w.exists && !o.Confirmed:
@@ -135,8 +139,8 @@ func forgetUpload(claim *corev1.PersistentVolumeClaim, w *worker) UploadPlan {
 	return p
 }
 
-// notePermission keeps on the claim whether its content may be replaced, for this marking alone. A worker that listens has
-// found the claim empty, or was told not to mind: from then on its content is the upload's own.
+// notePermission keeps on the claim whether its content may be replaced, for this marking alone. A worker that listens and is
+// not unfit has found the claim empty, or was told not to mind: from then on its content is the upload's own.
 func notePermission(p *UploadPlan, w *worker, o ObservedUpload) {
 	said, exists := o.Claim.Annotations[layout.AnnOverwrite]
 	switch {
@@ -197,7 +201,10 @@ func (d *decision) reportClaim() {
 	d.plan.AnnotateClaim = wanted
 }
 
-const uploadComplete = "Upload Complete"
+const (
+	uploadComplete = "Upload Complete"
+	unfitWorker    = "the worker pod was made for another answer to whether the claim's content may be replaced; another is made when it is gone"
+)
 
 func uploadAnnotations(phase corev1.PodPhase, ready bool, reason, words string) map[string]string {
 	return map[string]string{

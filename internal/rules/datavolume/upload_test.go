@@ -1,6 +1,7 @@
 package datavolume
 
 import (
+	"encoding/json"
 	"maps"
 	"strings"
 	"testing"
@@ -77,7 +78,7 @@ func TestAClaimTakesOneUploadOfItsOwn(t *testing.T) {
 				test.claim(o.Claim)
 			}
 			if test.worker != nil {
-				o.Worker = &corev1.Pod{Status: *test.worker}
+				o.Worker = uploading(true, *test.worker)
 			}
 			first := DecideUpload(o)
 			if asks := first.Needs == NeedClaim; asks != test.creates || first.CreateWorker != nil {
@@ -226,7 +227,7 @@ func TestWhenAnUploadReplacesContent(t *testing.T) {
 		}
 		o := ObservedUpload{Claim: claim, Confirmed: true, UsersAsked: true, Config: ConfigOf(nil)}
 		if test.worker != nil {
-			o.Worker = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"}, Status: *test.worker}
+			o.Worker = uploading(true, *test.worker)
 		}
 		p := DecideUpload(o)
 		if (p.CreateWorker != nil) != (test.worker == nil) || p.CreateWorker != nil && p.CreateWorker.Task.KeepContent != test.keeps {
@@ -239,6 +240,53 @@ func TestWhenAnUploadReplacesContent(t *testing.T) {
 		}
 		if claim.Annotations[layout.AnnOverwrite] != test.notes || claim.Annotations[layout.AnnUploadTarget] != mark {
 			t.Errorf("%s: the claim says %v", name, claim.Annotations)
+		}
+	}
+}
+
+// uploading is the pod of an upload's worker, whose task says whether it keeps content.
+func uploading(keeps bool, status corev1.PodStatus) *corev1.Pod {
+	task, err := json.Marshal(transfer.Task{Kind: transfer.KindUpload, KeepContent: keeps})
+	if err != nil {
+		panic(err)
+	}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"}, Status: status, Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Env: []corev1.EnvVar{{Name: "OTHER", Value: "{"}, {Name: transfer.TaskEnv, Value: string(task)}}}},
+	}}
+}
+
+// A worker of a version before this one, say, has not asked whether the claim is empty.
+func TestAnUploadsWorkerIsReplacedThatAnswersOtherwiseThanTheClaim(t *testing.T) {
+	ready := running()
+	ready.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	hasContent := restarting(1, transfer.Result{Reason: transfer.ReasonHasContent, Message: "the claim has content"})
+	invalid := restarting(1, transfer.Result{Reason: transfer.ReasonInvalidImage, Message: "no image"})
+	for name, test := range map[string]struct {
+		says     string
+		pod      *corev1.Pod
+		replaced bool
+		phase    string
+	}{
+		"one that asks, of a claim that keeps content":      {"false", uploading(true, ready), false, "Running"},
+		"one that does not ask":                             {"false", uploading(false, ready), true, "Pending"},
+		"one that does not ask, and nothing is said":        {"", uploading(false, ready), true, "Pending"},
+		"one of which nothing is known":                     {"", &corev1.Pod{Status: ready}, true, "Pending"},
+		"one that does not ask, and has not begun":          {"", uploading(false, corev1.PodStatus{}), true, "Pending"},
+		"one that need not ask":                             {"true", uploading(false, ready), false, "Running"},
+		"one that asks needlessly":                          {"true", uploading(true, ready), false, "Running"},
+		"one that has not asked and filled the claim":       {"", uploading(false, completed()), false, "Succeeded"},
+		"one that has not asked and refused the image":      {"", uploading(false, invalid), false, "Failed"},
+		"one that has asked and refused the claim":          {"false", uploading(true, hasContent), false, "Failed"},
+		"one that has, and by now the claim is to be taken": {"true", uploading(true, hasContent), true, "Pending"},
+	} {
+		claim := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", Annotations: map[string]string{layout.AnnUploadTarget: "", layout.AnnOverwrite: test.says}},
+			Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+		}
+		p := DecideUpload(ObservedUpload{Claim: claim, Worker: test.pod, Config: ConfigOf(nil)})
+		_, notes := p.Annotations[layout.AnnOverwrite]
+		if p.DeleteWorker != test.replaced || p.Annotations[layout.AnnPodPhase] != test.phase || test.replaced && notes {
+			t.Errorf("%s: deletes %v, annotates %v", name, p.DeleteWorker, p.Annotations)
 		}
 	}
 }

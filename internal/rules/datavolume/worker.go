@@ -23,6 +23,8 @@ type worker struct {
 	ready bool
 	// completed is whether it has filled the claim.
 	completed bool
+	// keeps is whether it refuses a claim that holds something.
+	keeps bool
 	// failure is how the container ended the last time, nil if it did not.
 	failure *transfer.Result
 	// waiting says why the container does not run.
@@ -36,7 +38,7 @@ func look(pod *corev1.Pod) worker {
 	if pod == nil {
 		return worker{}
 	}
-	w := worker{exists: true, terminating: pod.DeletionTimestamp != nil}
+	w := worker{exists: true, terminating: pod.DeletionTimestamp != nil, keeps: taskIn(pod).KeepContent}
 	before, err := strconv.ParseInt(pod.Annotations[AnnRestarts], 10, 32)
 	if err == nil {
 		w.restarts = int32(before)
@@ -55,6 +57,18 @@ func look(pod *corev1.Pod) worker {
 		w.failure = &transfer.Result{Reason: transfer.ReasonInternal, Message: lost(pod)}
 	}
 	return w
+}
+
+// taskIn is the task of a worker's pod, the zero value where there is none.
+func taskIn(pod *corev1.Pod) (task transfer.Task) {
+	for i := range pod.Spec.Containers {
+		for _, env := range pod.Spec.Containers[i].Env {
+			if env.Name == transfer.TaskEnv && json.Unmarshal([]byte(env.Value), &task) != nil {
+				return transfer.Task{}
+			}
+		}
+	}
+	return task
 }
 
 // lookAt reads the status of a worker's only container.
@@ -107,3 +121,15 @@ func lost(pod *corev1.Pod) string {
 }
 
 func (w *worker) permanent() bool { return w.failure != nil && w.failure.Reason.Permanent() }
+
+// unfit reports whether another worker is to take the upload, depending on whether it may replace what the claim holds: one of a
+// version that did not ask replaces it in any case, and one that has asked has refused it for ever.
+func (w *worker) unfit(mayReplace bool) bool {
+	switch {
+	case !w.exists || w.completed:
+		return false
+	case mayReplace:
+		return w.failure != nil && w.failure.Reason == transfer.ReasonHasContent
+	}
+	return !w.keeps && !w.permanent()
+}
