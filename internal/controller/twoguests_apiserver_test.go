@@ -476,6 +476,24 @@ func TestAClaimIsFreeWhenItsMarkIsGone(t *testing.T) {
 	}
 }
 
+// TestAGuestStartsAgainOnADiskThatWasMarked has the claim of a guest that has a disk marked, without a word that the disk be replaced.
+func TestAGuestStartsAgainOnADiskThatWasMarked(t *testing.T) {
+	w := newWorld(t)
+	w.uploadAuthority()
+	w.createClaim()
+	w.bindClaim(claimName)
+	w.createVMIOn("guest")
+	pod := w.run("guest")
+	w.awaitsUpload()
+	w.end("guest", pod, v1.Succeeded)
+	worker := w.awaitWorker("cdi-upload-" + claimName)
+	w.createVMIOn("next")
+	w.works(worker)
+	w.ends(worker, 1, transfer.Result{Reason: transfer.ReasonHasContent, Message: "the claim has a disk"})
+	w.awaitPodDeletion(worker)
+	w.run("next")
+}
+
 // TestAGuestThatIsAboutToStartGivesWayToAnUpload has the claim marked when the guest's pod is there and has no node.
 func TestAGuestThatIsAboutToStartGivesWayToAnUpload(t *testing.T) {
 	w := newWorld(t)

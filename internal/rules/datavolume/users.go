@@ -94,9 +94,18 @@ func Workers(claim string) []string {
 }
 
 // AwaitsUpload reports whether a claim that has no DataVolume is to be filled by an upload, or was to be and has not been:
-// nobody but the upload's worker may have it.
+// nobody but the upload's worker may have it. A claim whose content the worker has refused to replace is as it was.
 func AwaitsUpload(claim *corev1.PersistentVolumeClaim) bool {
-	return claim != nil && TakesUpload(claim) && claim.Annotations[layout.AnnPodPhase] != string(corev1.PodSucceeded)
+	if claim == nil || !TakesUpload(claim) {
+		return false
+	}
+	switch corev1.PodPhase(claim.Annotations[layout.AnnPodPhase]) {
+	case corev1.PodSucceeded:
+		return false
+	case corev1.PodFailed:
+		return claim.Annotations[layout.AnnRunningReason] != string(transfer.ReasonHasContent)
+	}
+	return true
 }
 
 // Unfilled says what is still to fill a claim before anybody else may have it, "" for nothing. dv is the DataVolume

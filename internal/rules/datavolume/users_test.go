@@ -9,6 +9,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
 func TestWhichPodsWriteToAClaim(t *testing.T) {
@@ -130,21 +131,28 @@ func TestWhatIsStillToFillAClaim(t *testing.T) {
 			claim.Annotations = map[string]string{layout.AnnUploadTarget: "", layout.AnnPodPhase: string(phase), layout.AnnRunningMessage: "no image"}
 		}
 	}
+	refused := func(claim *corev1.PersistentVolumeClaim) {
+		marked(corev1.PodFailed)(claim)
+		claim.Annotations[layout.AnnRunningReason] = string(transfer.ReasonHasContent)
+	}
+	onceMore := func(claim *corev1.PersistentVolumeClaim) { delete(claim.Annotations, layout.AnnPodPhase) }
 	const awaits = "the claim disk awaits an upload: upload its disk, or take away its annotation cdi.kubevirt.io/storage.upload.target to use it as it is"
 	for name, test := range map[string]struct {
 		edits []func(*corev1.PersistentVolumeClaim)
 		dv    *cdiv1.DataVolume
 		want  string
 	}{
-		"nothing":                     {nil, nil, ""},
-		"a DataVolume that has":       {[]func(*corev1.PersistentVolumeClaim){owned}, newDV(httpSource(), inPhase(cdiv1.Succeeded)), ""},
-		"and whose claim is marked":   {[]func(*corev1.PersistentVolumeClaim){owned, marked("")}, newDV(httpSource(), inPhase(cdiv1.Succeeded)), ""},
-		"a DataVolume that has not":   {[]func(*corev1.PersistentVolumeClaim){owned}, newDV(httpSource()), "the claim disk is not filled yet by its DataVolume disk"},
-		"one that failed":             {[]func(*corev1.PersistentVolumeClaim){owned}, newDV(httpSource(), inPhase(cdiv1.Failed)), "the claim disk is not filled yet by its DataVolume disk"},
-		"one that is gone":            {[]func(*corev1.PersistentVolumeClaim){owned}, nil, "the DataVolume disk, which fills the claim disk, does not exist"},
-		"an upload that is awaited":   {[]func(*corev1.PersistentVolumeClaim){marked("")}, nil, awaits},
-		"one whose worker is at work": {[]func(*corev1.PersistentVolumeClaim){marked(corev1.PodRunning)}, nil, awaits},
-		"one that has filled it":      {[]func(*corev1.PersistentVolumeClaim){marked(corev1.PodSucceeded)}, nil, ""},
+		"nothing":                              {nil, nil, ""},
+		"a DataVolume that has":                {[]func(*corev1.PersistentVolumeClaim){owned}, newDV(httpSource(), inPhase(cdiv1.Succeeded)), ""},
+		"and whose claim is marked":            {[]func(*corev1.PersistentVolumeClaim){owned, marked("")}, newDV(httpSource(), inPhase(cdiv1.Succeeded)), ""},
+		"a DataVolume that has not":            {[]func(*corev1.PersistentVolumeClaim){owned}, newDV(httpSource()), "the claim disk is not filled yet by its DataVolume disk"},
+		"one that failed":                      {[]func(*corev1.PersistentVolumeClaim){owned}, newDV(httpSource(), inPhase(cdiv1.Failed)), "the claim disk is not filled yet by its DataVolume disk"},
+		"one that is gone":                     {[]func(*corev1.PersistentVolumeClaim){owned}, nil, "the DataVolume disk, which fills the claim disk, does not exist"},
+		"an upload that is awaited":            {[]func(*corev1.PersistentVolumeClaim){marked("")}, nil, awaits},
+		"one whose worker is at work":          {[]func(*corev1.PersistentVolumeClaim){marked(corev1.PodRunning)}, nil, awaits},
+		"one that has filled it":               {[]func(*corev1.PersistentVolumeClaim){marked(corev1.PodSucceeded)}, nil, ""},
+		"one that would have replaced content": {[]func(*corev1.PersistentVolumeClaim){refused}, nil, ""},
+		"and is to replace it by now":          {[]func(*corev1.PersistentVolumeClaim){refused, onceMore}, nil, awaits},
 		"one that failed, and left nothing": {[]func(*corev1.PersistentVolumeClaim){marked(corev1.PodFailed)}, nil, "the upload to the claim disk has failed (no image): " +
 			"upload again with --overwrite, or take away the claim's annotation cdi.kubevirt.io/storage.upload.target to use it as it is"},
 	} {
