@@ -476,6 +476,26 @@ func TestAClaimIsFreeWhenItsMarkIsGone(t *testing.T) {
 	}
 }
 
+// TestAClaimIsNotFilledUnderAGuestWhosePodIsGone deletes the pod of a guest by force, under the guest.
+func TestAClaimIsNotFilledUnderAGuestWhosePodIsGone(t *testing.T) {
+	w := newWorld(t)
+	w.uploadAuthority()
+	w.nodeSays(corev1.ConditionTrue, time.Hour)
+	w.createClaim()
+	w.bindClaim(claimName)
+	w.createVMIOn("guest")
+	pod := w.run("guest")
+	w.removePod(pod)
+	w.awaitReady("guest", corev1.ConditionFalse, v1.PodNotExistsReason)
+	w.awaitsUpload()
+	w.eventually("the claim to say that the guest has it", func() (bool, string) {
+		notes := w.awaitClaim(claimName).Annotations
+		return notes[layout.AnnRunningReason] == datavolume.ReasonClaimInUse && strings.Contains(notes[layout.AnnRunningMessage], "VMI guest"), fmt.Sprint(notes)
+	})
+	w.phase("guest", v1.Failed) // virt-handler says that it has ended
+	w.awaitWorker("cdi-upload-" + claimName)
+}
+
 // TestAGuestStartsAgainOnADiskThatWasMarked has the claim of a guest that has a disk marked, without a word that the disk be replaced.
 func TestAGuestStartsAgainOnADiskThatWasMarked(t *testing.T) {
 	w := newWorld(t)

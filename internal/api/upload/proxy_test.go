@@ -53,12 +53,12 @@ type scene struct {
 	now     time.Time
 }
 
-func newScene(t *testing.T) *scene {
+func newScene(t *testing.T, objects ...client.Object) *scene {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	must(t, errors.Join(clientgoscheme.AddToScheme(scheme), cdiv1.AddToScheme(scheme), v1.AddToScheme(scheme)))
 	s := &scene{t: t, by: workertlstest.Authority(t), now: time.Now()}
-	s.cluster = fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+	s.cluster = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithObjects(
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: clusterconfig.Namespace, Name: KeysSecret}}).Build()
 	identity, err := workertls.ClientConfig(workertlstest.Client(t, s.by, workertls.ProxyName), "")
 	must(t, err)
@@ -320,35 +320,53 @@ func TestATokenIsForATargetOfUploads(t *testing.T) {
 	}
 }
 
-// TestNothingIsSentToAClaimThatAPodUsesByNow: the worker has waited since nobody used the claim.
-func TestNothingIsSentToAClaimThatAPodUsesByNow(t *testing.T) {
+// TestNothingIsSentToAClaimThatIsUsedByNow: the worker has waited since nobody used the claim.
+func TestNothingIsSentToAClaimThatIsUsedByNow(t *testing.T) {
+	user := func(edits ...func(*corev1.Pod)) client.Object {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", Labels: map[string]string{}}}
+		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}}}}
+		pod.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v"}}}}
+		for _, edit := range edits {
+			edit(pod)
+		}
+		return pod
+	}
+	guest := func(namespace string, phase v1.VirtualMachineInstancePhase) client.Object {
+		vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "guest"}}
+		vmi.Spec.Volumes = []v1.Volume{{Name: "disk", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "disk"}}}}
+		vmi.Status.Phase = phase
+		return vmi
+	}
 	for what, test := range map[string]struct {
-		edit func(*corev1.Pod)
-		code int
+		object client.Object
+		// says names the user, "" where the image is taken.
+		says string
 	}{
-		"a pod that runs":          {func(*corev1.Pod) {}, http.StatusConflict},
-		"a pod that has ended":     {func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }, http.StatusOK},
-		"a pod that only binds it": {func(pod *corev1.Pod) { pod.Spec.Containers = nil }, http.StatusOK},
-		"a guest's pod":            {func(pod *corev1.Pod) { pod.Labels[v1.AppLabel] = layout.LauncherApp }, http.StatusConflict},
-		"a pod that waits for a lock": {func(pod *corev1.Pod) {
+		"a pod that runs":          {user(), "pod web"},
+		"a pod that has ended":     {user(func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }), ""},
+		"a pod that only binds it": {user(func(pod *corev1.Pod) { pod.Spec.Containers = nil }), ""},
+		"a guest's pod":            {user(func(pod *corev1.Pod) { pod.Labels[v1.AppLabel] = layout.LauncherApp }), "pod web"},
+		"a pod that waits for a lock": {user(func(pod *corev1.Pod) {
 			pod.Labels[layout.MaintenanceForLabel] = "vm"
 			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: layout.MaintenanceGate}}
-		}, http.StatusOK},
+		}), ""},
+		"a guest whose pod is gone": {guest("ns", v1.Running), "VMI guest"},
+		"a guest that has ended":    {guest("ns", v1.Succeeded), ""},
+		"a guest of another's":      {guest("other", v1.Running), ""},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := newScene(t)
+			s := newScene(t, test.object)
 			s.claim("u-1", marked)
 			s.worker()
 			token := s.goodToken()
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", Labels: map[string]string{}}}
-			pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}}}}
-			pod.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v"}}}}
-			test.edit(pod)
-			must(t, s.cluster.Create(t.Context(), pod))
 			code, words := s.send(http.MethodPost, "/v1beta1/upload", token, bytes.Repeat([]byte{1}, 1<<20))
-			if code != test.code || code != http.StatusOK && !strings.Contains(words, "pod web is using PVC ns/disk: upload when it has ended") {
-				t.Errorf("%d %s, want %d", code, words, test.code)
+			want := http.StatusOK
+			if test.says != "" {
+				want = http.StatusConflict
+			}
+			if code != want || code != http.StatusOK && !strings.Contains(words, test.says+" is using PVC ns/disk: upload when that has ended") {
+				t.Errorf("%d %s, want %d", code, words, want)
 			}
 		})
 	}

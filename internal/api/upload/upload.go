@@ -34,7 +34,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
 // target reads a claim and refuses one that takes no upload. The cluster must
@@ -83,32 +82,26 @@ func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.Persi
 	return volume.UID == owner.UID && volume.Spec.Source != nil && volume.Spec.Source.Upload != nil, nil
 }
 
-// inUse refuses an upload to a claim that a pod uses beside its worker. virt-controller has asked before it made the worker,
-// which may have waited for a long time. Guests get no claim that is to be filled, but other pods do.
+// inUse refuses an upload to a claim that somebody uses beside its worker. virt-controller has asked before it made the worker,
+// which may have waited for a long time. Guests get no claim that is to be filled, but pods of others do.
 func inUse(ctx context.Context, cluster client.Reader, claim *corev1.PersistentVolumeClaim) error {
 	var pods corev1.PodList
 	if err := cluster.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
 		return fmt.Errorf("listing the pods that use PVC %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	owner := metav1.GetControllerOf(claim)
-	user, err := datavolume.UserOf(pods.Items, claim.Name, func(pod *corev1.Pod) (bool, error) {
-		switch {
-		case lock.For(pod) != "" && lock.Gated(pod):
-			// It loses its gate only when nothing is to fill the claim.
-			return true, nil
-		case owner == nil || hotplug.GuestOf(pod) == "":
-			return false, nil
-		}
-		vmi := &v1.VirtualMachineInstance{}
-		err := cluster.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: hotplug.GuestOf(pod)}, vmi)
-		return err == nil && hotplug.AwaitsFilling(vmi, pod, claim.Name), client.IgnoreNotFound(err)
-	})
+	var vmis v1.VirtualMachineInstanceList
+	if err := cluster.List(ctx, &vmis, client.InNamespace(claim.Namespace)); err != nil {
+		return fmt.Errorf("listing the guests that use PVC %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	filling := hotplug.Filling{Claim: claim.Name, ByDataVolume: !datavolume.TakesUpload(claim), Pods: pods.Items, VMIs: vmis.Items}
+	// A maintenance pod that waits for its lock loses its gate only when nothing is to fill the claim.
+	user, err := filling.User(func(*corev1.Pod) (bool, error) { return true, nil })
 	switch {
 	case err != nil:
-		return fmt.Errorf("asking for the guests that wait for PVC %s/%s: %w", claim.Namespace, claim.Name, err)
+		return fmt.Errorf("asking who uses PVC %s/%s: %w", claim.Namespace, claim.Name, err)
 	case user != "":
 		return apierrors.NewConflict(corev1.Resource("persistentvolumeclaims"), claim.Name,
-			fmt.Errorf("pod %s is using PVC %s/%s: upload when it has ended", user, claim.Namespace, claim.Name))
+			fmt.Errorf("%s is using PVC %s/%s: upload when that has ended", user, claim.Namespace, claim.Name))
 	}
 	return nil
 }

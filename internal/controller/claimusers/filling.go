@@ -15,27 +15,23 @@ import (
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// UserPod names a pod that uses a claim beside what fills it, "" when there is none. The reader must ask the API server
-// itself. With dataVolume it is a DataVolume that fills the claim: the pods of a guest that gets the claim only when it is
-// filled don't count.
-func UserPod(ctx context.Context, reader client.Reader, claim types.NamespacedName, dataVolume bool) (string, error) {
+// User names a pod or a VMI that uses a claim beside what fills it, "" when there is none. The reader must ask the API server
+// itself. With dataVolume it is a DataVolume that fills the claim.
+func User(ctx context.Context, reader client.Reader, claim types.NamespacedName, dataVolume bool) (string, error) {
 	var pods corev1.PodList
 	if err := reader.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
 		return "", fmt.Errorf("listing the pods that use the claim %s: %w", claim, err)
 	}
-	return datavolume.UserOf(pods.Items, claim.Name, func(pod *corev1.Pod) (bool, error) {
-		switch {
-		case lock.For(pod) != "" && lock.Gated(pod):
-			_, is, err := maintainers.On(ctx, reader, []string{claim.Name}, pod)
-			return !is, err
-		case !dataVolume || hotplug.GuestOf(pod) == "":
-			return false, nil
-		}
-		vmi, err := versioned.Read[v1.VirtualMachineInstance](ctx, reader, "VMI", types.NamespacedName{Namespace: pod.Namespace, Name: hotplug.GuestOf(pod)})
-		return err == nil && vmi != nil && hotplug.AwaitsFilling(vmi, pod, claim.Name), err
+	var vmis v1.VirtualMachineInstanceList
+	if err := reader.List(ctx, &vmis, client.InNamespace(claim.Namespace)); err != nil {
+		return "", fmt.Errorf("listing the guests that use the claim %s: %w", claim, err)
+	}
+	filling := hotplug.Filling{Claim: claim.Name, ByDataVolume: dataVolume, Pods: pods.Items, VMIs: vmis.Items}
+	return filling.User(func(pod *corev1.Pod) (bool, error) {
+		_, is, err := maintainers.On(ctx, reader, []string{claim.Name}, pod)
+		return !is, err
 	})
 }
 

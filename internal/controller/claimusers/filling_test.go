@@ -47,12 +47,13 @@ func forVM(pod *corev1.Pod) {
 	pod.UID = "gated"
 }
 
-func TestThePodsThatKeepAClaimFromBeingFilled(t *testing.T) {
+func TestWhoKeepsAClaimFromBeingFilled(t *testing.T) {
 	attached := func(pod *corev1.Pod) {
 		pod.Labels[v1.AppLabel], pod.Labels[v1.CreatedByLabel], pod.Annotations[v1.DomainAnnotation] = layout.AttachmentApp, "uid", "vmi"
 	}
 	vmi := func(phase v1.VolumePhase) *v1.VirtualMachineInstance {
 		out := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vmi", UID: "uid"}}
+		out.Status.Phase = v1.Running
 		out.Status.VolumeStatus = []v1.VolumeStatus{{Name: "disk", Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{},
 			PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "data"}}}
 		return out
@@ -68,16 +69,18 @@ func TestThePodsThatKeepAClaimFromBeingFilled(t *testing.T) {
 	}{
 		"none":                           {nil, true, ""},
 		"one in another namespace":       {[]client.Object{podOn("pod", func(pod *corev1.Pod) { pod.Namespace = "other" })}, true, ""},
-		"anybody's":                      {[]client.Object{podOn("pod")}, true, "pod"},
+		"anybody's":                      {[]client.Object{podOn("pod")}, false, "pod pod"},
 		"the worker":                     {[]client.Object{podOn("importer-data")}, true, ""},
 		"one that waits for a VM's lock": {[]client.Object{podOn("pod", forVM), vm}, false, ""},
-		"one that has it":                {[]client.Object{podOn("pod", forVM), locked}, false, "pod"},
+		"one that has it":                {[]client.Object{podOn("pod", forVM), locked}, false, "pod pod"},
 		"the guest gets the claim when it is filled":   {[]client.Object{podOn("pod", attached), vmi(v1.VolumePending)}, true, ""},
-		"the guest has the claim":                      {[]client.Object{podOn("pod", attached), vmi(v1.VolumeReady)}, true, "pod"},
-		"its VMI is gone":                              {[]client.Object{podOn("pod", attached)}, true, "pod"},
-		"an upload may have been asked for afterwards": {[]client.Object{podOn("pod", attached), vmi(v1.VolumePending)}, false, "pod"},
+		"the guest has the claim":                      {[]client.Object{podOn("pod", attached), vmi(v1.VolumeReady)}, true, "pod pod"},
+		"its VMI is gone":                              {[]client.Object{podOn("pod", attached)}, true, "pod pod"},
+		"an upload may have been asked for afterwards": {[]client.Object{podOn("pod", attached), vmi(v1.VolumePending)}, false, "pod pod"},
+		"a guest whose pod is gone":                    {[]client.Object{vmi(v1.VolumeReady)}, false, "VMI vmi"},
+		"a guest whose pod is gone, and a DataVolume":  {[]client.Object{vmi(v1.VolumeReady)}, true, "VMI vmi"},
 	} {
-		got, err := UserPod(t.Context(), apiServer(t, test.objects...), data, test.dataVolume)
+		got, err := User(t.Context(), apiServer(t, test.objects...), data, test.dataVolume)
 		if got != test.want || err != nil {
 			t.Errorf("%s: %q %v, want %q", name, got, err, test.want)
 		}

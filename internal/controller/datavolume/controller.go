@@ -227,7 +227,7 @@ func (r *round) ask(ctx context.Context, question datavolume.Question, o *datavo
 		o.Source.UsedBy, err = r.writer(ctx, client.ObjectKey{Namespace: namespace, Name: name})
 		o.Source.WritersAsked = true
 	case datavolume.NeedUsers:
-		o.UsedBy, err = claimusers.UserPod(ctx, r.Reader, client.ObjectKeyFromObject(r.dv), true)
+		o.UsedBy, err = claimusers.User(ctx, r.Reader, client.ObjectKeyFromObject(r.dv), true)
 		o.UsersAsked = err == nil
 	case datavolume.NeedWarning:
 		o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, datavolume.Stuck(*o))

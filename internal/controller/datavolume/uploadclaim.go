@@ -80,7 +80,7 @@ func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 		return plan, plan.Needs
 	}, func(ctx context.Context, question datavolume.Question) (err error) {
 		if question == datavolume.NeedUsers {
-			o.UsedBy, err = claimusers.UserPod(ctx, u.Reader, req.NamespacedName, false)
+			o.UsedBy, err = claimusers.User(ctx, u.Reader, req.NamespacedName, false)
 			o.UsersAsked = err == nil
 			return err
 		}

@@ -29,7 +29,7 @@ type Observed struct {
 	Worker, SourcePod *corev1.Pod
 	// Conflicting says that a pod with the worker's name is somebody else's.
 	Conflicting bool
-	// UsedBy names a pod that uses the claim beside its workers when UsersAsked, empty when there is none.
+	// UsedBy names a pod or a VMI that uses the claim beside its workers when UsersAsked, "pod web", say, empty when there is none.
 	UsedBy     string
 	UsersAsked bool
 	// Warning is the newest one about the claim or the pod that Stuck names when
@@ -55,8 +55,8 @@ const (
 	NeedDataVolume Question = "the newest version of the DataVolume"
 	// NeedWriters asks for a pod that may write to a clone's source.
 	NeedWriters Question = "the pods that write to the source"
-	// NeedUsers asks for a pod that uses the claim beside its workers. It must not be asked of a cache.
-	NeedUsers Question = "the pods that use the claim"
+	// NeedUsers asks for what uses the claim beside its workers. It must not be asked of a cache.
+	NeedUsers Question = "the pods and guests that use the claim"
 	// NeedWarning asks for the newest warning about what Stuck names.
 	NeedWarning Question = "the newest warning about what does not go on"
 	// NeedProgress asks the worker how far it is.

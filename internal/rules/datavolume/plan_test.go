@@ -315,19 +315,19 @@ func TestEachStateHasOneNextStep(t *testing.T) {
 			cdiv1.UploadScheduled, "", "True Pod is running: ",
 		},
 		"a claim that another pod uses is not filled": {
-			cdiv1.PVCBound, httpSource(), func(o *Observed) { o.Claim, o.UsedBy = claimOf(*o, corev1.ClaimBound), "web" },
+			cdiv1.PVCBound, httpSource(), func(o *Observed) { o.Claim, o.UsedBy = claimOf(*o, corev1.ClaimBound), "pod web" },
 			cdiv1.PVCBound, "", "False ClaimInUse: pod web is using the claim disk: the claim is filled when that has ended",
 		},
 		"nor when the worker has waited for its node meanwhile": {
 			cdiv1.ImportScheduled, httpSource(), func(o *Observed) {
-				o.Claim, o.Worker, o.UsedBy = claimOf(*o, corev1.ClaimBound), podOf(o.DataVolume, corev1.PodStatus{}), "web"
+				o.Claim, o.Worker, o.UsedBy = claimOf(*o, corev1.ClaimBound), podOf(o.DataVolume, corev1.PodStatus{}), "pod web"
 				o.Worker.Spec.NodeName = "node"
 			},
 			cdiv1.ImportScheduled, "delete worker", "False ClaimInUse: pod web is using the claim disk: the claim is filled when that has ended",
 		},
 		"nor when the worker is to begin again": {
 			cdiv1.ImportInProgress, httpSource(), func(o *Observed) {
-				o.Claim, o.UsedBy = claimOf(*o, corev1.ClaimBound), "web"
+				o.Claim, o.UsedBy = claimOf(*o, corev1.ClaimBound), "pod web"
 				o.Worker = podOf(o.DataVolume, restarting(1, transfer.Result{Reason: transfer.ReasonCut, Message: "cut"}))
 				o.Worker.Spec.NodeName = "node"
 			},

@@ -182,7 +182,7 @@ func TestAClaimInUseTakesNoUpload(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", Annotations: map[string]string{layout.AnnUploadTarget: ""}},
 		Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
 	}
-	p := DecideUpload(ObservedUpload{Claim: claim, Confirmed: true, UsersAsked: true, UsedBy: "virt-launcher-vm", Config: ConfigOf(nil)})
+	p := DecideUpload(ObservedUpload{Claim: claim, Confirmed: true, UsersAsked: true, UsedBy: "pod virt-launcher-vm", Config: ConfigOf(nil)})
 	want := uploadAnnotations(corev1.PodPending, false, ReasonClaimInUse, "pod virt-launcher-vm is using the claim disk: the claim is filled when that has ended")
 	want[layout.AnnOverwrite] = layout.AnnOverwriteRefused
 	if diff := cmp.Diff(UploadPlan{Annotations: want, After: retry}, p); diff != "" {

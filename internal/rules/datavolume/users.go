@@ -16,7 +16,7 @@ import (
 // A claim is filled by its worker alone, and a guest gets it afterwards (decision 640):
 //
 //	what fills   the claim says that it is to be filled: its DataVolume has not succeeded, or it awaits an upload
-//	             virt-controller asks the API server for the pods that use the claim
+//	             virt-controller asks the API server for the pods and the guests that use the claim
 //	             when there is none, it makes the worker; before an upload's first byte virt-api asks once more
 //	what runs    the launcher pod has its node, or the attachment pod is recorded
 //	             virt-controller asks the API server for the claim, its DataVolume and its workers
@@ -132,7 +132,7 @@ func uploadAwaited(claim *corev1.PersistentVolumeClaim) string {
 	return fmt.Sprintf("the claim %s awaits an upload: upload its disk, or take away its annotation %s to use it as it is", claim.Name, layout.AnnUploadTarget)
 }
 
-// used is the obstacle when another pod has the claim that is to be filled.
+// used is the obstacle when somebody has the claim that is to be filled.
 func (d *decision) used() *obstacle {
 	d.fills = true
 	if !d.UsersAsked || d.UsedBy == "" {
@@ -141,6 +141,6 @@ func (d *decision) used() *obstacle {
 	return &obstacle{reason: ReasonClaimInUse, message: usedBy(d.UsedBy, d.DataVolume.Name)}
 }
 
-func usedBy(pod, claim string) string {
-	return fmt.Sprintf("pod %s is using the claim %s: the claim is filled when that has ended", pod, claim)
+func usedBy(user, claim string) string {
+	return fmt.Sprintf("%s is using the claim %s: the claim is filled when that has ended", user, claim)
 }

@@ -9,7 +9,6 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/vmistatus"
-	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // A guest and a maintenance pod of another VM exclude each other on a claim that is plugged (decision 530):
@@ -94,18 +93,6 @@ func GuestOf(pod metav1.Object) string {
 		return pod.GetAnnotations()[v1.DomainAnnotation]
 	}
 	return ""
-}
-
-// AwaitsFilling reports whether a pod is one of the VMI's, and its guest gets the claim only when the claim's DataVolume has
-// filled it: a volume that is to be plugged then, or a disk that is to be copied there.
-func AwaitsFilling(vmi *v1.VirtualMachineInstance, pod metav1.Object, claim string) bool {
-	if pod.GetLabels()[v1.CreatedByLabel] != string(vmi.UID) {
-		return false
-	}
-	if slices.Contains(volumeclaim.Destinations(vmi), claim) && !slices.Contains(volumeclaim.Names(vmi.Spec.Volumes), claim) {
-		return true
-	}
-	return slices.ContainsFunc(EntriesOf(vmi), func(e Entry) bool { return e.Claim == claim && e.Phase == v1.VolumePending })
 }
 
 // Plugged is the first of the claims that a VMI's guest has plugged, or gets plugged without anybody being asked once more;

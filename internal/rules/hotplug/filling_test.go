@@ -1,0 +1,98 @@
+package hotplug
+
+import (
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+// guestOn is a VMI in a phase whose first disk is on the claim "root".
+func guestOn(phase v1.VirtualMachineInstancePhase, edits ...func(*v1.VirtualMachineInstance)) v1.VirtualMachineInstance {
+	vmi := v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vmi", UID: "uid"}}
+	vmi.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root"}}}}
+	vmi.Status.Phase = phase
+	for _, edit := range edits {
+		edit(&vmi)
+	}
+	return vmi
+}
+
+// TestWhichGuestsKeepAClaimFromBeingFilled is of guests without a pod: it was deleted by force, under a guest that may run.
+func TestWhichGuestsKeepAClaimFromBeingFilled(t *testing.T) {
+	const running = v1.Running
+	plugged := func(phase v1.VolumePhase) func(*v1.VirtualMachineInstance) {
+		return func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{
+				DataVolume: &v1.DataVolumeSource{Name: "data", Hotpluggable: true}}})
+			if phase != "" {
+				vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "data", Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{},
+					PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "data"}}}
+			}
+		}
+	}
+	leaving := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "no claim"}, {Name: "data", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "data"}}}
+	}
+	copied := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root", DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "data"}}}
+	}
+	for name, test := range map[string]struct {
+		vmi   v1.VirtualMachineInstance
+		claim string
+		// upload and filler are what an upload into an existing claim, and its DataVolume, have to wait for.
+		upload, filler string
+	}{
+		"a guest that runs":                 {guestOn(running), "root", "VMI vmi", "VMI vmi"},
+		"on another claim":                  {guestOn(running), "data", "", ""},
+		"one that is handed over":           {guestOn(v1.Scheduled), "root", "VMI vmi", "VMI vmi"},
+		"one that asks before it is":        {guestOn(v1.Scheduling), "root", "", ""},
+		"one that has ended":                {guestOn(v1.Failed), "root", "", ""},
+		"a volume that waits for its claim": {guestOn(running, plugged(v1.VolumePending)), "data", "", ""},
+		"one of which nothing is said":      {guestOn(running, plugged("")), "data", "", ""},
+		"one that is handed to its node":    {guestOn(running, plugged(v1.HotplugVolumeAttachedToNode)), "data", "VMI vmi", "VMI vmi"},
+		"one that is plugged":               {guestOn(running, plugged(v1.VolumeReady)), "data", "VMI vmi", "VMI vmi"},
+		"one that leaves":                   {guestOn(running, leaving), "data", "VMI vmi", "VMI vmi"},
+		"a disk that is to be copied there": {guestOn(running, copied), "data", "VMI vmi", ""},
+	} {
+		for byDataVolume, want := range map[bool]string{false: test.upload, true: test.filler} {
+			f := Filling{Claim: test.claim, ByDataVolume: byDataVolume, VMIs: []v1.VirtualMachineInstance{guestOn(v1.Succeeded), test.vmi}}
+			if got, err := f.User(nil); got != want || err != nil {
+				t.Errorf("%s, by its DataVolume %v: %q %v, want %q", name, byDataVolume, got, err, want)
+			}
+		}
+	}
+}
+
+func TestMaintenancePodsThatWaitLetAClaimBeFilled(t *testing.T) {
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", Labels: map[string]string{layout.MaintenanceForLabel: "vm"}}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "root"}}}}
+	pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "v"}}}}
+	gated := pod.DeepCopy()
+	gated.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: layout.MaintenanceGate}}
+	unknown := errors.New("no answer")
+	for name, test := range map[string]struct {
+		pod   corev1.Pod
+		waits bool
+		err   error
+		want  string
+	}{
+		"one that has its lock, and no gate": {pod, true, nil, "pod pod"},
+		"one that waits for its lock":        {*gated, true, nil, ""},
+		"one whose gate is about to go":      {*gated, false, nil, "pod pod"},
+		"one of which nobody knows":          {*gated, true, unknown, ""},
+	} {
+		for _, byDataVolume := range []bool{false, true} {
+			f := Filling{Claim: "root", ByDataVolume: byDataVolume, Pods: []corev1.Pod{test.pod}}
+			got, err := f.User(func(*corev1.Pod) (bool, error) { return test.waits, test.err })
+			if got != test.want || !errors.Is(err, test.err) {
+				t.Errorf("%s: %q %v, want %q", name, got, err, test.want)
+			}
+		}
+	}
+}
