@@ -256,6 +256,19 @@ func TestADataVolumeGoesThroughAllPhasesWithFewWrites(t *testing.T) {
 	t.Logf("a DataVolume's life costs %d writes", len(w.writes.of(w.namespace)))
 }
 
+// TestADataVolumeFillsItsClaimBesideAPodOfOthers has a pod that is made with the DataVolume, as one manifest does.
+func TestADataVolumeFillsItsClaimBesideAPodOfOthers(t *testing.T) {
+	w := newWorld(t)
+	w.createDV(claimName, w.storageClass(storagev1.VolumeBindingImmediate), blank())
+	w.mount("web")
+	w.bindClaim(claimName)
+	pod := w.awaitWorker("importer-" + claimName)
+	w.works(pod)
+	w.awaitDV(claimName, cdiv1.ImportInProgress)
+	w.ends(pod, 0, transfer.Result{Reason: transfer.ReasonCompleted, VirtualSize: 1 << 30})
+	w.awaitDV(claimName, cdiv1.Succeeded)
+}
+
 func TestAWorkerThatCannotSucceedEndsTheDataVolume(t *testing.T) {
 	w := newWorld(t)
 	w.createDV("disk", w.storageClass(storagev1.VolumeBindingImmediate), cdiv1.DataVolumeSource{

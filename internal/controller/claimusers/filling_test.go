@@ -70,6 +70,7 @@ func TestWhoKeepsAClaimFromBeingFilled(t *testing.T) {
 		"none":                           {nil, true, ""},
 		"one in another namespace":       {[]client.Object{podOn("pod", func(pod *corev1.Pod) { pod.Namespace = "other" })}, true, ""},
 		"anybody's":                      {[]client.Object{podOn("pod")}, false, "pod pod"},
+		"anybody's, and a DataVolume":    {[]client.Object{podOn("pod")}, true, ""},
 		"the worker":                     {[]client.Object{podOn("importer-data")}, true, ""},
 		"one that waits for a VM's lock": {[]client.Object{podOn("pod", forVM), vm}, false, ""},
 		"one that has it":                {[]client.Object{podOn("pod", forVM), locked}, false, "pod pod"},

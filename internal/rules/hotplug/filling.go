@@ -18,7 +18,8 @@ import (
 // read after the pods: a guest whose pod has gone in between is among them.
 type Filling struct {
 	Claim string
-	// ByDataVolume reports whether the claim's DataVolume fills it, and not an upload that somebody asked for on an existing claim.
+	// ByDataVolume reports whether the DataVolume fills the claim that it has made, for the first time, and not an upload that
+	// somebody asked for on an existing claim: nothing of anybody's is on it, and pods of others may be its first consumers.
 	ByDataVolume bool
 	Pods         []corev1.Pod
 	VMIs         []v1.VirtualMachineInstance
@@ -31,7 +32,7 @@ func (f *Filling) User(waits func(*corev1.Pod) (bool, error)) (string, error) {
 		if lock.For(pod) != "" && lock.Gated(pod) {
 			return waits(pod)
 		}
-		return f.ByDataVolume && f.guestWaits(pod), nil
+		return f.ByDataVolume && (f.guestWaits(pod) || !ofMachine(pod)), nil
 	})
 	switch {
 	case err != nil:
@@ -46,6 +47,9 @@ func (f *Filling) User(waits func(*corev1.Pod) (bool, error)) (string, error) {
 	}
 	return "", nil
 }
+
+// ofMachine reports whether a pod is a guest's or a maintenance pod: Drydock keeps it from running until the claim is filled.
+func ofMachine(pod *corev1.Pod) bool { return GuestOf(pod) != "" || lock.For(pod) != "" }
 
 // guestWaits reports whether a pod is a guest's that gets the claim when it is filled.
 func (f *Filling) guestWaits(pod *corev1.Pod) bool {

@@ -68,6 +68,32 @@ func TestWhichGuestsKeepAClaimFromBeingFilled(t *testing.T) {
 	}
 }
 
+// TestPodsOfOthersDoNotKeepADataVolumeFromFillingItsClaim: they may be its first consumers, without whom it is never bound.
+func TestPodsOfOthersDoNotKeepADataVolumeFromFillingItsClaim(t *testing.T) {
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "root"}}}}
+	pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "v"}}}}
+	for name, test := range map[string]struct {
+		labels       map[string]string
+		byDataVolume bool
+		want         string
+	}{
+		"a pod of others":                        {nil, true, ""},
+		"a pod of others, and an existing claim": {nil, false, "pod pod"},
+		"a launcher pod":                         {map[string]string{v1.AppLabel: layout.LauncherApp}, true, "pod pod"},
+		"an attachment pod":                      {map[string]string{v1.AppLabel: layout.AttachmentApp}, true, "pod pod"},
+		"a maintenance pod":                      {map[string]string{layout.MaintenanceForLabel: "vm"}, true, "pod pod"},
+	} {
+		with := pod.DeepCopy()
+		with.Labels, with.Annotations = test.labels, map[string]string{v1.DomainAnnotation: "vmi"}
+		f := Filling{Claim: "root", ByDataVolume: test.byDataVolume, Pods: []corev1.Pod{*with}}
+		if got, err := f.User(nil); got != test.want || err != nil {
+			t.Errorf("%s: %q %v, want %q", name, got, err, test.want)
+		}
+	}
+}
+
 func TestMaintenancePodsThatWaitLetAClaimBeFilled(t *testing.T) {
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", Labels: map[string]string{layout.MaintenanceForLabel: "vm"}}}
 	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
