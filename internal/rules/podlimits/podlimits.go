@@ -69,10 +69,11 @@ func Keep(has, want corev1.ResourceRequirements, namespace Namespace, need Need)
 		if _, wanted := out.Limits[name]; wanted || !limited || !requested {
 			continue
 		}
-		if next, missing := namespace.demand(name).limit(request, least, namespace.share(name)); missing {
+		d, kept := namespace.demand(name), limit.AsApproximateFloat64()
+		if next, missing := d.limit(request, least, namespace.share(name)); missing {
 			limit = withUnit(next, name)
-		} else if limit.Cmp(request) < 0 {
-			limit = request
+		} else if next := d.bounded(kept, request.AsApproximateFloat64()); next != kept {
+			limit = withUnit(next, name)
 		}
 		give(&out, name, limit)
 	}
@@ -105,9 +106,10 @@ func (n Namespace) share(name corev1.ResourceName) float64 {
 // demand is what quotas and limit ranges ask for of one resource.
 type demand struct {
 	asked bool
-	// given is the limit that the API server gives a container without one, most the largest that it admits, and ratio how many
-	// times the request it may be; zero for none.
-	given, most, ratio float64
+	// given and givenMost are the smallest and the largest limit that the API server may give a container without one: of several
+	// limit ranges any may be the first. most is the largest that it admits, and ratio how many times the request it may be; zero
+	// for none.
+	given, givenMost, most, ratio float64
 }
 
 func (n Namespace) demand(name corev1.ResourceName) demand {
@@ -119,7 +121,7 @@ func (n Namespace) demand(name corev1.ResourceName) demand {
 	for i := range n.Ranges {
 		for _, item := range n.Ranges[i].Spec.Limits {
 			if item.Type == corev1.LimitTypeContainer {
-				d.given = smaller(d.given, item.Default, name)
+				d.given, d.givenMost = smaller(d.given, item.Default, name), larger(d.givenMost, item.Default, name)
 			} else if item.Type != corev1.LimitTypePod {
 				continue
 			}
@@ -143,21 +145,36 @@ func smaller(than float64, list corev1.ResourceList, name corev1.ResourceName) f
 	}
 }
 
+// larger is the larger of a number and that of a list.
+func larger(than float64, list corev1.ResourceList, name corev1.ResourceName) float64 {
+	q := list[name]
+	return max(than, q.AsApproximateFloat64())
+}
+
 // limit is the limit of a container that has none. It reports false where none is asked for, or the one that the API server
 // gives will do.
 func (d demand) limit(request, least resource.Quantity, share float64) (float64, bool) {
 	requested := request.AsApproximateFloat64()
-	if !d.asked || d.given > 0 && d.given >= requested {
+	if !d.asked || d.suffices(requested) {
 		return 0, false
 	}
-	limit := max(requested*share, least.AsApproximateFloat64())
+	return d.bounded(max(requested*share, least.AsApproximateFloat64()), requested), true
+}
+
+// suffices reports whether the API server admits a container that requests so much with the limit that it gives.
+func (d demand) suffices(requested float64) bool {
+	return d.given > 0 && d.given >= requested && d.bounded(d.givenMost, requested) >= d.givenMost
+}
+
+// bounded is a limit as it is admitted, for a container that requests so much.
+func (d demand) bounded(limit, requested float64) float64 {
 	if d.ratio > 0 {
 		limit = min(limit, requested*d.ratio)
 	}
 	if d.most > 0 {
 		limit = min(limit, d.most)
 	}
-	return max(limit, requested), true
+	return max(limit, requested)
 }
 
 // withUnit is a quantity of a resource, rounded down: it must not exceed what was admitted. Requests are whole units themselves.
