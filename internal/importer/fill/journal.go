@@ -18,7 +18,8 @@ import (
 // journal is what the next worker needs to go on. It is written after the data that
 // it speaks of is on the disk.
 type journal struct {
-	// Task is what the worker was asked to do; for another task the journal is void.
+	// Task is what the worker was asked to do; for another task the journal is void. KeepContent
+	// makes no difference.
 	Task transfer.Task
 	// Version and Size are the content's.
 	Version string
@@ -56,15 +57,21 @@ func (n journalStore) read(task transfer.Task) *journal {
 	if err := json.Unmarshal(data, &was); err != nil {
 		return nil
 	}
-	asked, err := json.Marshal(task)
+	asked, err := json.Marshal(content(task))
 	if err != nil {
 		return nil
 	}
-	answered, err := json.Marshal(was.Task)
+	answered, err := json.Marshal(content(was.Task))
 	if err != nil || string(asked) != string(answered) {
 		return nil
 	}
 	return &was
+}
+
+// content is a task by what it makes. Whether the worker looks for content before it begins makes no other disk.
+func content(task transfer.Task) transfer.Task {
+	task.KeepContent = false
+	return task
 }
 
 // write replaces the journal.

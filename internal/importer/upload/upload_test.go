@@ -335,22 +335,26 @@ func TestWhoeverIsNotTheProxyIsRefused(t *testing.T) {
 }
 
 // A worker that dies between making the disk whole and its end is not asked for a
-// second upload.
+// second upload, whether or not the next one is to look for content.
 func TestAWholeDiskIsFoundByTheNextWorker(t *testing.T) {
-	w := start(t)
-	w.awaitReady()
-	w.stop()
-	if err := <-w.ended; !errors.Is(err, context.Canceled) {
-		t.Fatalf("the worker ends with %v", err)
+	for _, keeps := range [][2]bool{{false, false}, {true, true}, {true, false}, {false, true}} {
+		w := start(t)
+		w.awaitReady()
+		w.stop()
+		if err := <-w.ended; !errors.Is(err, context.Canceled) {
+			t.Fatalf("the worker ends with %v", err)
+		}
+		data := disk(diskSize)
+		must(t, os.WriteFile(filepath.Join(w.job.Places.Dir, ".disk.img.part"), data, 0o600))
+		w.job.Task.KeepContent = keeps[0]
+		task, err := json.Marshal(w.job.Task)
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(w.job.Places.Dir, ".disk.img.journal"),
+			fmt.Appendf(nil, `{"Task":%s,"Whole":true,"VirtualSize":%d}`, task, diskSize), 0o600))
+		w.job.Task.KeepContent = keeps[1]
+		w.run()
+		w.filled(data)
 	}
-	data := disk(diskSize)
-	must(t, os.WriteFile(filepath.Join(w.job.Places.Dir, ".disk.img.part"), data, 0o600))
-	task, err := json.Marshal(w.job.Task)
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(w.job.Places.Dir, ".disk.img.journal"),
-		fmt.Appendf(nil, `{"Task":%s,"Whole":true,"VirtualSize":%d}`, task, diskSize), 0o600))
-	w.run()
-	w.filled(data)
 }
 
 func TestAStoppedWorkerCutsItsSender(t *testing.T) {
