@@ -213,7 +213,7 @@ func TestAClaimIsMadeAndFilled(t *testing.T) {
 		t.Fatalf("%s%v", out, err)
 	}
 	if _, marked := c.claim.Annotations[layout.AnnUploadTarget]; !marked || c.claim.Annotations[layout.AnnContentType] != "archive" ||
-		c.claim.Spec.AccessModes[0] != corev1.ReadWriteOnce {
+		c.claim.Annotations[layout.AnnOverwrite] != "true" || c.claim.Spec.AccessModes[0] != corev1.ReadWriteOnce {
 		t.Errorf("the claim is %+v", c.claim)
 	}
 	if c.path != syncPath {

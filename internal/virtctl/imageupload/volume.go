@@ -222,7 +222,8 @@ func (u *upload) newDataVolume(meta metav1.ObjectMeta) *cdiv1.DataVolume {
 
 func (u *upload) newClaim(meta metav1.ObjectMeta) *corev1.PersistentVolumeClaim {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: meta}
-	claim.Annotations[layout.AnnUploadTarget] = ""
+	// A new volume may hold what its storage has left there: nobody keeps that.
+	claim.Annotations[layout.AnnUploadTarget], claim.Annotations[layout.AnnOverwrite] = "", layout.AnnOverwriteAsked
 	claim.Annotations[layout.AnnContentType] = string(cdiv1.DataVolumeKubeVirt)
 	if u.archive != "" {
 		claim.Annotations[layout.AnnContentType] = string(cdiv1.DataVolumeArchive)
