@@ -50,8 +50,13 @@ func notConsumable(namespace string, of *cdiv1.DataVolumeSource, s Source) *obst
 	o := Observed{Source: s, DataVolume: &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: cdiv1.DataVolumeSpec{Source: of},
 	}}
-	if stop := unknownSource(o); stop != nil || s.Unfilled == "" {
+	switch stop := unknownSource(o); {
+	case stop != nil:
 		return stop
+	case s.Unfilled != "":
+		return &obstacle{reason: ReasonSourceNotReady, message: fmt.Sprintf("the claim is not filled yet by its DataVolume %s", s.Unfilled)}
+	case AwaitsUpload(s.Claim):
+		return &obstacle{reason: ReasonSourceNotReady, message: uploadAwaited(s.Claim)}
 	}
-	return &obstacle{reason: ReasonSourceNotReady, message: fmt.Sprintf("the claim is not filled yet by its DataVolume %s", s.Unfilled)}
+	return nil
 }

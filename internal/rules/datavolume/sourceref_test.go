@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 func referring(edits ...func(*cdiv1.DataVolume)) *cdiv1.DataVolume {
@@ -130,6 +132,10 @@ func TestAClaimKeepsToWhatItWasMadeFor(t *testing.T) {
 func TestADataSourceSaysWhetherItCanBeUsed(t *testing.T) {
 	source := leadingTo(cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Name: "image"}})
 	bound := &corev1.PersistentVolumeClaim{Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}
+	marked := bound.DeepCopy()
+	marked.Name, marked.Annotations = "image", map[string]string{layout.AnnUploadTarget: ""}
+	filled := marked.DeepCopy()
+	filled.Annotations[layout.AnnPodPhase] = string(corev1.PodSucceeded)
 	ready := func(s Source) string {
 		source.Status = DataSourceStatus(source, ResolveReference(source, "golden", "debian"), s, noon)
 		c := source.Status.Conditions[0]
@@ -141,6 +147,9 @@ func TestADataSourceSaysWhetherItCanBeUsed(t *testing.T) {
 	}{
 		{Source{}, "False CloneSourceNotFound: the source claim golden/image does not exist"},
 		{Source{Claim: bound, Unfilled: "image"}, "False CloneSourceNotReady: the claim is not filled yet by its DataVolume image"},
+		{Source{Claim: marked}, "False CloneSourceNotReady: the claim image awaits an upload: upload its disk, " +
+			"or take away its annotation cdi.kubevirt.io/storage.upload.target to use it as it is"},
+		{Source{Claim: filled}, "True Ready: DataSource is ready to be consumed"},
 		{Source{Claim: bound}, "True Ready: DataSource is ready to be consumed"},
 	} {
 		if got := ready(step.s); got != step.says {
