@@ -21,8 +21,10 @@ import (
 // index finds objects that wait by what they wait for.
 const index = "drydock.waits-for"
 
-// VM and Snapshot are objects of these kinds, in the namespace of what waits for them.
-func VM(name string) string       { return "VirtualMachine/" + name }
+// VM is a VM in the namespace of what waits for it.
+func VM(name string) string { return "VirtualMachine/" + name }
+
+// Snapshot is a snapshot likewise.
 func Snapshot(name string) string { return "VirtualMachineSnapshot/" + name }
 
 // Register adds the index of a kind to a cache, once. on returns what an object waits for, and must not change it.

@@ -188,18 +188,22 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	s.SMBIOS = c.SMBIOSConfig.DeepCopy()
 	s.AdditionalGuestMemoryOverheadRatio = additionalOverhead(c)
 	if d := c.DeveloperConfiguration; d != nil {
-		s.UseEmulation = d.UseEmulation
-		s.MemoryOvercommit = max(d.MemoryOvercommit, 0)
-		s.NodeSelectors = maps.Clone(d.NodeSelectors)
-		if d.LessPVCSpaceToleration > 0 {
-			s.LessSpaceTolerated = min(d.LessPVCSpaceToleration, 100)
-		}
-		s.HostDisk, s.DownwardMetrics = gate(d, GateHostDisk), gate(d, GateDownwardMetrics)
-		if d.CPUAllocationRatio > 0 {
-			s.CPUAllocationRatio = d.CPUAllocationRatio
-		}
+		s.setDeveloper(d)
 	}
 	return s
+}
+
+func (s *Settings) setDeveloper(d *v1.DeveloperConfiguration) {
+	s.UseEmulation = d.UseEmulation
+	s.MemoryOvercommit = max(d.MemoryOvercommit, 0)
+	s.NodeSelectors = maps.Clone(d.NodeSelectors)
+	if d.LessPVCSpaceToleration > 0 {
+		s.LessSpaceTolerated = min(d.LessPVCSpaceToleration, 100)
+	}
+	s.HostDisk, s.DownwardMetrics = gate(d, GateHostDisk), gate(d, GateDownwardMetrics)
+	if d.CPUAllocationRatio > 0 {
+		s.CPUAllocationRatio = d.CPUAllocationRatio
+	}
 }
 
 // gate reports whether an administrator has opened a feature gate.

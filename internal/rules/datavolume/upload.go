@@ -106,22 +106,29 @@ func DecideUpload(o ObservedUpload) UploadPlan {
 		return p
 	case w.dead:
 		p.DeleteWorker = true
-	case !w.exists && !o.Confirmed:
-		// One that was filled must not be filled again.
-		p.Needs = NeedClaim
-	case !w.exists && !o.UsersAsked:
-		p.Needs = NeedUsers
-	case !w.exists && o.UsedBy != "":
-		p.Annotations = uploadAnnotations(corev1.PodPending, false, ReasonClaimInUse, usedBy(o.UsedBy, o.Claim.Name))
-		p.After = retry
-		notePermission(&p, &w, o)
-		return p
-	case !w.exists:
-		p.CreateWorker = uploadWorker(o)
 	}
 	p.Annotations = w.annotations()
+	if !w.exists {
+		o.begin(&p)
+	}
 	notePermission(&p, &w, o)
 	return p
+}
+
+// begin has the worker made, if nobody else has the claim.
+func (o ObservedUpload) begin(p *UploadPlan) {
+	switch {
+	case !o.Confirmed:
+		// One that was filled must not be filled again.
+		p.Needs = NeedClaim
+	case !o.UsersAsked:
+		p.Needs = NeedUsers
+	case o.UsedBy != "":
+		p.Annotations = uploadAnnotations(corev1.PodPending, false, ReasonClaimInUse, usedBy(o.UsedBy, o.Claim.Name))
+		p.After = retry
+	default:
+		p.CreateWorker = uploadWorker(o)
+	}
 }
 
 // forgetUpload ends the upload of a claim that is not marked any more: guests wait for the end of its worker, and the next

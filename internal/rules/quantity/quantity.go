@@ -59,10 +59,10 @@ func Rate(q resource.Quantity) error {
 // have whole pieces, it is a whole number of them.
 func Share(name corev1.ResourceName, q resource.Quantity, pieces bool) error {
 	most := mostStorage
-	switch {
-	case name == corev1.ResourceCPU:
+	switch name {
+	case corev1.ResourceCPU:
 		most = mostCPUs
-	case name == corev1.ResourceMemory:
+	case corev1.ResourceMemory:
 		most = mostMemory
 	}
 	switch {
