@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/selinux"
 	"drydock.dev/drydock/internal/rules/workerpod"
 )
 
@@ -161,25 +163,29 @@ func withVolume(source corev1.VolumeSource) func(*corev1.Pod) {
 	}
 }
 
-// badPods are what a virt-controller that is taken over would like to have, and a part of each answer.
-func badPods() map[string]struct {
+// badPod is a pod that virt-controller may not make, and a part of the answer.
+type badPod struct {
 	edit func(*corev1.Pod)
 	want string
-} {
+}
+
+func sidecar(edit func(*corev1.Container)) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		c := corev1.Container{Name: "beside", Image: "evil", SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{}}}
+		edit(&c)
+		p.Spec.Containers = append(p.Spec.Containers, c)
+	}
+}
+
+func nodeFolder(path string) corev1.VolumeSource {
+	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: new(corev1.HostPathDirectory)}}
+}
+
+// badPods are what a virt-controller that is taken over would like to have, and a part of each answer.
+func badPods() map[string]badPod {
 	const node, ours, privileges, volumes, token = "share nothing with their node", "one container of Drydock's", "no pods with privileges",
 		"volumes that Drydock's pods have", "only pods without a token"
-	sidecar := func(edit func(*corev1.Container)) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			c := corev1.Container{Name: "beside", Image: "evil", SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{}}}
-			edit(&c)
-			p.Spec.Containers = append(p.Spec.Containers, c)
-		}
-	}
-	hostDir := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc", Type: new(corev1.HostPathDirectory)}}
-	return map[string]struct {
-		edit func(*corev1.Pod)
-		want string
-	}{
+	bad := map[string]badPod{
 		"no pod of Drydock's":           {func(p *corev1.Pod) { delete(p.Labels, v1.AppLabel) }, "only Drydock's pods"},
 		"a maintenance pod":             {func(p *corev1.Pod) { p.Labels[v1.AppLabel] = layout.MaintenanceApp }, "only Drydock's pods"},
 		"the node's network":            {func(p *corev1.Pod) { p.Spec.HostNetwork = true }, node},
@@ -210,7 +216,54 @@ func badPods() map[string]struct {
 			Path: "/dev/sda", Type: new(corev1.HostPathBlockDev)}}), volumes},
 		"anything of the node":      {withVolume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}), volumes},
 		"a volume of a driver's":    {withVolume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d"}}), volumes},
-		"a folder for another user": {func(p *corev1.Pod) { withVolume(hostDir)(p); mountBeside(p) }, volumes},
+		"a folder for another user": {func(p *corev1.Pod) { withVolume(nodeFolder("/etc"))(p); mountBeside(p) }, volumes},
+	}
+	maps.Copy(bad, badIdentities(ours, node))
+	return bad
+}
+
+// badIdentities are those of them that differ in what their processes are to the node; ours and node are parts of answers.
+func badIdentities(ours, node string) map[string]badPod {
+	const groups, types = "only pods in the group 107", "an SELinux type for containers"
+	inPod := func(edit func(*corev1.PodSecurityContext)) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { edit(p.Spec.SecurityContext) }
+	}
+	inOurs := func(edit func(*corev1.SecurityContext)) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { edit(p.Spec.Containers[0].SecurityContext) }
+	}
+	return map[string]badPod{
+		"an init container of a name of Drydock's, as root": {func(p *corev1.Pod) {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: nodeFolder("/etc")})
+			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{
+				Name: layout.ComputeContainer, Image: "evil", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}},
+				SecurityContext: &corev1.SecurityContext{RunAsUser: new(int64(0)), RunAsNonRoot: new(false)},
+			})
+			if p.Spec.Containers[0].Name == layout.ComputeContainer {
+				p.Spec.Containers[0].Name = "hold"
+			}
+		}, ours},
+		"an init container of Drydock's alone": {func(p *corev1.Pod) {
+			p.Spec.InitContainers = p.Spec.Containers
+			p.Spec.Containers = []corev1.Container{{Name: "beside", Image: "evil"}}
+		}, ours},
+		"root's group":              {inPod(func(s *corev1.PodSecurityContext) { s.RunAsGroup = new(int64(0)) }), groups},
+		"the image's group":         {inPod(func(s *corev1.PodSecurityContext) { s.RunAsGroup = nil }), groups},
+		"root's group for volumes":  {inPod(func(s *corev1.PodSecurityContext) { s.FSGroup = new(int64(0)) }), groups},
+		"root's group beside":       {inPod(func(s *corev1.PodSecurityContext) { s.SupplementalGroups = []int64{0} }), groups},
+		"a container in root's":     {inOurs(func(s *corev1.SecurityContext) { s.RunAsGroup = new(int64(0)) }), ours},
+		"a type without bounds":     {inPod(func(s *corev1.PodSecurityContext) { s.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} }), types},
+		"another SELinux user":      {inPod(func(s *corev1.PodSecurityContext) { s.SELinuxOptions = &corev1.SELinuxOptions{User: "unconfined_u"} }), types},
+		"the level of all pods":     {inPod(func(s *corev1.PodSecurityContext) { s.SELinuxOptions = &corev1.SELinuxOptions{Level: "s0:c0.c1023"} }), types},
+		"a container with its type": {inOurs(func(s *corev1.SecurityContext) { s.SELinuxOptions = &corev1.SELinuxOptions{Type: "container_t"} }), ours},
+		"a container beside it without bounds": {sidecar(func(c *corev1.Container) {
+			c.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
+		}), types},
+		"no AppArmor": {inPod(func(s *corev1.PodSecurityContext) {
+			s.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+		}), node},
+		"a container without AppArmor": {inOurs(func(s *corev1.SecurityContext) {
+			s.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+		}), ours},
 	}
 }
 
@@ -235,7 +288,10 @@ func TestVirtControllerMakesNoOtherPods(t *testing.T) {
 			}
 		}
 	}
-	folder := withVolume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var", Type: new(corev1.HostPathDirectory)}})
+	folder := func(p *corev1.Pod) {
+		withVolume(nodeFolder("/var"))(p)
+		p.Spec.SecurityContext.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicyStrict)
+	}
 	secret := withVolume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "kubevirt-virt-handler-ca"}})
 	token := func(p *corev1.Pod) { p.Spec.Volumes = append(p.Spec.Volumes, tokenFor("")) }
 	for name, c := range map[string]struct {
@@ -259,6 +315,73 @@ func TestVirtControllerMakesNoOtherPods(t *testing.T) {
 	} {
 		if got := answer(c.namespace, c.pod); (got != "") != c.refused {
 			t.Errorf("%s: answered %q", name, got)
+		}
+	}
+}
+
+// A process that has a folder of the node open can hand it to another container's.
+func TestWhatRunsBesideAFolderOfTheNode(t *testing.T) {
+	policy := policytest.Load(t, controllerPolicies, "virt-controller-pods")
+	launcher := launchers(t)["the launcher pod of minimal-emulated"]
+	withVolume(nodeFolder("/var/disks"))(launcher)
+	launcher.Spec.SecurityContext.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicyStrict)
+	launcher.TypeMeta, launcher.Namespace = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, "shop"
+	proxy := func(edit func(*corev1.Container)) corev1.Container {
+		c := corev1.Container{Name: "istio-proxy", Image: "proxy", SecurityContext: &corev1.SecurityContext{
+			RunAsUser: new(int64(1337)), RunAsGroup: new(int64(1337)), AllowPrivilegeEscalation: new(false),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		}}
+		if edit != nil {
+			edit(&c)
+		}
+		return c
+	}
+	beside := func(edit func(*corev1.Container)) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, proxy(edit)) }
+	}
+	root := func(c *corev1.Container) {
+		c.SecurityContext.RunAsUser, c.SecurityContext.RunAsNonRoot = new(int64(0)), new(false)
+	}
+	for name, c := range map[string]struct {
+		edit    func(*corev1.Pod)
+		refused bool
+	}{
+		"nothing":                     {func(*corev1.Pod) {}, false},
+		"a proxy":                     {beside(nil), false},
+		"an init container of a mesh": {func(p *corev1.Pod) { p.Spec.InitContainers = inAMesh(p).Spec.InitContainers }, false},
+		"one that runs on": {func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{proxy(func(c *corev1.Container) {
+				root(c)
+				c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+			})}
+		}, true},
+		"root":                 {beside(root), true},
+		"root's group":         {beside(func(c *corev1.Container) { c.SecurityContext.RunAsGroup = new(int64(0)) }), true},
+		"no security context":  {beside(func(c *corev1.Container) { c.SecurityContext = nil }), true},
+		"programs of root's":   {beside(func(c *corev1.Container) { c.SecurityContext.AllowPrivilegeEscalation = nil }), true},
+		"capabilities":         {beside(func(c *corev1.Container) { c.SecurityContext.Capabilities = nil }), true},
+		"processes in one":     {func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = new(true) }, true},
+		"the groups of images": {func(p *corev1.Pod) { p.Spec.SecurityContext.SupplementalGroupsPolicy = nil }, true},
+	} {
+		if got := policy.Answer(t, policytest.Write{By: virtController, Resource: "pods", New: edited(launcher, c.edit)}); (got != "") != c.refused {
+			t.Errorf("%s: answered %q", name, got)
+		}
+	}
+}
+
+// The types that admission of the KubeVirt object takes without a warning are those that the policy lets through.
+func TestWhichSELinuxTypesLaunchersMayHave(t *testing.T) {
+	policy := policytest.Load(t, controllerPolicies, "virt-controller-pods")
+	launcher := launchers(t)["the launcher pod of minimal-emulated"]
+	launcher.TypeMeta, launcher.Namespace = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, "shop"
+	for kind, let := range map[string]bool{
+		"container_t": true, "container_init_t": true, "container_kvm_t": true, "container_engine_t": true, "virt_launcher.process": true,
+		"spc_t": false, "unconfined_t": false, "container_runtime_t": false, "process": false,
+	} {
+		launcher.Spec.SecurityContext.SELinuxOptions = selinux.LauncherOptions(kind)
+		got := policy.Answer(t, policytest.Write{By: virtController, Resource: "pods", New: launcher.DeepCopy()})
+		if (got == "") != let || selinux.ForContainers(kind) != let {
+			t.Errorf("%s: answered %q; it is for containers: %v", kind, got, selinux.ForContainers(kind))
 		}
 	}
 }

@@ -38,3 +38,13 @@ spec:
 		t.Errorf("it is refused: %v", errs)
 	}
 }
+
+func TestATypeThatThePolicyOfPodsRefusesIsTold(t *testing.T) {
+	for kind, want := range map[string]int{"": 0, "container_t": 0, "mine.process": 0, "mine_t": 1} {
+		kv := &v1.KubeVirt{}
+		kv.Spec.Configuration.SELinuxLauncherType = kind
+		if got := KubeVirtWarnings(kv, nil); len(got) != want {
+			t.Errorf("%q: %q", kind, got)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/machinetype"
+	"drydock.dev/drydock/internal/rules/selinux"
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
@@ -97,6 +98,10 @@ func KubeVirtWarnings(kv, old *v1.KubeVirt) []string {
 	}
 	spec := field.NewPath("spec")
 	all = append(all, supported.KubeVirtSpecWarnings(&kv.Spec, spec)...)
+	if t := kv.Spec.Configuration.SELinuxLauncherType; t != "" && !selinux.ForContainers(t) {
+		all = append(all, fmt.Sprintf("spec.configuration.selinuxLauncherType: no VM starts with the type %s before it is entered into the "+
+			"ValidatingAdmissionPolicy virt-controller-pods", t))
+	}
 	return append(all, customizationWarnings(&kv.Spec.CustomizeComponents, spec.Child("customizeComponents"))...)
 }
 

@@ -117,8 +117,12 @@ func (s *server) follow(kv *v1.KubeVirt) int {
 		if plan == nil {
 			return n
 		}
+		before := s.live()
 		if err := s.fields.Apply(plan, Manager, true); err != nil {
 			s.t.Fatalf("applying the plan for %s: %v", s.name, err)
+		}
+		if said := s.judged(before, s.live()); said != "" {
+			s.t.Fatalf("the policy refuses the plan for %s: %s", s.name, said)
 		}
 	}
 	s.t.Fatalf("the plans for %s never end", s.name)

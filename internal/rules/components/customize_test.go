@@ -2,6 +2,7 @@ package components
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -77,11 +78,12 @@ func TestPatchesChangeWhatThePodsNeed(t *testing.T) {
 }
 
 // Who may write the KubeVirt object gets no right on nodes or in the cluster by it.
-func TestPatchesGiveNoRights(t *testing.T) {
+// rights are patches of virt-api that would give who writes them rights, or take away what guests and users need.
+func rights() map[string]string {
 	container := func(fields string) string {
 		return `{"spec":{"template":{"spec":{"containers":[{"name":"virt-api",` + fields + `}]}}}}`
 	}
-	for name, patch := range map[string]string{
+	return map[string]string{
 		"another service account":    `{"spec":{"template":{"spec":{"serviceAccountName":"kubevirt-handler"}}}}`,
 		"the processes of the node":  `{"spec":{"template":{"spec":{"hostPID":true}}}}`,
 		"the network of the node":    `{"spec":{"template":{"spec":{"hostNetwork":true}}}}`,
@@ -107,11 +109,18 @@ func TestPatchesGiveNoRights(t *testing.T) {
 		"another selector":           `{"spec":{"selector":{"matchLabels":{"x":"y"}}}}`,
 		"pods that go at once":       `{"spec":{"strategy":{"type":"Recreate","rollingUpdate":null}}}`,
 		"no pods":                    `{"spec":{"replicas":0}}`,
+	}
+}
+
+func TestPatchesGiveNoRights(t *testing.T) {
+	patches := rights()
+	maps.Copy(patches, map[string]string{
 		"the record":                 `{"metadata":{"annotations":{"` + ReplacedAnnotation + `":"{}"}}}`,
-		"less than the manifest":     container(`"resources":{"requests":null}`),
+		"less than the manifest":     `{"spec":{"template":{"spec":{"containers":[{"name":"virt-api","resources":{"requests":null}}]}}}}`,
 		"a field that is misspelled": `{"spec":{"replica":3}}`,
 		"no object":                  `[]`,
-	} {
+	})
+	for name, patch := range patches {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, API)
 			plan, err := s.plan(patched(strategic(API, patch)))

@@ -89,6 +89,10 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 			}},
 		},
 	}
+	if slices.ContainsFunc(storage.volumes, func(v corev1.Volume) bool { return v.HostPath != nil }) {
+		// The node's files are for no group that the image names (decision 618).
+		pod.Spec.SecurityContext.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicyStrict)
+	}
 	if err := askForNetworks(pod, vmi, settings); err != nil {
 		return nil, err
 	}

@@ -41,6 +41,16 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,127}$`)
 // ValidType reports whether text is the name of a type.
 func ValidType(text string) bool { return identifier.MatchString(text) }
 
+// ForContainers reports whether a type is one for containers by its name: one of those that Pod Security allows, or one that
+// udica has made. The policy virt-controller-pods lets no pod have another (decision 618).
+func ForContainers(name string) bool {
+	switch name {
+	case "container_t", "container_init_t", "container_kvm_t", "container_engine_t":
+		return true
+	}
+	return strings.HasSuffix(name, ".process")
+}
+
 // Parse reads a context. Other security modules of the kernel have words of their own
 // for a process, which are no context.
 func Parse(text string) (Context, error) {
