@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -116,7 +117,8 @@ func inAMesh(pod *corev1.Pod) *corev1.Pod {
 		RunAsUser: new(int64(0)), RunAsNonRoot: new(false), Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN", "NET_RAW"}},
 	}}}
 	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "istio-proxy", Image: "proxy"})
-	pod.Spec.Volumes = append(pod.Spec.Volumes, tokenFor("istio-ca"))
+	pod.Spec.Volumes = append(pod.Spec.Volumes, tokenFor("istio-ca"),
+		corev1.Volume{Name: "istio-envoy", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	return pod
 }
 
@@ -128,11 +130,15 @@ func tokenFor(audience string) corev1.Volume {
 
 func TestVirtControllerMakesItsPods(t *testing.T) {
 	policy := policytest.Load(t, controllerPolicies, "virt-controller-pods")
-	pods := launchers(t)
-	for name, pod := range workerPods(t) {
-		pods[name], pods[name+", in a service mesh"] = pod, inAMesh(pod)
+	alone := launchers(t)
+	maps.Copy(alone, workerPods(t))
+	alone["an attachment pod"] = attachmentPod()
+	pods := maps.Clone(alone)
+	for name, pod := range alone {
+		if !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil }) {
+			pods[name+", in a service mesh"] = inAMesh(pod)
+		}
 	}
-	pods["an attachment pod"] = attachmentPod()
 	for name, pod := range pods {
 		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 		pod.Namespace = "shop"
@@ -214,8 +220,12 @@ func badPods() map[string]badPod {
 		}, token},
 		"a file of the node": {withVolume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
 			Path: "/dev/sda", Type: new(corev1.HostPathBlockDev)}}), volumes},
-		"anything of the node":      {withVolume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}), volumes},
-		"a volume of a driver's":    {withVolume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d"}}), volumes},
+		"anything of the node":   {withVolume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}), volumes},
+		"a volume of a driver's": {withVolume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d", ReadOnly: new(true)}}), volumes},
+		"a driver's to write beside it": {func(p *corev1.Pod) {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d"}}})
+			mountBeside(p)
+		}, volumes},
 		"a folder for another user": {func(p *corev1.Pod) { withVolume(nodeFolder("/etc"))(p); mountBeside(p) }, volumes},
 	}
 	maps.Copy(bad, badIdentities(ours, node))
@@ -288,6 +298,11 @@ func TestVirtControllerMakesNoOtherPods(t *testing.T) {
 			}
 		}
 	}
+	identity := func(p *corev1.Pod) {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{
+			CSI: &corev1.CSIVolumeSource{Driver: "csi.spiffe.io", ReadOnly: new(true)}}})
+		mountBeside(p)
+	}
 	folder := func(p *corev1.Pod) {
 		withVolume(nodeFolder("/var"))(p)
 		p.Spec.SecurityContext.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicyStrict)
@@ -304,6 +319,7 @@ func TestVirtControllerMakesNoOtherPods(t *testing.T) {
 		"a folder of the node for an attachment":       {"shop", edited(attachmentPod(), folder), true},
 		"a Secret for an attachment":                   {"shop", edited(attachmentPod(), secret), true},
 		"a Secret for a guest":                         {"shop", edited(launcher, secret), false},
+		"an identity by CSI in kube-system":            {"kube-system", edited(launcher, identity), true},
 		"a token for a guest":                          {"shop", edited(launcher, token), false},
 		"a token for a worker":                         {"shop", edited(worker, token), true},
 		"a guest without anything in kube-system":      {"kube-system", launcher.DeepCopy(), false},
@@ -315,6 +331,57 @@ func TestVirtControllerMakesNoOtherPods(t *testing.T) {
 	} {
 		if got := answer(c.namespace, c.pod); (got != "") != c.refused {
 			t.Errorf("%s: answered %q", name, got)
+		}
+	}
+}
+
+func certificateOf(signer string) corev1.VolumeSource {
+	return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{SignerName: signer, KeyType: "ED25519"}}},
+	}}
+}
+
+// What webhooks of meshes, vaults and clouds put into pods beside what Drydock has there.
+func TestWhatOthersPutIntoVirtControllersPods(t *testing.T) {
+	policy := policytest.Load(t, controllerPolicies, "virt-controller-pods")
+	token := func(audience string) corev1.VolumeSource { return tokenFor(audience).VolumeSource }
+	for name, c := range map[string]struct {
+		volume  corev1.VolumeSource
+		refused bool
+	}{
+		"Istio":                       {token("istio-ca"), false},
+		"Linkerd":                     {token("identity.l5d.io"), false},
+		"a mesh of its own name":      {token("spire-server"), false},
+		"Vault":                       {token("vault"), false},
+		"roles of AWS":                {token("sts.amazonaws.com"), false},
+		"identities of EKS's pods":    {token("pods.eks.amazonaws.com"), false},
+		"identities of Azure":         {token("api://AzureADTokenExchange"), false},
+		"pools of Google":             {token("//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q"), false},
+		"pools of Google by URL":      {token("https://iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q"), false},
+		"GKE's pool":                  {token("shop.svc.id.goog"), false},
+		"SPIFFE by CSI":               {corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "csi.spiffe.io", ReadOnly: new(true)}}, false},
+		"Secrets by CSI":              {corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets-store.csi.k8s.io", ReadOnly: new(true)}}, false},
+		"a folder of its own":         {corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, false},
+		"a volume by CSI to write":    {corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d"}}, true},
+		"a folder of the node":        {nodeFolder("/run/spire"), true},
+		"kubeadm's API server":        {token("https://kubernetes.default.svc.cluster.local"), true},
+		"an API server by its name":   {token("kubernetes.default.svc"), true},
+		"EKS's issuer":                {token("https://oidc.eks.eu-central-1.amazonaws.com/id/1"), true},
+		"GKE's issuer":                {token("https://container.googleapis.com/v1/projects/p/locations/l/clusters/c"), true},
+		"AKS's issuer, written large": {token("HTTPS://c.hcp.westeurope.azmk8s.io"), true},
+		"k3s's API server":            {token("k3s"), true},
+		"a certificate of a mesh's":   {certificateOf("mesh.example.com/workload"), false},
+		"a certificate for the API":   {certificateOf("kubernetes.io/kube-apiserver-client-pod"), true},
+	} {
+		for kind, pod := range map[string]*corev1.Pod{
+			"launcher": launchers(t)["the launcher pod of minimal-emulated"], "worker": workerPods(t)["a blank disk"], "attachment": attachmentPod(),
+		} {
+			pod.TypeMeta, pod.Namespace = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, "shop"
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: c.volume})
+			mountBeside(pod)
+			if got := policy.Answer(t, policytest.Write{By: virtController, Resource: "pods", New: pod}); (got != "") != c.refused {
+				t.Errorf("%s in a %s pod: answered %q", name, kind, got)
+			}
 		}
 	}
 }
