@@ -127,7 +127,7 @@ func TestEveryWebhookBoundsWhatItJudges(t *testing.T) {
 			"spec.networks":            `{"spec":{"networks":%s}}`,
 			"spec.dataVolumeTemplates": `{"spec":{"dataVolumeTemplates":%s}}`,
 		} {
-			many := "[" + strings.Repeat(`{"name":"a"},`, 40_000) + `{"name":"a"}]`
+			many := "[" + strings.Repeat(`{"name":"a"},`, 4_000) + `{"name":"a"}]`
 			response := ask(t, hook, strings.Replace(object, "%s", many, 1))
 			if want := at + ": Too many: must have at most 256 items"; response.Allowed || response.Result.Message != want {
 				t.Errorf("%s: allowed %v, %+v", path, response.Allowed, response.Result)

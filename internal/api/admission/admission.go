@@ -170,11 +170,11 @@ func decode[T any](raw admission.Request) (Request[T], error) {
 		DryRun: raw.DryRun != nil && *raw.DryRun,
 	}
 	var err error
-	if request.Old, err = decodeObject[T](raw.OldObject.Raw); err != nil {
-		return request, fmt.Errorf("decoding the old %s %s/%s: %w", raw.Kind.Kind, raw.Namespace, raw.Name, err)
-	}
 	if err := bounded(raw.Object.Raw); err != nil {
 		return request, err
+	}
+	if request.Old, err = decodeObject[T](raw.OldObject.Raw); err != nil {
+		return request, fmt.Errorf("decoding the old %s %s/%s: %w", raw.Kind.Kind, raw.Namespace, raw.Name, err)
 	}
 	if request.New, err = decodeObject[T](raw.Object.Raw); err != nil {
 		return request, fmt.Errorf("decoding %s %s/%s: %w", raw.Kind.Kind, raw.Namespace, raw.Name, err)
@@ -182,7 +182,8 @@ func decode[T any](raw admission.Request) (Request[T], error) {
 	return request, nil
 }
 
-// bounded refuses an object with a list that is too long for the rules, which compare entries with each other.
+// bounded refuses an object with too many values, and one with a list that is too long for the rules, which compare entries
+// with each other.
 func bounded(raw []byte) error {
 	tooLong, err := listbounds.Exceeded(raw)
 	if tooLong != nil {
@@ -229,11 +230,18 @@ func mutate[T any](raw []byte, request Request[T], rule func(Request[T]) error) 
 	return patched, nil
 }
 
+// maxTold is how many errors of one object are told. Each is a text with a path.
+const maxTold = 100
+
 // refuse answers with all errors at once, each also as a cause with its field.
 func refuse(errs field.ErrorList) admission.Response {
 	details := &metav1.StatusDetails{}
-	sentences := make([]string, 0, len(errs))
-	for _, err := range errs {
+	sentences := make([]string, 0, min(len(errs), maxTold+1))
+	for i, err := range errs {
+		if i == maxTold {
+			sentences = append(sentences, fmt.Sprintf("and %d more", len(errs)-maxTold))
+			break
+		}
 		sentence := Sentence(err)
 		sentences = append(sentences, err.Field+": "+sentence)
 		details.Causes = append(details.Causes, metav1.StatusCause{

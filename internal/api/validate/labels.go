@@ -20,6 +20,10 @@ func labelSelector(selector *metav1.LabelSelector, path *field.Path) field.Error
 // ordered sorts the errors of a map, which Kubernetes finds in another order each time: one
 // manifest gets one answer.
 func ordered(errs field.ErrorList) field.ErrorList {
-	slices.SortStableFunc(errs, func(a, b *field.Error) int { return cmp.Compare(a.Error(), b.Error()) })
+	texts := make(map[*field.Error]string, len(errs))
+	for _, err := range errs {
+		texts[err] = err.Error()
+	}
+	slices.SortStableFunc(errs, func(a, b *field.Error) int { return cmp.Compare(texts[a], texts[b]) })
 	return errs
 }

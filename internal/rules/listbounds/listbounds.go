@@ -1,5 +1,5 @@
-// Package listbounds says how many entries a list of an object may have that admission judges, and finds in an object's
-// text the first list that has more.
+// Package listbounds says how many values an object may have that admission judges, and how many entries a list of it, and
+// finds in an object's text the first list that has more.
 //
 // It is asked before any rule that compares entries with each other. It must not know what a list means.
 package listbounds
@@ -19,6 +19,9 @@ const (
 	Devices = 256
 	// Any is for all other lists. Names of nodes in an affinity make the longest that people write.
 	Any = 2048
+	// Values is for all values of an object together: lists in lists are each within their bounds. A guest with as many
+	// devices as may be has some 10,000 in its spec and status, and as many in its managed fields.
+	Values = 40_000
 )
 
 // devices are the keys of lists with entries that rules compare with each other.
@@ -51,8 +54,35 @@ type level struct {
 	value bool
 }
 
-// Exceeded is the first list in an object's JSON that is too long, nil if there is none.
+// Count is how many values a JSON text has: objects, lists, and what is in them. It needs no memory. Of a text that is no JSON
+// it says something, too.
+func Count(text []byte) int {
+	n, quoted := 1, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || (c == '{' || c == '[') && !closes(text[i+1:])):
+			n++
+		}
+	}
+	return n
+}
+
+// closes reports whether an object or a list ends at once.
+func closes(text []byte) bool {
+	text = bytes.TrimLeft(text, " \t\r\n")
+	return len(text) > 0 && (text[0] == '}' || text[0] == ']')
+}
+
+// Exceeded is what an object's JSON has too much of, nil if there is nothing: the first list that is too long, or the object
+// itself.
 func Exceeded(text []byte) (*field.Error, error) {
+	if n := Count(text); n > Values {
+		return field.Forbidden(field.NewPath("object"), fmt.Sprintf("has %d values in its fields and lists, and may have %d", n, Values)), nil
+	}
 	if bytes.Count(text, []byte(",")) < Devices {
 		return nil, nil
 	}

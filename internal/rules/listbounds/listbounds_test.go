@@ -21,7 +21,9 @@ func TestWhichListsAreTooLong(t *testing.T) {
 		"one more":                          {`{"values":` + list(`"n"`, 2049) + `}`, "values: Too many: must have at most 2048 items"},
 		"lists in lists":                    {`{"disks":[` + list(`1`, 257) + `]}`, ""},
 		"many lists, none of them too long": {`{"a":` + list(list(`1`, 3), 2000) + `}`, ""},
-		"the second of a key":               {`{"disks":[],"disks":` + list(`{}`, 257) + `}`, "disks: Too many: must have at most 256 items"},
+		"lists in lists, together too many": {`{"terms":` + list(`{"matchExpressions":`+list(`{}`, 500)+`}`, 2000) + `}`,
+			"object: Forbidden: has 1004002 values in its fields and lists, and may have 40000"},
+		"the second of a key": {`{"disks":[],"disks":` + list(`{}`, 257) + `}`, "disks: Too many: must have at most 256 items"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
@@ -41,6 +43,17 @@ func TestTextThatIsNoJSON(t *testing.T) {
 	for _, text := range []string{`{"disks":` + strings.Repeat("1,", 300), strings.Repeat("[1,", 300) + "}", strings.Repeat(",", 300)} {
 		if problem, err := Exceeded([]byte(text)); err == nil || problem != nil {
 			t.Errorf("%.20s…: %v, %v", text, problem, err)
+		}
+	}
+}
+
+func TestHowManyValuesATextHas(t *testing.T) {
+	for text, want := range map[string]int{
+		`{}`: 1, `[]`: 1, `7`: 1, ` [ ] `: 1, `{"a":1}`: 2, `{"a":{},"b":[]}`: 3, `[1,[2,3],{"a":{"b":4}}]`: 8,
+		`{"a,[{":"b,[{\\\",["}`: 2, `["\\",1]`: 3, `[`: 2, `"`: 1, ``: 1,
+	} {
+		if got := Count([]byte(text)); got != want {
+			t.Errorf("%s has %d values, want %d", text, got, want)
 		}
 	}
 }

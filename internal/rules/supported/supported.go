@@ -164,7 +164,7 @@ func (w *walk) judge(e entry, value reflect.Value, path *field.Path) {
 func (w *walk) judgeSet(e entry, value reflect.Value, path *field.Path) {
 	switch {
 	case len(e.only) > 0 && e.allows(value):
-	case e.idle || slices.Contains(e.idleValues, text(value)):
+	case e.idle || e.idleValue(value):
 		w.warnings = append(w.warnings, Warning(path, e.note))
 	case e.allows(value):
 	case e.yes:
@@ -188,6 +188,12 @@ func (e entry) allows(value reflect.Value) bool {
 		return e.yes
 	}
 	return slices.Contains(e.only, text(value))
+}
+
+// idleValue reports whether this value of a field has no effect.
+func (e entry) idleValue(value reflect.Value) bool {
+	// The text of a whole affinity takes the square of its size.
+	return len(e.idleValues) > 0 && slices.Contains(e.idleValues, text(value))
 }
 
 func text(value reflect.Value) string {
