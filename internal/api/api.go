@@ -203,12 +203,14 @@ func (p *served) add(mgr manager.Manager) error {
 		Settings: p.settings.Get, Image: p.options.guestfsImage,
 	})
 	metrics.Registry.MustRegister(api.Collectors()...)
-	groups := []server.Group{webhookAPI(hooks)}
+	turns := newRoom()
+	sent := turns.entrance(bodies{}, smallBody)
+	groups := []server.Group{webhookAPI(hooks, turns)}
 	for _, version := range subresource.GroupVersions {
-		groups = append(groups, server.Group{GroupVersion: version, API: api, Resources: api.Resources(), Operations: api.Operations()})
+		groups = append(groups, server.Group{GroupVersion: version, API: sent.inTurn(api), Resources: api.Resources(), Operations: api.Operations()})
 	}
 	tokens := upload.NewTokens(direct)
-	groups = append(groups, server.Group{GroupVersion: upload.GroupVersion, API: tokens, Resources: tokens.Resources(), Operations: tokens.Operations()})
+	groups = append(groups, server.Group{GroupVersion: upload.GroupVersion, API: sent.inTurn(tokens), Resources: tokens.Resources(), Operations: tokens.Operations()})
 	refusing, registrations := refusals()
 	groups = append(groups, refusing...)
 	registrations = append(registrations, registration.Groups{Versions: []schema.GroupVersion{upload.GroupVersion}})

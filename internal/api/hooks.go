@@ -48,12 +48,12 @@ const (
 
 // webhookAPI serves the webhooks to kube-apiserver and to nobody else. Discovery tells of no resource: there is nothing
 // for people.
-func webhookAPI(hooks map[string]http.Handler) server.Group {
+func webhookAPI(hooks map[string]http.Handler, turns *room) server.Group {
 	mux := http.NewServeMux()
 	for path, hook := range hooks {
 		mux.Handle("POST "+webhookPath(path), hook)
 	}
-	return server.Group{GroupVersion: webhookVersion, API: inTurn(mux), Resources: []metav1.APIResource{}, Caller: user.APIServerUser}
+	return server.Group{GroupVersion: webhookVersion, API: turns.entrance(reviews{}, smallReview).inTurn(mux), Resources: []metav1.APIResource{}, Caller: user.APIServerUser}
 }
 
 func webhookPath(path string) string { return "/apis/" + webhookVersion.String() + path }

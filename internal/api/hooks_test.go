@@ -198,7 +198,7 @@ func webhooksIn(t *testing.T, file string) []admissionregistrationv1.ValidatingW
 
 // The API of the webhooks answers kube-apiserver, whatever rights others have.
 func TestWebhooksAnswerKubeAPIServerAlone(t *testing.T) {
-	api := webhookAPI(map[string]http.Handler{validateVM: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {})}).Handler()
+	api := webhookAPI(map[string]http.Handler{validateVM: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {})}, newRoom()).Handler()
 	for name, want := range map[string]int{
 		"": http.StatusForbidden, "system:anonymous": http.StatusForbidden, "admin": http.StatusForbidden,
 		"system:serviceaccount:kubevirt:kubevirt-apiserver": http.StatusForbidden, user.APIServerUser: http.StatusOK,

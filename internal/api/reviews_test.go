@@ -1,87 +1,115 @@
 package api
 
 import (
-	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/listbounds"
 )
 
-// Large reviews wait for each other, small ones pass beside one of them, and who does not wait any longer leaves.
-func TestLargeReviewsWaitForEachOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		judged, release := 0, make(chan struct{})
-		hook := inTurn(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			judged++
-			<-release
-		}))
-		send := func(ctx context.Context, length int64) *httptest.ResponseRecorder {
-			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
-			r.ContentLength = length
-			w := httptest.NewRecorder()
-			go hook.ServeHTTP(w, r)
-			synctest.Wait()
-			return w
+func TestWhatTheBeginningOfAReviewSays(t *testing.T) {
+	whole, err := json.Marshal(admissionv1.AdmissionReview{Request: &admissionv1.AdmissionRequest{
+		UID: "1", Namespace: "shop", Name: "vm", Operation: admissionv1.Create,
+		UserInfo: authenticationv1.UserInfo{Username: "tenant", Groups: []string{"a"}},
+		Object:   kruntime.RawExtension{Raw: []byte(`{"uid":"2","namespace":"other","userInfo":{"username":"x"}}`)},
+	}})
+	must(t, err)
+	all := reviewHead{uid: "1", namespace: "shop", username: "tenant"}
+	for text, want := range map[string]reviewHead{
+		string(whole): all,
+		string(whole[:strings.Index(string(whole), `"object"`)+20]):             all,
+		`{"request":{"uid":"1","namespace":"shop","userInfo":{"username":"tena`: {uid: "1", namespace: "shop"},
+		`{"request":{"object":{"uid":"2"},"uid":"1"}}`:                          {},
+		`{"request":{}}`: {}, `{"request":7}`: {}, `{"kind":"AdmissionReview"}`: {}, `[]`: {}, ``: {}, `{"request":{"uid":7,"namespace":"shop"}}`: {},
+	} {
+		if got := readHead([]byte(text)); got != want {
+			t.Errorf("%s says %+v, want %+v", text, got, want)
 		}
-		impatient, leave := context.WithCancel(t.Context())
-		send(t.Context(), longestReview)
-		send(t.Context(), 100)
-		send(t.Context(), 100<<20) // which is read no further than the longest
-		if judged != 3 {
-			t.Errorf("%d are judged, want 3", judged)
-		}
-		left := send(impatient, -1)
-		send(t.Context(), longestReview)
-		if judged != 3 {
-			t.Errorf("%d are judged beside each other, want 3", judged)
-		}
-		leave()
-		synctest.Wait()
-		if left.Code != http.StatusGatewayTimeout {
-			t.Errorf("who has left is answered %d", left.Code)
-		}
-		close(release)
-		synctest.Wait()
-		if judged != 4 {
-			t.Errorf("%d were judged, want 4", judged)
-		}
-	})
+	}
 }
 
-// costOfAByte is how much a webhook may allocate for each byte that a review counts for; a part of that is in use at one
-// time. reviewsAtATime of them, 640 MiB, fit into virt-api's limit in config/deploy/api.yaml.
-const costOfAByte = 40
+// repeated is a list's content.
+func repeated(value string, n int) string {
+	return strings.TrimSuffix(strings.Repeat(value+",", n), ",")
+}
 
-// What reviews need together stays within virt-api's limit, whatever tenants send.
+// withSpec is a VM whose guest's spec has these fields, too.
+func withSpec(fields string) string {
+	return `{"metadata":{"name":"vm"},"spec":{"runStrategy":"Halted","template":{"spec":{"domain":{"devices":{}},` + fields + `}}}}`
+}
+
+// costly are VMs of the greatest sizes, of which much is made.
+func costly() map[string]string {
+	node := func(term string, n int) string {
+		return withSpec(`"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[` + repeated(term, n) + `]}}}`)
+	}
+	pods := func(term string, n int) string {
+		return withSpec(`"affinity":{"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[` + repeated(term, n) + `]}}`)
+	}
+	expressions := func(n int) string { return `{"matchExpressions":[` + repeated(`{}`, n) + `]}` }
+	annotations := strings.Builder{}
+	for i := range listbounds.Values - 20 {
+		fmt.Fprintf(&annotations, `"a%d":"",`, i)
+	}
+	return map[string]string{
+		"the reviewer's lists in lists":     node(expressions(500), 2000),
+		"as many lists in lists as may be":  node(expressions(500), listbounds.Values/502),
+		"long lists in lists":               node(expressions(2000), listbounds.Values/2010),
+		"selectors of pods":                 pods(`{"weight":1,"podAffinityTerm":{"labelSelector":`+expressions(500)+`}}`, listbounds.Values/510),
+		"long selectors of pods":            pods(`{"weight":1,"podAffinityTerm":{"labelSelector":`+expressions(2000)+`}}`, listbounds.Values/2010),
+		"terms without anything":            pods(`{}`, 2000),
+		"disks without anything":            `{"metadata":{"name":"vm"},"spec":{"template":{"spec":{"domain":{"devices":{"disks":[` + repeated(`{}`, 256) + `]}}}}}}`,
+		"templates without anything":        `{"metadata":{"name":"vm"},"spec":{"dataVolumeTemplates":[` + repeated(`{}`, 256) + `],"template":{"spec":{"domain":{"devices":{}}}}}}`,
+		"annotations":                       `{"metadata":{"name":"vm","annotations":{` + strings.TrimSuffix(annotations.String(), ",") + `}},"spec":{"template":{"spec":{"domain":{"devices":{}}}}}}`,
+		"tolerations with long texts":       withSpec(`"tolerations":[` + repeated(`{"key":"`+strings.Repeat("k", 1500)+`","operator":"Exists"}`, 2000) + `]`),
+		"tolerations without anything":      withSpec(`"tolerations":[` + repeated(`{}`, 2000) + `]`),
+		"one long text":                     withSpec(`"nodeSelector":{"a":"` + strings.Repeat("k", 3<<20) + `"}`),
+		"a text that JSON writes longer":    withSpec(`"nodeSelector":{"a":"` + strings.Repeat("<", 3<<20) + `"}`),
+		"a text of characters to be quoted": withSpec(`"nodeSelector":{"a":"` + strings.Repeat(`\u0001`, 500_000) + `"}`),
+	}
+}
+
+// What is allocated for a review is within what it counts for, so that what reviews need together stays within virt-api's
+// limit, whatever tenants send.
 func TestWhatAReviewCosts(t *testing.T) {
 	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
 	must(t, err)
-	for name, value := range map[string]string{
-		"long texts":    `{"key":"` + strings.Repeat("k", 600) + `","operator":"Exists"}`,
-		"short texts":   `{"key":"` + strings.Repeat("k", 4) + `","operator":"Exists"}`,
-		"empty objects": `{}`,
-	} {
-		vm := `{"metadata":{"name":"vm"},"spec":{"runStrategy":"Halted","template":{"spec":{"domain":{"devices":{}},"tolerations":[` +
-			strings.TrimSuffix(strings.Repeat(value+",", 2000), ",") + `]}}}}`
+	for name, vm := range costly() {
 		if !json.Valid([]byte(vm)) {
-			t.Fatal("no JSON")
+			t.Fatalf("%s: no JSON", name)
 		}
 		for _, path := range []string{mutateVM, validateVM} {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			ask(t, served[path], vm)
+			response := ask(t, served[path], vm)
 			runtime.ReadMemStats(&after)
-			cost := float64(after.TotalAlloc-before.TotalAlloc) / float64(sizeOf(int64(len(vm))))
-			t.Logf("%s of %s, %d KiB: %.1f bytes are allocated for each that it counts for", path, name, len(vm)>>10, cost)
-			if cost > costOfAByte {
-				t.Errorf("%s of %s: %.1f bytes are allocated for each", path, name, cost)
+			cost, counted := int64(after.TotalAlloc-before.TotalAlloc), costOf([]byte(vm))
+			t.Logf("%s of %s, %d KiB: %d KiB are allocated, and it counts for %d KiB; allowed: %v", path, name, len(vm)>>10, cost>>10, counted>>10, response.Allowed)
+			if cost > counted {
+				t.Errorf("%s of %s: %d KiB are allocated, and it counts for %d KiB", path, name, cost>>10, counted>>10)
+			}
+			if tooMany := listbounds.Count([]byte(vm)) > listbounds.Values; tooMany && (response.Allowed || response.Result.Code != http.StatusUnprocessableEntity) {
+				t.Errorf("%s of %s: answered %+v", path, name, response)
 			}
 		}
+	}
+}
+
+// Not every error of an object with thousands of them is told.
+func TestOnlySoManyErrorsAreTold(t *testing.T) {
+	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
+	must(t, err)
+	response := ask(t, served[validateVM], costly()["terms without anything"])
+	if response.Allowed || len(response.Result.Details.Causes) != 100 || !strings.HasSuffix(response.Result.Message, "; and 3901 more") {
+		t.Errorf("%d causes, and the message ends in %q", len(response.Result.Details.Causes), response.Result.Message[max(0, len(response.Result.Message)-80):])
 	}
 }
