@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -74,5 +75,36 @@ func TestAVirtControllerThatIsTakenOverMakesNoPodOfItsChoice(t *testing.T) {
 		Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}, Type: corev1.SecretTypeServiceAccountToken}
 	if err := loops.Create(w.ctx, token, client.DryRunAll); !apierrors.IsInvalid(err) {
 		t.Errorf("a Secret with a service account's token is answered %v", err)
+	}
+}
+
+func TestAVirtControllerThatIsTakenOverRunsNothingAsVirtHandler(t *testing.T) {
+	w := newWorld(t)
+	loops, err := client.New(w.config, client.Options{Scheme: newScheme()})
+	w.do("making a client", err)
+	w.deploy(nil)
+	patch := func(spec string) error {
+		text := `{"spec":{"template":{"spec":` + spec + `}}}`
+		return loops.Patch(w.ctx, w.handlerDaemonSet(), client.RawPatch(types.StrategicMergePatchType, []byte(text)), client.DryRunAll)
+	}
+	evil := `{"containers":[{"name":"virt-handler","image":"example.com/mine:1"}]}`
+	w.eventually("the policy to be in force", func() (bool, string) {
+		err := patch(evil)
+		return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "no image, command, user or volume"), fmt.Sprint(err)
+	})
+	for what, spec := range map[string]string{
+		"with another command":        `{"containers":[{"name":"virt-handler","command":["sh"]}]}`,
+		"with an argument":            `{"containers":[{"name":"virt-handler","args":["--kubelet-dir=/x"]}]}`,
+		"with a container more":       `{"initContainers":[{"name":"a","image":"example.com/mine:1"}]}`,
+		"with the network of a node":  `{"hostNetwork":true}`,
+		"with another folder of it":   `{"volumes":[{"name":"kubelet","hostPath":{"path":"/"}}]}`,
+		"with another account's name": `{"serviceAccountName":"default"}`,
+	} {
+		if err := patch(spec); !apierrors.IsInvalid(err) {
+			t.Errorf("virt-handler %s is answered %v", what, err)
+		}
+	}
+	if err := patch(`{"containers":[{"name":"virt-handler","resources":{"requests":{"memory":"96Mi"}}}]}`); err != nil {
+		t.Errorf("what the KubeVirt object can say is answered %v", err)
 	}
 }
