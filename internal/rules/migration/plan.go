@@ -200,7 +200,7 @@ var checks = []struct {
 		func(d *decision) { d.fail("%s", d.hindrance()) }},
 	{"the guest has not started yet",
 		(*decision).awaitsStart,
-		func(d *decision) { d.wait(ReasonStarting, "the guest has not started yet") }},
+		(*decision).awaitStart},
 	{"another migration of the VMI is going on, and where the guest will be is not known",
 		func(d *decision) bool { return InFlight(d.o.VMI) },
 		func(d *decision) {
@@ -252,6 +252,15 @@ func (d *decision) hindrance() string {
 		return immovable + err.Error()
 	}
 	return ""
+}
+
+// awaitStart waits for the guest, unless it has begun to run since.
+func (d *decision) awaitStart() {
+	if !d.o.VMIAsked {
+		d.p.Needs = NeedVMI
+		return
+	}
+	d.wait(ReasonStarting, "the guest has not started yet")
 }
 
 // awaitsStart reports whether the migration, which has no pod, waits for the start of the VMI's guest. If it has one, the

@@ -306,6 +306,7 @@ func TestBeforeTheTargetPod(t *testing.T) {
 			lines("enter Failed", "state of m node1 -> / failed at 12:00:00: the launcher pod virt-launcher-vm-src has ended, and the guest with it", "drop the finalizer")},
 		"the guest's pod is being deleted": {observed(asked, source(deleted)),
 			lines("enter Failed", "state of m node1 -> / failed at 12:00:00: the launcher pod virt-launcher-vm-src is being deleted, and the guest ends with it", "drop the finalizer")},
+		"the guest has not started yet as a cache has it": {observed(stranger(func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Scheduled })), lines("needs the VMI")},
 		"the guest has not started yet": {observed(asked, stranger(func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Scheduled })),
 			lines("enter Pending", "drydock.dev/Waiting=True GuestStarting: the guest has not started yet")},
 		"the guest has not started yet, and is not to migrate": {observed(asked, stranger(func(vmi *v1.VirtualMachineInstance) {
