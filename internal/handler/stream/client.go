@@ -17,6 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/keepalive"
 )
 
 const (
@@ -35,9 +36,8 @@ const (
 
 // Client is one viewer's WebSocket.
 type Client struct {
-	ws *websocket.Conn
-	// pings has what the client's last ping said and nobody has answered yet.
-	pings chan string
+	ws    *websocket.Conn
+	alive *keepalive.Frames
 }
 
 // writeBuffers are shared by all clients: most of them are idle most of the
@@ -64,19 +64,7 @@ func Accept(w http.ResponseWriter, r *http.Request, refuse func(w http.ResponseW
 		return nil, err
 	}
 	ws.SetReadLimit(maxMessage)
-	client := &Client{ws: ws, pings: make(chan string, 1)}
-	ws.SetPingHandler(client.pinged)
-	return client, nil
-}
-
-// pinged leaves a ping to keepAlive, since a client that reads nothing may still write. Of several that came meanwhile
-// one is answered (RFC 6455, 5.5.3).
-func (c *Client) pinged(data string) error {
-	select {
-	case c.pings <- data:
-	default:
-	}
-	return nil
+	return &Client{ws: ws, alive: keepalive.New(ws)}, nil
 }
 
 // Splice passes bytes between the client and conn until one of them ends or
@@ -108,29 +96,8 @@ func (c *Client) serve(ctx context.Context, release func(), parts ...func(contex
 	running.Wait()
 }
 
-// keepAlive pings the client and answers its pings until ctx ends. A missing
-// answer ends nothing: a viewer whose terminal is stopped answers late, and TCP
-// itself finds out who is gone.
-//
-// No frame has a deadline. One that passes breaks a TLS connection for good, and
-// on a busy node it may pass before the frame is written.
-func (c *Client) keepAlive(ctx context.Context) {
-	ticker := time.NewTicker(pingPeriod)
-	defer ticker.Stop()
-	for {
-		kind, data := websocket.PingMessage, ""
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		case data = <-c.pings:
-			kind = websocket.PongMessage
-		}
-		if c.ws.WriteControl(kind, []byte(data), time.Time{}) != nil {
-			return
-		}
-	}
-}
+// keepAlive pings the client and answers its pings until ctx ends.
+func (c *Client) keepAlive(ctx context.Context) { c.alive.Run(ctx.Done(), pingPeriod) }
 
 // read returns the client's next frame; not ok once the client has gone.
 func (c *Client) read() (data []byte, ok bool) {

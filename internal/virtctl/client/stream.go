@@ -24,6 +24,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/keepalive"
 )
 
 const (
@@ -148,43 +149,14 @@ type stream struct {
 	*websocket.Conn
 	message io.Reader
 	writing sync.Mutex
-	// pings has what the server's last ping said and nobody has answered yet.
-	pings   chan string
 	closing sync.Once
 	closed  chan struct{}
 }
 
 func newStream(conn *websocket.Conn) *stream {
-	s := &stream{Conn: conn, pings: make(chan string, 1), closed: make(chan struct{})}
-	conn.SetPingHandler(func(data string) error {
-		select {
-		case s.pings <- data:
-		default: // of several that came meanwhile one is answered
-		}
-		return nil
-	})
-	go s.keepAlive()
+	s := &stream{Conn: conn, closed: make(chan struct{})}
+	go keepalive.New(conn).Run(s.closed, pingPeriod)
 	return s
-}
-
-// keepAlive pings and answers pings until the stream is closed. No frame has a deadline: one that passes, be it for
-// want of CPU time, breaks a TLS connection for good.
-func (s *stream) keepAlive() {
-	ticker := time.NewTicker(pingPeriod)
-	defer ticker.Stop()
-	for {
-		kind, data := websocket.PingMessage, ""
-		select {
-		case <-s.closed:
-			return
-		case <-ticker.C:
-		case data = <-s.pings:
-			kind = websocket.PongMessage
-		}
-		if s.WriteControl(kind, []byte(data), time.Time{}) != nil {
-			return
-		}
-	}
 }
 
 // Read returns io.EOF when the other side has closed the stream in good order.
