@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/commontypes"
 	"drydock.dev/drydock/internal/rules/instancetype"
@@ -109,8 +110,7 @@ func act[T client.Object](ctx context.Context, c client.Client, kind string, p c
 	}
 	for _, object := range p.Delete {
 		// Only in the version that was judged: what somebody changes is not Drydock's any more.
-		uid, version := object.GetUID(), object.GetResourceVersion()
-		err := c.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
+		err := deletion.AsSeen(ctx, c, object)
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("deleting the %s %s: %w", kind, object.GetName(), err)
 		}

@@ -28,6 +28,13 @@ func Exact(ctx context.Context, writer client.Writer, object client.Object, what
 	return false, nil
 }
 
+// AsSeen deletes the object in the very version that was seen. The error is the API server's own: of reason NotFound or
+// Conflict if there is no such version any more.
+func AsSeen(ctx context.Context, writer client.Writer, object client.Object) error {
+	uid, version := object.GetUID(), object.GetResourceVersion()
+	return writer.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
+}
+
 // Once is Exact for an owner's dependent, once as long as the cache still shows that.
 func Once(ctx context.Context, writer client.Writer, asked *mutationcache.Deletions, owner, dependent client.Object, what string) error {
 	key := client.ObjectKeyFromObject(owner)

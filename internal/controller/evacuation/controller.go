@@ -14,7 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
@@ -177,8 +176,7 @@ func (r *Reconciler) apply(ctx context.Context, o *evacuation.Observed, plan eva
 
 // cancel deletes a migration in the very version that was judged: it may have begun since.
 func (r *Reconciler) cancel(ctx context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) error {
-	gone := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}}
-	switch err := r.Client.Delete(ctx, gone, client.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion}); {
+	switch err := deletion.AsSeen(ctx, r.Client, m); {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:

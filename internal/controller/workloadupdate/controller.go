@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
@@ -194,8 +195,7 @@ func (r *Reconciler) label(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 
 // cancel deletes a migration in the very version that was judged: it may have begun since.
 func (r *Reconciler) cancel(ctx context.Context, m *v1.VirtualMachineInstanceMigration) error {
-	gone := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}}
-	err := r.Client.Delete(ctx, gone, client.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion})
+	err := deletion.AsSeen(ctx, r.Client, m)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("canceling the migration %s/%s, whose reason was taken back: %w", m.Namespace, m.Name, err)
 	}
