@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"drydock.dev/drydock/internal/contracts/launch"
@@ -97,41 +98,35 @@ func TestConversation(t *testing.T) {
 
 // A guest that a user freezes is known at once, and what follows only after a while.
 func TestAFrozenGuestIsHeardOf(t *testing.T) {
-	l, conn := pair(t)
-	go func() {
-		l.say(launch.Message{Hello: &launch.Hello{State: launch.State{Phase: launch.PhaseRunning, Quiesces: true}}})
+	synctest.Test(t, func(t *testing.T) {
+		l, conn := pair(t)
+		go l.say(launch.Message{Hello: &launch.Hello{State: launch.State{Phase: launch.PhaseRunning, Quiesces: true}}})
+		c, err := New(t.Context(), conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.State().Frozen {
+			t.Error("it is frozen before anything was said")
+		}
 		l.say(launch.Message{Event: &launch.Event{Frozen: new(true)}})
-		asked := l.hear()
+		<-c.Changed()
+		if !c.State().Frozen {
+			t.Error("it is not frozen")
+		}
 		l.say(launch.Message{Event: &launch.Event{Frozen: new(false)}})
 		l.say(launch.Message{Event: &launch.Event{Frozen: new(true)}})
 		l.say(launch.Message{Event: &launch.Event{Frozen: new(false)}})
-		l.say(launch.Message{Reply: &launch.Reply{ID: asked.ID, Hold: &launch.Hold{}}})
-	}()
-	c, err := New(t.Context(), conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.State().Frozen {
-		t.Error("it is frozen before anything was said")
-	}
-	<-c.Changed()
-	if !c.State().Frozen {
-		t.Error("it is not frozen")
-	}
-	if _, err := c.Held(t.Context(), launch.Held{}); err != nil {
-		t.Fatal(err)
-	}
-	if !c.State().Frozen {
-		t.Error("it is thawed within the pause")
-	}
-	c.mu.Lock()
-	waits := c.later != nil && !c.frozen
-	c.mu.Unlock()
-	if !waits {
-		t.Error("that it is thawed is not waited with")
-	}
-	l.conn.Close()
-	c.Close()
+		time.Sleep(freezePause - time.Second)
+		if !c.State().Frozen {
+			t.Error("it is thawed within the pause")
+		}
+		<-c.Changed()
+		if c.State().Frozen {
+			t.Error("it is frozen after the pause")
+		}
+		l.conn.Close()
+		c.Close()
+	})
 }
 
 func TestConnectionEndsWithARequestOpen(t *testing.T) {
