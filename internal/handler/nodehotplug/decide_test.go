@@ -200,6 +200,10 @@ func TestDecide(t *testing.T) {
 			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", recorded: []string{"hp-x"}, qemu: diskhotplug.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonPodGone},
 		},
+		"the serving attachment pod is gone, or is the node's that the guest has left, and the next one is looked at": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{y}, recorded: []string{"hp-y"}, qemu: diskhotplug.Plugged},
+			want{action: Verify, where: "y"},
+		},
 		"the guest has thrown its disk out": {
 			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{x}}, want{action: Open, where: "x"},
 		},

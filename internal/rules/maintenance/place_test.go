@@ -76,7 +76,8 @@ func TestDisksArePlacedForMaintenanceAsForAStart(t *testing.T) {
 		"it waits for a node":                              {o: with(look()), step: Provision, pod: "a", claims: []string{"root", "data"}, why: finding},
 		"one is being found":                               {o: with(look(), provisions("a")), why: finding},
 		"none is found":                                    {o: with(look(), provisions("a", unplaceable)), why: finding + "; 0/2 nodes are available"},
-		"the disk is placed: the pod goes":                 {o: with(look(places(filling)), provisions("a")), step: Unprovision, pod: "provisions-a", why: "waiting for DataVolumes to be filled: root"},
+		"the disk is placed, and the pod is not yet":       {o: with(look(places(filling)), provisions("a")), why: "waiting for DataVolumes to be filled: root"},
+		"both are: the pod goes":                           {o: with(look(places(filling)), provisions("a", bound)), step: Unprovision, pod: "provisions-a", why: "waiting for DataVolumes to be filled: root"},
 		"it is being filled":                               {o: with(look(places(filling))), why: "waiting for DataVolumes to be filled: root"},
 		"a claim is not there":                             {o: with(look(places(waiting, placement.Claim{Name: "data"}))), why: "these claims do not exist: data"},
 		"that of the VM's state is not there before a start": {

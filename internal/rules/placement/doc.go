@@ -39,7 +39,7 @@
 //
 // Invariants:
 //   - A provisioning pod exists only while a DataVolume of a VMI that is to start
-//     waits for its first consumer, or the pod's claims are still being bound.
+//     waits for its first consumer, or the pod's claims or the pod itself are still being bound.
 //   - Clear is decided only on claims and DataVolumes that were read from the API
 //     server: a guest must not get a disk that a worker writes to.
 //

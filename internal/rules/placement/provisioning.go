@@ -78,6 +78,8 @@ func Decide(o Observed) Plan {
 	case Clear:
 		p.Delete = o.Pod != nil
 		p.Confirm = len(o.Claims) > 0 && !o.Confirmed
+	case Filling:
+		p.Delete = o.Pod != nil && !beingScheduled(o)
 	default:
 		p.Delete = o.Pod != nil
 	}
@@ -137,6 +139,13 @@ func provision(o Observed, p *Plan) {
 		}
 		p.Delete = true
 	}
+}
+
+// beingScheduled reports whether the scheduler has had the pod's claims bound and gives it their node next, which takes it
+// a second. A pod that it does not find then is a failure to it, of which it warns the pod's owner in an event.
+func beingScheduled(o Observed) bool {
+	return o.Pod != nil && o.Pod.DeletionTimestamp == nil && o.Pod.Spec.NodeName == "" && !podstatus.Terminal(o.Pod) &&
+		podstatus.Condition(o.Pod, corev1.PodScheduled) == nil && !anyOf(o.Claims, func(c *Claim) bool { return !c.bound() })
 }
 
 // MissingClaims names the claims that do not exist and that nothing is known to

@@ -49,6 +49,16 @@ func pod(phase corev1.PodPhase, age time.Duration) *corev1.Pod {
 	}
 }
 
+// scheduled is the pod with its node, or with a verdict of the scheduler that there is none.
+func scheduled(p *corev1.Pod, node string) *corev1.Pod {
+	p.Spec.NodeName = node
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+	if node == "" {
+		p.Status.Conditions[0].Status = corev1.ConditionFalse
+	}
+	return p
+}
+
 func terminating(p *corev1.Pod) *corev1.Pod {
 	p.DeletionTimestamp = &metav1.Time{Time: now}
 	return p
@@ -111,9 +121,21 @@ func TestDecide(t *testing.T) {
 		"the first DataVolume goes on before the others are bound: the pod stays": {
 			Observed{Wanted: true, Claims: []Claim{disk("b", bound, cdiv1.ImportScheduled), plain("a", unbound)}, Pod: pod(corev1.PodPending, 0)},
 			Plan{State: Provisioning, Message: message}},
-		"every claim is bound: the pod goes before anything is filled": {
+		"every claim is bound, and the scheduler gives the pod its node next": {
 			Observed{Wanted: true, Claims: []Claim{disk("a", bound, cdiv1.WaitForFirstConsumer)}, Pod: pod(corev1.PodPending, time.Second)},
+			Plan{State: Filling, Message: "waiting for DataVolumes to be filled: a"}},
+		"the pod has its node: it goes before anything is filled": {
+			Observed{Wanted: true, Claims: []Claim{disk("a", bound, cdiv1.WaitForFirstConsumer)}, Pod: scheduled(pod(corev1.PodPending, time.Second), "n")},
 			Plan{State: Filling, Message: "waiting for DataVolumes to be filled: a", Delete: true}},
+		"every claim is bound, and the scheduler has found no node for the pod": {
+			Observed{Wanted: true, Claims: []Claim{disk("a", bound, cdiv1.WaitForFirstConsumer)}, Pod: scheduled(pod(corev1.PodPending, time.Second), "")},
+			Plan{State: Filling, Message: "waiting for DataVolumes to be filled: a", Delete: true}},
+		"every claim is bound, and the pod is being deleted": {
+			Observed{Wanted: true, Claims: []Claim{disk("a", bound, cdiv1.WaitForFirstConsumer)}, Pod: terminating(pod(corev1.PodPending, time.Second))},
+			Plan{State: Filling, Message: "waiting for DataVolumes to be filled: a", Delete: true}},
+		"everything is filled before the pod has its node": {
+			Observed{Wanted: true, Confirmed: true, Claims: []Claim{disk("a", bound, cdiv1.Succeeded)}, Pod: pod(corev1.PodPending, time.Second)},
+			Plan{State: Clear, Delete: true}},
 		"CDI binds a claim when it is filled, and goes on before: the pod goes": {
 			Observed{Wanted: true, Claims: []Claim{disk("a", unbound, cdiv1.ImportScheduled)}, Pod: pod(corev1.PodPending, time.Second)},
 			Plan{State: Filling, Message: "waiting for DataVolumes to be filled: a", Delete: true}},

@@ -56,7 +56,7 @@ func TestWhatIsSaidOfDisks(t *testing.T) {
 				"PodScheduled=False Unschedulable: the provisioning pod has ended and is made again: OutOfpods",
 				"Ready=False GuestNotRunning: the provisioning pod has ended and is made again: OutOfpods"}},
 		"it has its place": {
-			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.PVCBound, corev1.ClaimBound), Provisioning: provisioningPod()}, v1.Pending, "unprovision",
+			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.PVCBound, corev1.ClaimBound), Provisioning: provisioningPod(bound)}, v1.Pending, "unprovision",
 			[]string{"DataVolumesReady=False NotAllDVsReady: " + filling, "Ready=False GuestNotRunning: " + filling}},
 		"it is filled, and its launcher pod waits for the other to go": {
 			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true, RivalsAsked: true, Provisioning: provisioningPod()}, v1.Pending, "unprovision", nil},
