@@ -29,9 +29,13 @@ func retries() workqueue.TypedRateLimiter[string] {
 func (c *clients) snapshotter(context.Context) (func(context.Context), error) {
 	core := c.coreInformers.Core().V1()
 	snapshots, groups := c.snapshotInformers.Snapshot().V1(), c.snapshotInformers.Groupsnapshot().V1beta1()
+	bound, err := waiting(snapshots.VolumeSnapshots(), core.PersistentVolumeClaims())
+	if err != nil {
+		return nil, err
+	}
 	binding := common.NewCSISnapshotCommonController(
 		c.snapshots, c.core,
-		snapshots.VolumeSnapshots(), snapshots.VolumeSnapshotContents(), snapshots.VolumeSnapshotClasses(),
+		bound, snapshots.VolumeSnapshotContents(), snapshots.VolumeSnapshotClasses(),
 		groups.VolumeGroupSnapshots(), groups.VolumeGroupSnapshotContents(), groups.VolumeGroupSnapshotClasses(),
 		core.PersistentVolumeClaims(), core.PersistentVolumes(), nil,
 		metrics.NewMetricsManager(), resync,
