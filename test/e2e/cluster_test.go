@@ -99,6 +99,22 @@ func newNamespace(t *testing.T) string {
 	return ns.Name
 }
 
+// warnsOfNothing fails the test at its end if an event of its namespace warns of something: its VMs live as they should, and
+// what is wrong with one must not be lost among others.
+func warnsOfNothing(t *testing.T, namespace string) {
+	t.Helper()
+	t.Cleanup(func() {
+		var events corev1.EventList
+		err := cluster.client.List(context.Background(), &events, client.InNamespace(namespace), client.MatchingFields{"type": corev1.EventTypeWarning})
+		if err != nil {
+			t.Errorf("listing the warnings of namespace %s: %v", namespace, err)
+		}
+		for _, e := range events.Items {
+			t.Errorf("%s %s: %d× %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, max(e.Count, 1), e.Reason, e.Message)
+		}
+	})
+}
+
 // report logs what a reader of a failure asks for first, and that last: of a long output the end is kept.
 func report(t *testing.T, namespace string) {
 	for _, args := range [][]string{

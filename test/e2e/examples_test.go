@@ -16,6 +16,7 @@ import (
 func TestTheExamples(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
+	warnsOfNothing(t, ns)
 	files, err := filepath.Glob(filepath.Join("..", "..", "examples", "*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("found no example: %v", err)

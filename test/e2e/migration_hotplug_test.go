@@ -109,6 +109,7 @@ func awaitHeldOn(t *testing.T, ns, name, node string) {
 func TestHotpluggedDisksMigrate(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
+	warnsOfNothing(t, ns)
 	volumes := sharedClaims(t, ns)
 	early := claimOfClass(ns, "early", classShared, corev1.PersistentVolumeFilesystem)
 	early.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
