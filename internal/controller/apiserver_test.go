@@ -29,6 +29,7 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"drydock.dev/drydock/internal/controller/hotplug"
@@ -122,6 +123,22 @@ func serverUnderTest() (*rest.Config, error) {
 	return config, nil
 }
 
+// servedKinds are asked for once: the loops of a process do so, too, in 40 requests.
+var servedKinds = sync.OnceValues(func() (meta.RESTMapper, error) {
+	config, err := serverUnderTest()
+	if err != nil {
+		return nil, err
+	}
+	asks, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return apiutil.NewDynamicRESTMapper(config, asks)
+})
+
+// prepared is what a process does before its loops run: nothing of it is a world's own.
+var prepared sync.Once
+
 // world is a namespace of a real API server with the loops at work. The test
 // plays everything else: scheduler, kubelet, virt-handler, garbage collector.
 type world struct {
@@ -196,7 +213,11 @@ func newWorld(t *testing.T, changes ...func(*options)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(config, client.Options{Scheme: newScheme()})
+	mapper, err := servedKinds()
+	if err != nil {
+		t.Fatalf("asking for the kinds that are served: %v", err)
+	}
+	c, err := client.New(config, client.Options{Scheme: newScheme(), Mapper: mapper})
 	if err != nil {
 		t.Fatalf("making a client: %v", err)
 	}
@@ -214,7 +235,7 @@ func newWorld(t *testing.T, changes ...func(*options)) *world {
 	}
 	w.config.Impersonate = w.leastPrivilege()
 	w.options = options{namespace: ns.Name, launcherImage: "example.com/launcher:1", importerImage: "example.com/importer:1",
-		metricsAddr: "0", identity: t.Name(), several: true, now: time.Now, maxAttachmentPods: hotplug.DefaultMaxAttachmentPods}
+		metricsAddr: "0", identity: t.Name(), several: true, mapper: mapper, now: time.Now, maxAttachmentPods: hotplug.DefaultMaxAttachmentPods}
 	for _, change := range changes {
 		change(&w.options)
 	}
@@ -239,7 +260,7 @@ func (w *world) startLoops() {
 	w.t.Helper()
 	config := rest.CopyConfig(w.config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return recordingTransport{next, w.writes} })
-	w.do("preparing", prepare(w.ctx, config))
+	prepared.Do(func() { w.do("preparing", prepare(w.ctx, config)) })
 	caches, err := cacheOptions(config, newScheme(), w.options)
 	w.do("finding what the loops watch", err)
 	w.watched = caches.ByObject

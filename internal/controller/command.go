@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -46,6 +47,8 @@ type options struct {
 	identity string
 	// several lets more than one manager live in a process, as tests need.
 	several bool
+	// mapper finds the resources of kinds; nil to ask the API server for all of them once more.
+	mapper meta.RESTMapper
 	// guests holds guests still while their disks are snapshotted; nil to ask the API server for it.
 	guests snapshot.Guests
 	// now is the loops' clock.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -29,6 +30,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -87,7 +89,12 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 	if err != nil {
 		return nil, err
 	}
+	mapper := apiutil.NewDynamicRESTMapper
+	if o.mapper != nil {
+		mapper = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return o.mapper, nil }
+	}
 	mgr, err := ctrl.NewManager(server, ctrl.Options{
+		MapperProvider:                      mapper,
 		Scheme:                              scheme,
 		Cache:                               caches,
 		Controller:                          loopDefaults(o),
