@@ -13,6 +13,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -123,6 +124,57 @@ func TestCVE202326484VirtHandlerLabelsItsNodeAndNoMore(t *testing.T) {
 		"an annotation":                  {by: handlerOn("node1"), change: func(o client.Object) { o.SetAnnotations(map[string]string{"a": "b"}) }, refused: "nothing of a node but labels"},
 		"the writes of an administrator": {by: &user.DefaultInfo{Name: "admin"}, change: func(o client.Object) { o.GetLabels()["zone"] = "b" }},
 	})
+}
+
+// Whoever has virt-handler's token must not speak of what he likes in anybody's name: people and machines act on events.
+func TestVirtHandlersEventsAreItsOwn(t *testing.T) {
+	event := func(change func(*eventsv1.Event)) *eventsv1.Event {
+		e := &eventsv1.Event{
+			TypeMeta:            metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"},
+			ObjectMeta:          metav1.ObjectMeta{Namespace: "shop", Name: "web.1"},
+			ReportingController: "virt-handler", ReportingInstance: "virt-handler-node1", Reason: "Started", Type: corev1.EventTypeNormal,
+			Regarding: corev1.ObjectReference{APIVersion: v1.SchemeGroupVersion.String(), Kind: "VirtualMachineInstance", Namespace: "shop", Name: "web"},
+		}
+		change(e)
+		return e
+	}
+	asIs := func(*eventsv1.Event) {}
+	of := func(apiVersion, kind, namespace, name string) func(*eventsv1.Event) {
+		return func(e *eventsv1.Event) {
+			e.Regarding = corev1.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: namespace, Name: name}
+		}
+	}
+	by := func(reporter string) func(*eventsv1.Event) {
+		return func(e *eventsv1.Event) { e.ReportingController = reporter }
+	}
+	policy := policytest.Load(t, policies, "virt-handler-events")
+	for what, test := range map[string]struct {
+		by       user.Info
+		old, new *eventsv1.Event
+		refused  string
+	}{
+		"of a guest":                       {by: handlerOn("node1"), new: event(asIs)},
+		"the same once more":               {by: handlerOn("node1"), old: event(asIs), new: event(asIs)},
+		"of its node":                      {by: handlerOn("node1"), new: event(of("v1", "Node", "", "node1"))},
+		"of another node":                  {by: handlerOn("node1"), new: event(of("v1", "Node", "", "node2")), refused: "its own node"},
+		"of a node, bound to no pod":       {by: handlerOn(), new: event(of("v1", "Node", "", "node1")), refused: "its own node"},
+		"of a pod":                         {by: handlerOn("node1"), new: event(of("v1", "Pod", "shop", "web")), refused: "only tell of"},
+		"of a guest elsewhere":             {by: handlerOn("node1"), new: event(of("kubevirt.io/v1", "VirtualMachineInstance", "other", "web")), refused: "only tell of"},
+		"of another group's kind":          {by: handlerOn("node1"), new: event(of("example.com/v1", "VirtualMachineInstance", "shop", "web")), refused: "only tell of"},
+		"of nothing":                       {by: handlerOn("node1"), new: event(of("", "", "", "")), refused: "only tell of"},
+		"in virt-controller's name":        {by: handlerOn("node1"), new: event(by("virtualmachine-controller")), refused: "no events but its own"},
+		"over another's":                   {by: handlerOn("node1"), old: event(by("kubelet")), new: event(asIs), refused: "no events but its own"},
+		"its own, given to another":        {by: handlerOn("node1"), old: event(asIs), new: event(by("kubelet")), refused: "no events but its own"},
+		"a kubelet's, which is not judged": {by: &user.DefaultInfo{Name: "system:node:node1"}, new: event(by("kubelet"))},
+	} {
+		w := policytest.Write{By: test.by, Resource: "events", New: test.new}
+		if test.old != nil {
+			w.Old = test.old
+		}
+		if got := policy.Answer(t, w); (got == "") != (test.refused == "") || !strings.Contains(got, test.refused) {
+			t.Errorf("%s: answered %q, want %q", what, got, test.refused)
+		}
+	}
 }
 
 // What virt-handler may do at all: the policies judge only what RBAC lets through.
