@@ -78,7 +78,7 @@ func (d *decision) verb() string {
 
 // conditions says what is the case.
 func (d *decision) conditions() {
-	d.set(cdiv1.DataVolumeBound, boundCondition(d.DataVolume, d.Claim))
+	d.set(cdiv1.DataVolumeBound, d.bound())
 	if d.plan.Status.Phase == cdiv1.Succeeded {
 		d.set(cdiv1.DataVolumeReady, isTrue("", ""))
 		d.set(cdiv1.DataVolumeRunning, isFalse(ReasonCompleted, d.verb()+" Complete"))
@@ -92,6 +92,14 @@ func (d *decision) conditions() {
 	}
 	d.set(cdiv1.DataVolumeReady, d.unready(running))
 	d.set(cdiv1.DataVolumeRunning, running)
+}
+
+// bound is the Bound condition, which says why the claim gets no volume.
+func (d *decision) bound() condition {
+	if w := d.claimWarning(); w != nil {
+		return isFalse(w.Reason, w.Message)
+	}
+	return boundCondition(d.DataVolume, d.Claim)
 }
 
 // askForState asks for what the Running condition depends on.
@@ -119,7 +127,7 @@ func (d *decision) working() (condition, time.Duration) {
 	case w.reason != "":
 		return isFalse(d.waitingReason(), w.waiting), 0
 	case d.Warning != nil:
-		return isFalse(d.Warning.Reason, d.Warning.Message), retry
+		return isFalse(d.Warning.Reason, d.Warning.Message), d.patience()
 	case w.exists:
 		return isFalse(ReasonPending, "the worker pod is starting"), retry
 	case d.Claim == nil:
@@ -137,11 +145,11 @@ func (d *decision) binding() (condition, time.Duration) {
 		return isFalse(ReasonWaiting, "the claim is bound where the first pod that uses it is scheduled; "+
 			"annotate the DataVolume with "+layout.AnnImmediate+" not to wait"), 0
 	case d.byDriver() && reached == stageRunning:
-		return isTrue(ReasonTransferRunning, "the storage driver makes the volume"), 0
+		return isTrue(ReasonTransferRunning, "the storage driver makes the volume"), d.patience()
 	case d.byDriver(), d.Claim.Status.Phase == corev1.ClaimBound:
 		return isFalse("", ""), 0
 	}
-	return isFalse(ReasonPending, "the claim is waiting for its volume"), retry
+	return isFalse(ReasonPending, "the claim is waiting for its volume"), d.patience()
 }
 
 // takeProgress takes over how far the worker is, not more often than pace.

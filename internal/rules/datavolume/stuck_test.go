@@ -8,6 +8,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
 func TestWhoseEventsAreAskedFor(t *testing.T) {
@@ -53,6 +55,9 @@ func TestWhoseEventsAreAskedFor(t *testing.T) {
 		"the first consumer has its node": {cdiv1.WaitForFirstConsumer, []func(*Observed){unbound(time.Hour), waiting, func(o *Observed) {
 			metav1.SetMetaDataAnnotation(&o.Claim.ObjectMeta, "volume.kubernetes.io/selected-node", "node")
 		}}, claim},
+		"the worker is the first consumer, and has its node": {cdiv1.Pending, []func(*Observed){unbound(time.Hour), waiting, func(o *Observed) {
+			metav1.SetMetaDataAnnotation(&o.Claim.ObjectMeta, "volume.kubernetes.io/selected-node", "node")
+		}, works(time.Hour, func(p *corev1.Pod) { p.Spec.NodeName = "" })}, claim},
 		"it has succeeded": {cdiv1.Succeeded, []func(*Observed){unbound(time.Hour)}, nobody},
 		"it has failed":    {cdiv1.Failed, []func(*Observed){unbound(time.Hour)}, nobody},
 		"it is being deleted": {cdiv1.Pending, []func(*Observed){unbound(time.Hour), func(o *Observed) {
@@ -74,6 +79,41 @@ func TestWhoseEventsAreAskedFor(t *testing.T) {
 			}
 			if got != test.want {
 				t.Errorf("asked are %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// A claim that its provisioner gives no volume is looked at again without an event that wakes the loop, however the volume
+// is to be filled, and the DataVolume's Bound condition says why it waits.
+func TestAClaimWithoutAVolumeSaysWhy(t *testing.T) {
+	refused := &objectevent.Warning{Reason: "ProvisioningFailed", Message: "the volume's mode is another"}
+	restored := newDV(cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Name: "snap"}}, inPhase(cdiv1.CloneFromSnapshotSourceInProgress))
+	for name, test := range map[string]struct {
+		dv      *cdiv1.DataVolume
+		how     method
+		age     time.Duration
+		warning *objectevent.Warning
+		bound   string
+		after   time.Duration
+	}{
+		"the claim of a snapshot is new":      {restored, methodRestore, 0, nil, "False Pending: PVC disk Pending", 5 * time.Second},
+		"nobody says why it waits":            {restored, methodRestore, time.Minute, nil, "False Pending: PVC disk Pending", 6 * time.Second},
+		"its provisioner says why":            {restored, methodRestore, time.Minute, refused, "False ProvisioningFailed: the volume's mode is another", 6 * time.Second},
+		"it has waited for long":              {restored, methodRestore, 5 * time.Minute, refused, "False ProvisioningFailed: the volume's mode is another", 30 * time.Second},
+		"it has waited for a day":             {restored, methodRestore, 24 * time.Hour, refused, "False ProvisioningFailed: the volume's mode is another", time.Minute},
+		"the claim of an import":              {newDV(httpSource(), inPhase(cdiv1.Pending)), methodImport, time.Hour, refused, "False ProvisioningFailed: the volume's mode is another", time.Minute},
+		"the claim of an import, unexplained": {newDV(httpSource(), inPhase(cdiv1.Pending)), methodImport, time.Hour, nil, "False Pending: PVC disk Pending", time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Observed{DataVolume: test.dv, Class: class(storagev1.VolumeBindingImmediate), Config: ConfigOf(nil), Now: noon, Warning: test.warning}
+			o.Source = Source{SnapshotExists: true, SnapshotReady: true}
+			o.Claim = newClaim(o, test.how)
+			o.Claim.Status.Phase, o.Claim.CreationTimestamp = corev1.ClaimPending, metav1.NewTime(noon.Add(-test.age))
+			p := decide(o)
+			c := Condition(&cdiv1.DataVolume{Status: p.Status}, cdiv1.DataVolumeBound)
+			if got := string(c.Status) + " " + c.Reason + ": " + c.Message; got != test.bound || p.After != test.after {
+				t.Errorf("Bound=%s, looked at again after %v; want Bound=%s, %v", got, p.After, test.bound, test.after)
 			}
 		})
 	}

@@ -26,7 +26,7 @@ func WarningsAbout(uid types.UID) map[string]string {
 // NewestWarning returns the warning that was seen last, nil when there is none. Of two
 // that were seen at the same time, which for the kubelet's is the same second, it is
 // the one that was written last, and of two that can't be compared so, the later one of
-// the list. The message is cut to what Fit lets pass.
+// the list. Reason and message are cut to what Fit lets pass.
 func NewestWarning(events []corev1.Event) *Warning {
 	var newest *corev1.Event
 	for i := range events {
@@ -38,7 +38,7 @@ func NewestWarning(events []corev1.Event) *Warning {
 	if newest == nil {
 		return nil
 	}
-	return &Warning{Reason: newest.Reason, Message: Fit(newest.Message)}
+	return &Warning{Reason: Fit(newest.Reason), Message: Fit(newest.Message)}
 }
 
 // before reports whether a is older than b.

@@ -88,9 +88,14 @@ func TestNewestWarning(t *testing.T) {
 }
 
 func TestALongMessageIsCut(t *testing.T) {
-	got := NewestWarning([]corev1.Event{event(strings.Repeat("ä", 1<<20), "1", last(1))})
+	long := event(strings.Repeat("ä", 1<<20), "1", last(1))
+	long.Reason = long.Message
+	got := NewestWarning([]corev1.Event{long})
 	if got == nil || len(got.Message) > maxNote || !strings.HasSuffix(got.Message, cut) {
 		t.Errorf("a warning of a megabyte is passed on with %d bytes", len(got.Message))
+	}
+	if len(got.Reason) > maxNote {
+		t.Errorf("its reason is passed on with %d bytes", len(got.Reason))
 	}
 }
 
