@@ -47,6 +47,11 @@ func (r *round) make(ctx context.Context, plan datavolume.Plan) error {
 			return err
 		}
 	}
+	if plan.CreateRestored != nil {
+		if err := r.createRestored(ctx, plan.CreateRestored); err != nil {
+			return err
+		}
+	}
 	if plan.AdoptClaim {
 		if err := r.adoptClaim(ctx); err != nil {
 			return err
@@ -82,6 +87,24 @@ func (r *round) confirm(ctx context.Context) error {
 }
 
 func (r *round) createClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	if err := r.createOrGet(ctx, claim); err != nil {
+		return err
+	}
+	r.claim = claim
+	return nil
+}
+
+// createRestored makes the claim that a snapshot is copied from.
+func (r *round) createRestored(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	if err := r.createOrGet(ctx, claim); err != nil {
+		return err
+	}
+	r.restored = claim
+	return nil
+}
+
+// createOrGet makes a claim, or reads the one that has its name.
+func (r *round) createOrGet(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	err := r.Client.Create(ctx, claim)
 	if apierrors.IsAlreadyExists(err) {
 		err = r.Reader.Get(ctx, client.ObjectKeyFromObject(claim), claim)
@@ -89,7 +112,6 @@ func (r *round) createClaim(ctx context.Context, claim *corev1.PersistentVolumeC
 	if err != nil {
 		return fmt.Errorf("creating the claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	r.claim = claim
 	return nil
 }
 
@@ -228,10 +250,26 @@ func (r *round) remove(ctx context.Context, plan datavolume.Plan) error {
 		}
 		r.source = nil
 	}
+	if plan.DeleteRestored {
+		if err := r.deleteRestored(ctx); err != nil {
+			return err
+		}
+	}
 	if !plan.RemoveFinalizer {
 		return nil
 	}
 	return r.patchFinalizers(ctx, slices.DeleteFunc(slices.Clone(r.dv.Finalizers), func(f string) bool { return f == datavolume.Finalizer }))
+}
+
+// deleteRestored deletes the claim that a snapshot was copied from. It is gone when no pod has it any more.
+func (r *round) deleteRestored(ctx context.Context) error {
+	key := datavolume.RestoredKey(r.dv)
+	claim, err := r.restoredClaim(ctx, key)
+	if err != nil || claim == nil {
+		return err
+	}
+	r.restored = nil
+	return deletion.Once(ctx, r.Client, &r.deletedRestored, r.dv, claim, "the claim that a snapshot was copied from,")
 }
 
 // unequip deletes what a worker that has ended was found by and known by. It

@@ -67,6 +67,8 @@ type Reconciler struct {
 	// deletedWorkers and deletedSources are the deletions of the pods that fill, and
 	// of those that send for a clone.
 	deletedWorkers, deletedSources mutationcache.Deletions
+	// deletedRestored are those of the claims that snapshots were copied from.
+	deletedRestored mutationcache.Deletions
 }
 
 // SetupWithManager registers the loop, which works at the given pace.
@@ -77,8 +79,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("datavolume").
 		For(&cdiv1.DataVolume{}).
-		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ofItsName)).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod), builder.WithPredicates(worker)).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ofClaim)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofTarget), builder.WithPredicates(worker)).
 		// A claim may wait for their end.
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofClaims), builder.WithPredicates(ended())).
 		// What any DataVolume may wait for.
@@ -89,14 +91,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// ofItsName is the DataVolume of a claim: both have one name, whoever owns it.
-func ofItsName(_ context.Context, claim client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(claim)}}
+// ofClaim is the DataVolume of a claim: both have one name, whoever owns it. A claim from which a snapshot is copied
+// names the DataVolume, too.
+func ofClaim(ctx context.Context, claim client.Object) []reconcile.Request {
+	return append(ofTarget(ctx, claim), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(claim)})
 }
 
-// ofPod is the DataVolume that a worker works for.
-func ofPod(_ context.Context, pod client.Object) []reconcile.Request {
-	namespace, name, ok := strings.Cut(pod.GetAnnotations()[datavolume.AnnTarget], "/")
+// ofTarget is the DataVolume that a worker works for.
+func ofTarget(_ context.Context, object client.Object) []reconcile.Request {
+	namespace, name, ok := strings.Cut(object.GetAnnotations()[datavolume.AnnTarget], "/")
 	if !ok {
 		return nil
 	}
@@ -162,6 +165,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.written.Forget(req.NamespacedName)
 		r.deletedWorkers.Forget(req.NamespacedName)
 		r.deletedSources.Forget(req.NamespacedName)
+		r.deletedRestored.Forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	round := round{Reconciler: r, dv: r.written.Newer(&cached)}
@@ -188,6 +192,8 @@ type round struct {
 	claim *corev1.PersistentVolumeClaim
 	// worker and source are the pods.
 	worker, source *corev1.Pod
+	// restored is the claim that a snapshot is copied from.
+	restored *corev1.PersistentVolumeClaim
 	// current says that the API server has confirmed dv.
 	current bool
 	// outdated says that somebody wrote in between; his writing wakes the loop.

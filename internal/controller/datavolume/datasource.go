@@ -74,7 +74,7 @@ func (d *DataSources) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 		err = d.observeSourceClaim(ctx, client.ObjectKey{Namespace: source.Namespace, Name: reference.Source.PVC.Name}, &observed)
 	default:
 		result.RequeueAfter = snapshotEvery
-		err = d.observeSnapshot(ctx, client.ObjectKey{Namespace: source.Namespace, Name: reference.Source.Snapshot.Name}, &observed)
+		_, err = d.observeSnapshot(ctx, client.ObjectKey{Namespace: source.Namespace, Name: reference.Source.Snapshot.Name}, &observed)
 	}
 	if err != nil {
 		return ctrl.Result{}, err

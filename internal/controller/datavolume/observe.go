@@ -3,6 +3,7 @@ package datavolume
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -21,7 +22,7 @@ import (
 // observe gathers what is known of the DataVolume.
 func (r *round) observe(ctx context.Context) (datavolume.Observed, error) {
 	o := datavolume.Observed{DataVolume: r.dv, Confirmed: r.current, Now: r.Now()}
-	for _, part := range []func(context.Context, *datavolume.Observed) error{r.observeClaim, r.lookUp, r.observePods, r.observeClass, r.observeSource} {
+	for _, part := range []func(context.Context, *datavolume.Observed) error{r.observeClaim, r.lookUp, r.observePods, r.observeRestored, r.observeClass, r.observeSource} {
 		if err := part(ctx, &o); err != nil {
 			return o, err
 		}
@@ -118,6 +119,33 @@ func (r *round) observePods(ctx context.Context, o *datavolume.Observed) error {
 	return nil
 }
 
+// observeRestored reads the claim that a snapshot is copied from.
+func (r *round) observeRestored(ctx context.Context, o *datavolume.Observed) (err error) {
+	o.Restored, err = r.restoredClaim(ctx, datavolume.RestoredKey(r.dv))
+	return err
+}
+
+// restoredClaim reads the claim that a snapshot is copied from, nil when there is none. Before the DataVolume lets go of
+// its source's namespace, the API server decides.
+func (r *round) restoredClaim(ctx context.Context, key client.ObjectKey) (*corev1.PersistentVolumeClaim, error) {
+	if r.restored != nil || key.Name == "" {
+		return r.restored, nil
+	}
+	var claim corev1.PersistentVolumeClaim
+	err := r.Client.Get(ctx, key, &claim)
+	ends := datavolume.Ended(r.dv) || r.dv.DeletionTimestamp != nil
+	if apierrors.IsNotFound(err) && ends && slices.Contains(r.dv.Finalizers, datavolume.Finalizer) {
+		err = r.Reader.Get(ctx, key, &claim)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the claim %s, from which a snapshot is copied: %w", key, err)
+	}
+	return &claim, nil
+}
+
 // pod reads a pod from the cache; before one is made the API server decides by
 // its name.
 func (r *Reconciler) pod(ctx context.Context, key client.ObjectKey) (*corev1.Pod, error) {
@@ -168,7 +196,11 @@ func (r *round) observeSource(ctx context.Context, o *datavolume.Observed) error
 	case "pvc":
 		return r.observeSourceClaim(ctx, key, &o.Source)
 	case "snapshot":
-		return r.observeSnapshot(ctx, key, &o.Source)
+		snapshot, err := r.observeSnapshot(ctx, key, &o.Source)
+		if err != nil || snapshot == nil || o.Claim != nil && o.Claim.Spec.DataSource != nil {
+			return err
+		}
+		return r.observeContent(ctx, snapshot, &o.Source)
 	}
 	return nil
 }
@@ -223,15 +255,15 @@ func (r *round) writer(ctx context.Context, claim client.ObjectKey) (string, err
 
 var snapshotKind = schema.GroupVersionKind{Group: "snapshot.storage.k8s.io", Version: "v1", Kind: "VolumeSnapshot"}
 
-func (r *Reconciler) observeSnapshot(ctx context.Context, key client.ObjectKey, s *datavolume.Source) error {
+func (r *Reconciler) observeSnapshot(ctx context.Context, key client.ObjectKey, s *datavolume.Source) (*unstructured.Unstructured, error) {
 	snapshot := &unstructured.Unstructured{}
 	snapshot.SetGroupVersionKind(snapshotKind)
 	err := r.Reader.Get(ctx, key, snapshot)
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading the VolumeSnapshot %s: %w", key, err)
+		return nil, fmt.Errorf("reading the VolumeSnapshot %s: %w", key, err)
 	}
 	s.SnapshotExists = true
 	s.SnapshotReady, _, _ = unstructured.NestedBool(snapshot.Object, "status", "readyToUse")
@@ -242,14 +274,35 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, key client.ObjectKey, 
 	}
 	class, found, _ := unstructured.NestedString(snapshot.Object, "spec", "volumeSnapshotClassName")
 	if !found {
-		return nil
+		return snapshot, nil
 	}
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(snapshotKind.GroupVersion().WithKind("VolumeSnapshotClass"))
 	err = r.Reader.Get(ctx, client.ObjectKey{Name: class}, object)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the VolumeSnapshotClass %s: %w", class, err)
+		return nil, fmt.Errorf("reading the VolumeSnapshotClass %s: %w", class, err)
 	}
 	s.SnapshotDriver, _, _ = unstructured.NestedString(object.Object, "driver")
+	return snapshot, nil
+}
+
+// observeContent reads of which mode the volume was that a snapshot was taken of. Only a content that names the snapshot
+// tells: whoever may write the snapshot's status could name another.
+func (r *Reconciler) observeContent(ctx context.Context, snapshot *unstructured.Unstructured, s *datavolume.Source) error {
+	name, found, _ := unstructured.NestedString(snapshot.Object, "status", "boundVolumeSnapshotContentName")
+	if !found || name == "" {
+		return nil
+	}
+	content := &unstructured.Unstructured{}
+	content.SetGroupVersionKind(snapshotKind.GroupVersion().WithKind("VolumeSnapshotContent"))
+	err := r.Reader.Get(ctx, client.ObjectKey{Name: name}, content)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the VolumeSnapshotContent %s: %w", name, err)
+	}
+	if of, _, _ := unstructured.NestedString(content.Object, "spec", "volumeSnapshotRef", "uid"); of != string(snapshot.GetUID()) {
+		return nil
+	}
+	mode, _, _ := unstructured.NestedString(content.Object, "spec", "sourceVolumeMode")
+	s.SnapshotMode = corev1.PersistentVolumeMode(mode)
 	return nil
 }

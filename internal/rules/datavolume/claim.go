@@ -94,8 +94,7 @@ func newClaim(o Observed, how method) *corev1.PersistentVolumeClaim {
 	case methodClone:
 		claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: dv.Spec.Source.PVC.Name}
 	case methodRestore:
-		apiGroup := "snapshot.storage.k8s.io"
-		claim.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: &apiGroup, Kind: "VolumeSnapshot", Name: dv.Spec.Source.Snapshot.Name}
+		claim.Spec.DataSource = snapshotOf(dv.Spec.Source.Snapshot)
 	}
 	return claim
 }
@@ -154,6 +153,9 @@ func fromStorage(o Observed) corev1.PersistentVolumeClaimSpec {
 	size := requested(o.DataVolume)
 	if size == 0 && o.Source.Claim != nil {
 		size = diskOf(o.Source.Claim, o.Config)
+	}
+	if size == 0 && o.Source.SnapshotMode == corev1.PersistentVolumeBlock {
+		size = o.Source.RestoreSize
 	}
 	if *mode == corev1.PersistentVolumeFilesystem && contentType(o.DataVolume) == cdiv1.DataVolumeKubeVirt {
 		size = withOverhead(size, o.Config.overheadOf(className(o.Class)))

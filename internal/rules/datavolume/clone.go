@@ -25,6 +25,8 @@ type Source struct {
 	SnapshotExists, SnapshotReady bool
 	SnapshotDriver                string
 	RestoreSize                   int64
+	// SnapshotMode is the mode of the volume that was snapshotted, "" when it is not known.
+	SnapshotMode corev1.PersistentVolumeMode
 }
 
 // drivers that are known to clone volumes. Nothing in the API tells; the class's
@@ -62,7 +64,7 @@ func SourceOf(spec *cdiv1.DataVolumeSpec, own string) (namespace, kind, name str
 	case spec.Source.PVC != nil:
 		namespace, kind, name = spec.Source.PVC.Namespace, "pvc", spec.Source.PVC.Name
 	case spec.Source.Snapshot != nil:
-		namespace, kind, name = spec.Source.Snapshot.Namespace, "snapshot", spec.Source.Snapshot.Name
+		namespace, kind, name = spec.Source.Snapshot.Namespace, kindSnapshot, spec.Source.Snapshot.Name
 	default:
 		return "", "", ""
 	}
@@ -157,8 +159,6 @@ func unusableSnapshot(o Observed) *obstacle {
 	namespace, _, name := SourceOf(&o.DataVolume.Spec, o.DataVolume.Namespace)
 	size := requested(o.DataVolume)
 	switch {
-	case namespace != o.DataVolume.Namespace:
-		return &obstacle{ReasonNotAllowed, fmt.Sprintf("a VolumeSnapshot can be restored in its own namespace %s only", namespace), true}
 	case !o.Source.SnapshotExists:
 		return &obstacle{reason: ReasonSourceNotFound, message: fmt.Sprintf("the VolumeSnapshot %s/%s does not exist", namespace, name)}
 	case !o.Source.SnapshotReady:
@@ -166,7 +166,8 @@ func unusableSnapshot(o Observed) *obstacle {
 	case o.Class != nil && o.Source.SnapshotDriver != "" && o.Source.SnapshotDriver != o.Class.Provisioner:
 		return &obstacle{ReasonIncompatible, fmt.Sprintf("the VolumeSnapshot %s/%s is of the driver %s, the class %s of %s: "+
 			"name a class of the snapshot's driver", namespace, name, o.Source.SnapshotDriver, o.Class.Name, o.Class.Provisioner), true}
-	case size > 0 && size < o.Source.RestoreSize:
+	case size > 0 && size < o.Source.RestoreSize && (o.Source.SnapshotMode != corev1.PersistentVolumeFilesystem || restorable(o)):
+		// A disk that is copied out of a file system is smaller than that.
 		return &obstacle{ReasonIncompatible, fmt.Sprintf("the VolumeSnapshot %s/%s needs %s, the DataVolume asks for %s",
 			namespace, name, human(o.Source.RestoreSize), human(size)), true}
 	}

@@ -129,7 +129,7 @@ func TestWhyASnapshotCannotBeRestored(t *testing.T) {
 	}{
 		"it can":                        {func(*Observed) {}, "", false},
 		"its namespace is named":        {of("ns"), "", false},
-		"it is in another namespace":    {of("golden"), "CloneSourceNotAllowed: a VolumeSnapshot can be restored in its own namespace golden only", true},
+		"it is in another namespace":    {of("golden"), "", false},
 		"it does not exist":             {func(o *Observed) { o.Source.SnapshotExists = false }, "CloneSourceNotFound: the VolumeSnapshot ns/snap does not exist", false},
 		"it is not ready":               {func(o *Observed) { o.Source.SnapshotReady = false }, "CloneSourceNotReady: the VolumeSnapshot ns/snap is not ready to use yet", false},
 		"it is another driver's":        {func(o *Observed) { o.Source.SnapshotDriver = "x" }, "ErrIncompatiblePVC: the VolumeSnapshot ns/snap is of the driver x, the class fast of local.csi.drydock.dev: name a class of the snapshot's driver", true},
@@ -137,8 +137,16 @@ func TestWhyASnapshotCannotBeRestored(t *testing.T) {
 		"the class is not known":        {func(o *Observed) { o.Class = nil }, "", false},
 		"less is asked for than it has": {size("1Gi", 2<<30), "ErrIncompatiblePVC: the VolumeSnapshot ns/snap needs 2Gi, the DataVolume asks for 1Gi", true},
 		"as much is asked for":          {size("2Gi", 2<<30), "", false},
-		"more is asked for":             {size("3Gi", 2<<30), "", false},
-		"no size is asked for":          {size("", 2<<30), "", false},
+		"less is asked for than the file system has that its disk is copied from": {func(o *Observed) {
+			size("1Gi", 2<<30)(o)
+			o.Source.SnapshotMode, o.DataVolume.Spec.Storage.VolumeMode = corev1.PersistentVolumeFilesystem, new(corev1.PersistentVolumeBlock)
+		}, "", false},
+		"less is asked for than the device has that is copied": {func(o *Observed) {
+			size("1Gi", 2<<30)(o)
+			o.Source.SnapshotMode = corev1.PersistentVolumeBlock
+		}, "ErrIncompatiblePVC: the VolumeSnapshot ns/snap needs 2Gi, the DataVolume asks for 1Gi", true},
+		"more is asked for":    {size("3Gi", 2<<30), "", false},
+		"no size is asked for": {size("", 2<<30), "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := Observed{
@@ -238,6 +246,7 @@ func TestWorkersAreNamedForWhatTheyDo(t *testing.T) {
 		"no source":    {cdiv1.DataVolumeSpec{}, "importer-disk"},
 		"an upload":    {cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}}, "cdi-upload-disk"},
 		"a copy":       {cdiv1.DataVolumeSpec{Source: new(cloneOf("golden", "image"))}, "cdi-upload-disk"},
+		"a snapshot":   {cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Name: "snap"}}}, "cdi-upload-disk"},
 		"a DataSource": {cdiv1.DataVolumeSpec{SourceRef: &cdiv1.DataVolumeSourceRef{}}, "cdi-upload-disk"},
 	} {
 		if got := WorkerName(&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Spec: test.spec}); got != test.want {

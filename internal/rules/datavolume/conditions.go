@@ -120,6 +120,8 @@ func (d *decision) moves() bool { return d.plan.Status.Phase != d.phase() }
 func (d *decision) working() (condition, time.Duration) {
 	w := &d.worker
 	switch {
+	case d.restoring() && d.Warning != nil:
+		return isFalse(d.Warning.Reason, d.Warning.Message), d.patience()
 	case w.running:
 		return d.progressing(), pace
 	case w.failure != nil:
@@ -146,6 +148,9 @@ func (d *decision) binding() (condition, time.Duration) {
 			"annotate the DataVolume with "+layout.AnnImmediate+" not to wait"), 0
 	case d.byDriver() && reached == stageRunning:
 		return isTrue(ReasonTransferRunning, "the storage driver makes the volume"), d.patience()
+	case d.restoring():
+		return isFalse(ReasonPending, fmt.Sprintf("the VolumeSnapshot is being restored to the claim %s/%s, from which it is copied",
+			d.Restored.Namespace, d.Restored.Name)), d.patience()
 	case d.byDriver(), d.Claim.Status.Phase == corev1.ClaimBound:
 		return isFalse("", ""), 0
 	}

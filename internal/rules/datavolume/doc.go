@@ -19,7 +19,8 @@
 //	adopt   Pending [WaitForFirstConsumer] Succeeded
 //
 // Import is http, registry and blank; copy is a clone by two workers, clone one
-// by the storage driver; restore is a claim from a VolumeSnapshot; adopt takes a
+// by the storage driver; restore is a claim from a VolumeSnapshot, and copy one from a VolumeSnapshot that is elsewhere
+// or of another volume mode, by way of a claim beside it (snapshot.go); adopt takes a
 // claim that is filled already. WaitForFirstConsumer is part of the path when the
 // class waits and immediate binding was not asked for.
 //
@@ -50,6 +51,6 @@
 //   - The claim, before it was bound: made again. Afterwards: Failed, so that
 //     the user learns that the content is gone.
 //   - The DataVolume: claim, worker, Service and Secret go by ownership. A source
-//     pod in another namespace can't be owned; for it the DataVolume has a finalizer
-//     from before the pod is made until it is gone.
+//     pod in another namespace can't be owned, nor a claim that a snapshot is restored to there; for them
+//     the DataVolume has a finalizer from before they are made until they are gone.
 package datavolume

@@ -44,14 +44,15 @@ const (
 
 	// AnnRestarts on a worker pod counts the restarts of the workers before it.
 	AnnRestarts = "drydock.dev/restarts-before"
-	// AnnTarget on a source pod is the DataVolume that it is for, "<namespace>/<name>".
+	// AnnTarget on a source pod, and on the claim that a snapshot is copied from, is the DataVolume that it is for,
+	// "<namespace>/<name>".
 	AnnTarget = "drydock.dev/datavolume"
 
 	// LabelApp is on everything that is made for a DataVolume.
 	LabelApp      = "app"
 	LabelAppValue = "containerized-data-importer"
 
-	// Finalizer stays on a DataVolume as long as it has a pod in another namespace.
+	// Finalizer stays on a DataVolume as long as it has a pod or a claim in another namespace.
 	Finalizer = group + "/dataVolumeFinalizer"
 )
 
@@ -100,5 +101,5 @@ func SecretName(worker string, uid types.UID) string {
 // serves reports whether the worker takes what another sends.
 func serves(dv *cdiv1.DataVolume) bool {
 	s := dv.Spec.Source
-	return dv.Spec.SourceRef != nil || s != nil && (s.Upload != nil || s.PVC != nil)
+	return dv.Spec.SourceRef != nil || s != nil && (s.Upload != nil || s.PVC != nil || s.Snapshot != nil)
 }

@@ -39,6 +39,8 @@ type Observed struct {
 	// Progress is what the worker said, nil when it was not asked.
 	Progress *transfer.Progress
 	Source   Source
+	// Restored has the name RestoredName in the source's namespace, nil when there is none.
+	Restored *corev1.PersistentVolumeClaim
 	// Reference is where the DataVolume's sourceRef leads to. When it leads somewhere,
 	// DataVolume has that as its source.
 	Reference ResolvedReference
@@ -70,9 +72,11 @@ type Plan struct {
 	// another one is to be made.
 	Needs Question
 
-	// AddFinalizer is needed before a pod is made that can't be owned.
+	// AddFinalizer is needed before a pod or a claim is made that can't be owned.
 	AddFinalizer bool
 	CreateClaim  *corev1.PersistentVolumeClaim
+	// CreateRestored is the claim that a snapshot is copied from.
+	CreateRestored *corev1.PersistentVolumeClaim
 	// AdoptClaim makes the DataVolume the owner of a claim that is filled.
 	AdoptClaim bool
 	// CreateWorker is the worker to be made, CreateSourcePod the one that sends.
@@ -86,7 +90,9 @@ type Plan struct {
 	Event *Event
 
 	DeleteWorker, DeleteSourcePod bool
-	RemoveFinalizer               bool
+	// DeleteRestored deletes Restored, which no pod reads any more.
+	DeleteRestored  bool
+	RemoveFinalizer bool
 
 	// Again says that there is more to do at once, After that there will be.
 	Again bool
@@ -139,7 +145,7 @@ func Decide(o Observed) Plan {
 // makes reports whether the plan gives the DataVolume something to be filled or to be
 // filled by. What is filled must never be filled again because a cache lags.
 func (p *Plan) makes() bool {
-	return p.CreateClaim != nil || p.AdoptClaim || p.CreateWorker != nil || p.CreateSourcePod != nil
+	return p.CreateClaim != nil || p.CreateRestored != nil || p.AdoptClaim || p.CreateWorker != nil || p.CreateSourcePod != nil
 }
 
 // decision is a plan in the making.
@@ -157,7 +163,7 @@ type decision struct {
 // for only then, and not while it is read, however often the progress is.
 func (d *decision) readsSource() bool {
 	return d.how == methodClone && d.plan.CreateClaim != nil ||
-		d.how == methodCopy && (d.plan.CreateWorker != nil || d.plan.CreateSourcePod != nil)
+		d.how == methodCopy && !d.copiesSnapshot() && (d.plan.CreateWorker != nil || d.plan.CreateSourcePod != nil)
 }
 
 // needs asks a question first. Of several, the first one is asked first.
@@ -175,13 +181,16 @@ func (d *decision) release() {
 	d.endSource()
 }
 
-// endSource deletes the source pod and then lets the DataVolume go.
+// endSource deletes the source pod and what it has read of a snapshot, and then lets the DataVolume go.
 func (d *decision) endSource() {
+	restored := d.Restored != nil && ours(d.DataVolume, d.Restored)
 	switch {
-	case d.SourcePod == nil:
+	case d.SourcePod != nil:
+		d.plan.DeleteSourcePod = d.SourcePod.DeletionTimestamp == nil
+	case restored:
+		d.plan.DeleteRestored = d.Restored.DeletionTimestamp == nil
+	default:
 		d.plan.RemoveFinalizer = hasFinalizer(d.DataVolume)
-	case d.SourcePod.DeletionTimestamp == nil:
-		d.plan.DeleteSourcePod = true
 	}
 }
 
@@ -304,6 +313,9 @@ func (d *decision) make() *obstacle {
 	if !d.how.byWorker() || !d.mayWork() {
 		return nil
 	}
+	if wait, stop := d.restore(); wait || stop != nil {
+		return stop
+	}
 	if stop := d.makeWorker(); stop != nil {
 		return stop
 	}
@@ -388,7 +400,7 @@ func (d *decision) mayWork() bool {
 
 // busy is the obstacle when the source of a copy can't be read now.
 func (d *decision) busy() *obstacle {
-	if d.how != methodCopy {
+	if d.how != methodCopy || d.copiesSnapshot() {
 		return nil
 	}
 	if stop := unknownSource(d.Observed); stop != nil {
@@ -405,7 +417,7 @@ func (d *decision) makeSource() *obstacle {
 		return nil
 	case d.SourcePod != nil:
 		return nil
-	case d.DataVolume.Spec.Source.PVC.Namespace != d.DataVolume.Namespace && !hasFinalizer(d.DataVolume):
+	case d.needsFinalizer():
 		d.plan.AddFinalizer, d.plan.Again = true, true
 		return nil
 	}
@@ -416,6 +428,13 @@ func (d *decision) makeSource() *obstacle {
 	}
 	d.plan.CreateSourcePod = d.newSource()
 	return nil
+}
+
+// needsFinalizer reports whether the source's namespace is another, where nothing can be owned, and the DataVolume does
+// not wait yet for what is there.
+func (d *decision) needsFinalizer() bool {
+	namespace, _, _ := SourceOf(&d.DataVolume.Spec, d.DataVolume.Namespace)
+	return namespace != d.DataVolume.Namespace && !hasFinalizer(d.DataVolume)
 }
 
 func hasFinalizer(dv *cdiv1.DataVolume) bool {

@@ -127,9 +127,9 @@ func restarting(restarts int32, result transfer.Result) corev1.PodStatus {
 func actions(p Plan) string {
 	var out []string
 	for name, done := range map[string]bool{
-		"add finalizer": p.AddFinalizer, "create claim": p.CreateClaim != nil, "adopt claim": p.AdoptClaim,
+		"add finalizer": p.AddFinalizer, "create claim": p.CreateClaim != nil, "create restored": p.CreateRestored != nil, "adopt claim": p.AdoptClaim,
 		"create worker": p.CreateWorker != nil, "create source": p.CreateSourcePod != nil,
-		"delete worker": p.DeleteWorker, "delete source": p.DeleteSourcePod, "remove finalizer": p.RemoveFinalizer,
+		"delete worker": p.DeleteWorker, "delete source": p.DeleteSourcePod, "delete restored": p.DeleteRestored, "remove finalizer": p.RemoveFinalizer,
 	} {
 		if done {
 			out = append(out, name)

@@ -19,6 +19,9 @@ import (
 // "<kind>/<namespace>/<name>".
 const AnnSource = "drydock.dev/source"
 
+// kindSnapshot is SourceOf's kind of a VolumeSnapshot.
+const kindSnapshot = "snapshot"
+
 // kindSourceRef is SourceOf's kind of a source that is not looked up yet.
 const kindSourceRef = "sourceRef"
 
@@ -57,7 +60,7 @@ func Chosen(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) *cdiv1.Da
 		return nil
 	case kind == "pvc":
 		return &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: namespace, Name: name}}
-	case kind == "snapshot":
+	case kind == kindSnapshot:
 		return &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: namespace, Name: name}}
 	}
 	return nil

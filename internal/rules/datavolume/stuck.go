@@ -10,25 +10,32 @@ import (
 	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
+// early is how long something may take without a reason.
+const early = 3 * time.Second
+
 // Stuck is the object whose events tell why the DataVolume does not go on, nil
 // while that is known or it is too early to ask: a claim that nobody has bound, or
 // a worker with a node that has not started.
 func Stuck(o Observed) metav1.Object {
-	const early = 3 * time.Second
 	dv := o.DataVolume
 	if Ended(dv) || dv.DeletionTimestamp != nil || o.Claim == nil {
 		return nil
 	}
-	noNode := o.Claim.Annotations[annSelectedNode] == ""
 	switch w := look(o.Worker); {
 	case w.exists && !w.started && w.reason == "" && o.Worker.Spec.NodeName != "" && o.Now.Sub(o.Worker.CreationTimestamp.Time) > early:
 		return o.Worker
-	case o.Claim.Status.Phase == corev1.ClaimBound || o.Now.Sub(o.Claim.CreationTimestamp.Time) < early:
-		return nil
-	case noNode && (w.exists || waits(o.Class)):
+	case o.Restored != nil && unbound(o, o.Restored):
+		return o.Restored
+	case !unbound(o, o.Claim) || w.exists && o.Claim.Annotations[annSelectedNode] == "":
 		return nil
 	}
 	return o.Claim
+}
+
+// unbound reports whether a claim has waited for its volume, and for no consumer, so long that there may be a reason.
+func unbound(o Observed, claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Status.Phase != corev1.ClaimBound && o.Now.Sub(claim.CreationTimestamp.Time) >= early &&
+		(!waits(o.Class) || claim.Annotations[annSelectedNode] != "")
 }
 
 // claimWarning is why the claim gets no volume, nil when nobody has said so.
@@ -43,7 +50,11 @@ func (d *decision) claimWarning() *objectevent.Warning {
 // events, which wake nobody: the longer it has waited, the more rarely they are asked for.
 func (d *decision) patience() time.Duration {
 	const share, most = 10, time.Minute
-	return min(max(retry, d.Now.Sub(d.Claim.CreationTimestamp.Time)/share), most)
+	claim := d.Claim
+	if d.restoring() {
+		claim = d.Restored
+	}
+	return min(max(retry, d.Now.Sub(claim.CreationTimestamp.Time)/share), most)
 }
 
 // Ended reports whether the DataVolume will not change any more by itself.

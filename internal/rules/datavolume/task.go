@@ -31,12 +31,13 @@ func (d *decision) newWorker() *Worker {
 
 // newSource is the worker that sends a copy's source.
 func (d *decision) newSource() *Worker {
-	certificate := SourceCertificate(d.DataVolume, d.Source.Claim.Namespace)
+	claim := d.readFrom()
+	certificate := SourceCertificate(d.DataVolume, claim.Namespace)
 	return &Worker{
-		Name: SourcePodName(d.DataVolume), Namespace: d.Source.Claim.Namespace, Component: ComponentCloner,
-		Claim: d.Source.Claim, Certificate: &certificate,
+		Name: SourcePodName(d.DataVolume), Namespace: claim.Namespace, Component: ComponentCloner,
+		Claim: claim, Certificate: &certificate,
 		Task: transfer.Task{
-			Kind: transfer.KindCloneSource, Block: IsBlock(d.Source.Claim),
+			Kind: transfer.KindCloneSource, Block: IsBlock(claim),
 			URL: fmt.Sprintf("https://%s:%d%s", workertls.ServerName(d.DataVolume.Name, d.DataVolume.Namespace),
 				transfer.UploadPort, transfer.ClonePath),
 		},

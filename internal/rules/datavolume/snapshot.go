@@ -1,0 +1,133 @@
+package datavolume
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// A VolumeSnapshot becomes the content of a claim in one of two ways. The storage driver restores it to the DataVolume's
+// claim where that is in its namespace and of its volume mode. Otherwise the driver restores it as it is to a claim beside
+// it, and two workers copy that as they copy the source of a clone:
+//
+//	the DataVolume's claim is bound          the claim RestoredName is made in the snapshot's namespace
+//	that is bound, or waits for its reader   the workers are made
+//	the copy is complete                     the pod that reads is deleted, then the claim that it has read
+
+// RestoredName is the name of the claim to which a snapshot is restored to be copied.
+func RestoredName(dv *cdiv1.DataVolume) string { return string(dv.UID) + "-snapshot" }
+
+// RestoredKey is the claim to which the DataVolume's snapshot is restored to be copied, its name empty when the DataVolume
+// can have none.
+func RestoredKey(dv *cdiv1.DataVolume) types.NamespacedName {
+	namespace, kind, _ := SourceOf(&dv.Spec, dv.Namespace)
+	if kind != kindSnapshot && kind != kindSourceRef {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: namespace, Name: RestoredName(dv)}
+}
+
+// restorable reports whether the driver can restore the snapshot to the DataVolume's claim.
+func restorable(o Observed) bool {
+	namespace, _, _ := SourceOf(&o.DataVolume.Spec, o.DataVolume.Namespace)
+	mode := o.Source.SnapshotMode
+	return namespace == o.DataVolume.Namespace && (mode == "" || IsBlock(newClaim(o, methodCopy)) == (mode == corev1.PersistentVolumeBlock))
+}
+
+// snapshotOf is how a claim says that it is restored from a VolumeSnapshot.
+func snapshotOf(source *cdiv1.DataVolumeSourceSnapshot) *corev1.TypedLocalObjectReference {
+	apiGroup := "snapshot.storage.k8s.io"
+	return &corev1.TypedLocalObjectReference{APIGroup: &apiGroup, Kind: "VolumeSnapshot", Name: source.Name}
+}
+
+// newRestored is the claim to which a snapshot is restored to be copied to the DataVolume's claim.
+func newRestored(o Observed) *corev1.PersistentVolumeClaim {
+	dv, to := o.DataVolume, o.Claim
+	namespace, _, _ := SourceOf(&dv.Spec, dv.Namespace)
+	size := to.Spec.Resources.Requests[corev1.ResourceStorage]
+	if o.Source.RestoreSize > 0 {
+		size = *resource.NewQuantity(o.Source.RestoreSize, resource.BinarySI)
+	}
+	mode := o.Source.SnapshotMode
+	if mode == "" {
+		mode = corev1.PersistentVolumeFilesystem
+		if IsBlock(to) {
+			mode = corev1.PersistentVolumeBlock
+		}
+	}
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: RestoredName(dv), Namespace: namespace,
+			Labels: withOurs(nil), Annotations: map[string]string{AnnTarget: dv.Namespace + "/" + dv.Name},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: &mode,
+			StorageClassName: to.Spec.StorageClassName, DataSource: snapshotOf(dv.Spec.Source.Snapshot),
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
+		},
+	}
+	if namespace == dv.Namespace {
+		claim.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(dv, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))}
+	}
+	return claim
+}
+
+// copiesSnapshot reports whether the DataVolume is filled with a copy of what a snapshot is restored to.
+func (d *decision) copiesSnapshot() bool {
+	return d.how == methodCopy && d.DataVolume.Spec.Source.Snapshot != nil
+}
+
+// readFrom is the claim that the workers of a copy read.
+func (d *decision) readFrom() *corev1.PersistentVolumeClaim {
+	if d.DataVolume.Spec.Source.Snapshot != nil {
+		return d.Restored
+	}
+	return d.Source.Claim
+}
+
+// restore plans the claim that a copied snapshot is restored to. It reports whether the workers have to wait for it.
+func (d *decision) restore() (wait bool, stop *obstacle) {
+	claim := d.Restored
+	switch {
+	case !d.copiesSnapshot() || d.worker.completed:
+		return false, nil
+	case claim == nil:
+		return true, d.makeRestored()
+	case claim.DeletionTimestamp != nil && d.SourcePod == nil:
+		return true, &obstacle{reason: ReasonSourceNotReady, message: fmt.Sprintf("the claim %s/%s, from which the VolumeSnapshot is copied, "+
+			"is being deleted; another is made when it is gone", claim.Namespace, claim.Name)}
+	case !ours(d.DataVolume, claim) || !equality.Semantic.DeepEqual(claim.Spec.DataSource, snapshotOf(d.DataVolume.Spec.Source.Snapshot)):
+		return true, &obstacle{reason: ReasonExists, message: fmt.Sprintf("the claim %s/%s exists and is not of this DataVolume: delete it",
+			claim.Namespace, claim.Name)}
+	}
+	// Where a claim waits for its first consumer, that is the pod that reads it.
+	return d.restoring() && !waits(d.Class), nil
+}
+
+func (d *decision) makeRestored() *obstacle {
+	if stop := unusableSnapshot(d.Observed); stop != nil {
+		return stop
+	}
+	if d.needsFinalizer() {
+		d.plan.AddFinalizer = true
+	} else {
+		d.plan.CreateRestored = newRestored(d.Observed)
+	}
+	d.plan.Again = true
+	return nil
+}
+
+// ours reports whether a claim of the name RestoredName was made for the DataVolume.
+func ours(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[AnnTarget] == dv.Namespace+"/"+dv.Name
+}
+
+// restoring reports whether the claim that a snapshot is copied from has no volume yet.
+func (d *decision) restoring() bool {
+	return d.copiesSnapshot() && d.Restored != nil && d.Restored.Status.Phase != corev1.ClaimBound
+}
