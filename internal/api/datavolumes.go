@@ -2,11 +2,15 @@ package api
 
 import (
 	"context"
+	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/admission"
 	"drydock.dev/drydock/internal/api/cloneright"
@@ -49,13 +53,39 @@ func addDataVolumes(add adder, settings *clusterconfig.Current, right cloneright
 	add(validateDV, validating, err)
 }
 
-// mayCloneInto reports whether the DataVolume's creator may read its source. What a
-// component makes, of a VM's templates, was judged when the VM was admitted.
+// mayCloneInto reports whether the DataVolume's creator may read its source. What a component makes of a VM's template is
+// made for the user who wrote its source there, who must have the right still.
 func mayCloneInto(ctx context.Context, r admission.Request[cdiv1.DataVolume], right cloneright.Checker) (bool, error) {
+	user := r.User
 	if r.Component() {
-		return true, nil
+		if datavolume.AllowedSource(r.New) == "" {
+			return true, nil
+		}
+		writer, noted, err := writerOf(ctx, r, right)
+		if err != nil || !noted {
+			// A VM of an earlier version says nothing; its source was judged when it was admitted.
+			return err == nil, err
+		}
+		user = writer
 	}
-	return right.Allowed(ctx, r.User, &r.New.Spec, r.Namespace)
+	return right.Allowed(ctx, user, &r.New.Spec, r.Namespace)
+}
+
+// writerOf returns who wrote the source of the DataVolume into the VM that it is made for.
+func writerOf(ctx context.Context, r admission.Request[cdiv1.DataVolume], right cloneright.Checker) (authenticationv1.UserInfo, bool, error) {
+	owner := metav1.GetControllerOf(r.New)
+	if owner == nil || owner.Kind != v1.VirtualMachineGroupVersionKind.Kind {
+		return authenticationv1.UserInfo{}, false, nil
+	}
+	var vm v1.VirtualMachine
+	if err := right.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: owner.Name}, &vm); err != nil {
+		return authenticationv1.UserInfo{}, false, fmt.Errorf("reading VirtualMachine %s/%s, for which the DataVolume is made: %w", r.Namespace, owner.Name, err)
+	}
+	if vm.UID != owner.UID {
+		return authenticationv1.UserInfo{}, false, fmt.Errorf("VirtualMachine %s/%s, for which the DataVolume is made, is another one by now", r.Namespace, owner.Name)
+	}
+	user, noted := cloneright.Writer(&vm, r.New)
+	return user, noted, nil
 }
 
 // mayCloneAll refuses the dataVolumeTemplates whose source the user who writes the VM

@@ -100,10 +100,16 @@ func TestWebhooksTellWhichAnnotationsHaveNoEffect(t *testing.T) {
 // ask has a webhook judge an object that a tenant creates.
 func ask(t *testing.T, webhook http.Handler, object string) *admissionv1.AdmissionResponse {
 	t.Helper()
-	body, err := json.Marshal(admissionv1.AdmissionReview{Request: &admissionv1.AdmissionRequest{
+	return askFor(t, webhook, &admissionv1.AdmissionRequest{
 		UID: "1", Namespace: "mine", Name: "vm", Operation: admissionv1.Create,
 		UserInfo: authenticationv1.UserInfo{Username: "tenant"}, Object: runtime.RawExtension{Raw: []byte(object)},
-	}})
+	})
+}
+
+// askFor has a webhook judge a request.
+func askFor(t *testing.T, webhook http.Handler, asked *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	t.Helper()
+	body, err := json.Marshal(admissionv1.AdmissionReview{Request: asked})
 	must(t, err)
 	request := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")

@@ -88,7 +88,10 @@ func (v virtualMachines) complete(ctx context.Context, r admission.Request[v1.Vi
 		}
 	}
 	defaults.VM(vm, r.Old, v.settings.Get())
-	return nil
+	if r.Component() {
+		return nil
+	}
+	return cloneright.NoteWriters(vm, r.Old, r.Namespace, validate.NewTemplates(vm, r.Old), r.User)
 }
 
 func (v virtualMachines) inferrer(r admission.Request[v1.VirtualMachine]) inference.Inferrer {

@@ -1,7 +1,7 @@
 // Package cloneright asks the cluster whether a user may clone a disk from another
 // namespace: users who may create datavolumes/source (cdi.kubevirt.io) there may.
 //
-// It must not refuse anything: admission does. See decision 124.
+// It also owns the note on a VM of who wrote a source into its dataVolumeTemplates (writers.go). It must not refuse anything: admission does. See decisions 124 and 628.
 package cloneright
 
 import (

@@ -8,8 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/rules/datavolume"
@@ -34,7 +36,13 @@ func DataVolume(dv, old *cdiv1.DataVolume) field.ErrorList {
 	errs := DataVolumeSpec(&dv.Spec, spec)
 	if wanted := datavolume.AllowedSource(dv); wanted != "" && dv.Annotations[datavolume.AnnCloneAllowed] != wanted {
 		namespace, _, _ := datavolume.SourceOf(&dv.Spec, dv.Namespace)
-		errs = append(errs, field.Forbidden(CloneNamespace(&dv.Spec, spec), CloneForbidden(namespace)))
+		sentence := CloneForbidden(namespace)
+		if owner := metav1.GetControllerOf(dv); owner != nil && owner.Kind == v1.VirtualMachineGroupVersionKind.Kind {
+			sentence = fmt.Sprintf("the user who wrote this source into VirtualMachine %s may not create datavolumes/source in namespace %s any more, "+
+				"which is the right to clone from there: somebody who may must write the dataVolumeTemplates entry %s again, with another label, say",
+				owner.Name, namespace, dv.Name)
+		}
+		errs = append(errs, field.Forbidden(CloneNamespace(&dv.Spec, spec), sentence))
 	}
 	return append(errs, dataVolumeAnnotations(dv, annotations)...)
 }

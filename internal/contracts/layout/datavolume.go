@@ -31,3 +31,8 @@ const (
 	AnnOverwriteRefused = "false"
 	AnnOverwriteDone    = "done"
 )
+
+// AnnCloneWriters on a VM says who wrote each source in another namespace that its dataVolumeTemplates name: whose right its
+// DataVolumes are cloned with. Only virt-api writes it, and a restore in place brings
+// back what was written.
+const AnnCloneWriters = "drydock.dev/clone-writers"

@@ -11,6 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/identity"
 	"drydock.dev/drydock/internal/rules/instancetype"
@@ -56,6 +57,10 @@ func (d *decision) inPlace() *v1.VirtualMachine {
 	vm.Spec = *was.Spec.DeepCopy()
 	vm.Spec.Running, vm.Spec.RunStrategy = running, strategy
 	keepShape(vm, was)
+	if writers := was.Annotations[layout.AnnCloneWriters]; writers != "" {
+		// The templates come back with the rights that they were written with.
+		metav1.SetMetaDataAnnotation(&vm.ObjectMeta, layout.AnnCloneWriters, writers)
+	}
 	return vm
 }
 

@@ -179,6 +179,19 @@ func TestTheNewVM(t *testing.T) {
 	}
 }
 
+// A template that a restore in place brings back is cloned with the right that it was written with, and not with that of
+// whoever wrote another one since.
+func TestTheWritersOfTemplatesComeBackInPlace(t *testing.T) {
+	for _, c := range []struct{ was, today, want string }{{"then", "now", "then"}, {"", "now", "now"}, {"then", "", "then"}} {
+		o := observed(inPlace, locked, both)
+		o.Content.Spec.Source.VirtualMachine.Annotations = map[string]string{layout.AnnCloneWriters: c.was}
+		o.VM.Annotations[layout.AnnCloneWriters] = c.today
+		if got := Decide(o).VM.Annotations[layout.AnnCloneWriters]; got != c.want {
+			t.Errorf("written by %q then and %q now: %q", c.was, c.today, got)
+		}
+	}
+}
+
 func TestTheVMInPlace(t *testing.T) {
 	o := observed(inPlace, locked, both)
 	o.VM.Labels["today"] = "yes"

@@ -1,0 +1,94 @@
+package cloneright
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/datavolume"
+)
+
+// writer is who wrote a source into a VM's dataVolumeTemplates, as far as a right is asked of him: without what his
+// authenticator adds, which may be a secret of his.
+type writer struct {
+	Username string   `json:"username"`
+	UID      string   `json:"uid,omitempty"`
+	Groups   []string `json:"groups,omitempty"`
+}
+
+// writers are those of a VM's sources in other namespaces, by the source as the note on a DataVolume has it.
+type writers map[string]writer
+
+// mostGroups bounds the length of a writer's groups. Who has more is asked for fewer, and may find a right missing.
+const mostGroups = 8 << 10
+
+// NoteWriters has a VM that a user writes tell whose right its DataVolumes are cloned with: fresh are the indices of the
+// templates that he has written. What he wrote as this note himself is dropped. old is nil on creation.
+func NoteWriters(vm, old *v1.VirtualMachine, namespace string, fresh []int, user authenticationv1.UserInfo) error {
+	noted := writers{}
+	if old != nil {
+		noted = writersOf(old)
+	}
+	for _, i := range fresh {
+		if source := sourceOf(&vm.Spec.DataVolumeTemplates[i], namespace); source != "" {
+			noted[source] = writer{Username: user.Username, UID: user.UID, Groups: fit(user.Groups)}
+		}
+	}
+	noted.keep(vm, namespace)
+	if len(noted) == 0 {
+		delete(vm.Annotations, layout.AnnCloneWriters)
+		return nil
+	}
+	text, err := json.Marshal(noted)
+	if err != nil {
+		return fmt.Errorf("noting who wrote the sources of VirtualMachine %s: %w", vm.Name, err)
+	}
+	metav1.SetMetaDataAnnotation(&vm.ObjectMeta, layout.AnnCloneWriters, string(text))
+	return nil
+}
+
+// Writer returns who wrote the source of a DataVolume that is made for the VM; false when that is not noted.
+func Writer(vm *v1.VirtualMachine, dv *cdiv1.DataVolume) (authenticationv1.UserInfo, bool) {
+	w, noted := writersOf(vm)[datavolume.AllowedSource(dv)]
+	return authenticationv1.UserInfo{Username: w.Username, UID: w.UID, Groups: w.Groups}, noted
+}
+
+// sourceOf is a template's source in another namespace, "" when there is none.
+func sourceOf(template *v1.DataVolumeTemplateSpec, namespace string) string {
+	return datavolume.AllowedSource(&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: template.Spec})
+}
+
+// writersOf reads the note. One that can't be read is none: nobody but virt-api writes it.
+func writersOf(vm *v1.VirtualMachine) writers {
+	noted := writers{}
+	if text := vm.Annotations[layout.AnnCloneWriters]; text != "" && json.Unmarshal([]byte(text), &noted) != nil {
+		return writers{}
+	}
+	return noted
+}
+
+// keep drops the sources that no template of the VM has.
+func (w writers) keep(vm *v1.VirtualMachine, namespace string) {
+	used := map[string]bool{}
+	for i := range vm.Spec.DataVolumeTemplates {
+		used[sourceOf(&vm.Spec.DataVolumeTemplates[i], namespace)] = true
+	}
+	maps.DeleteFunc(w, func(source string, _ writer) bool { return !used[source] })
+}
+
+// fit keeps of a user's groups as many as are kept of them.
+func fit(groups []string) []string {
+	length := 0
+	for i, group := range groups {
+		if length += len(group); length > mostGroups {
+			return groups[:i]
+		}
+	}
+	return groups
+}
