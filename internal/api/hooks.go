@@ -118,12 +118,13 @@ func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachin
 		errs, err := vms.judge(ctx, r)
 		// Also for virt-controller: what a restore or a clone makes is what a user wrote.
 		errs = append(errs, validate.MaintenanceLock(r.New, r.Old)...)
-		if len(errs) > 0 || err != nil {
+		if err != nil {
 			return errs, err
 		}
 		// Also where CDI serves DataVolumes: it asks for the right of the user who makes
 		// the DataVolume, and that is virt-controller, which may clone everything.
-		return mayCloneAll(ctx, r, vms.right)
+		more, err := mayCloneAll(ctx, r, vms.right)
+		return append(errs, more...), err
 	}, advice(func(vm, old *v1.VirtualMachine) []string { return validate.VMWarnings(vm, old, settings.Get()) }))
 	add(validateVM, vm, err)
 	vmi, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstance]) field.ErrorList {

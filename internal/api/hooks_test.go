@@ -73,6 +73,19 @@ func TestTheRightToCloneIsAskedWhoeverServesDataVolumes(t *testing.T) {
 	}
 }
 
+// Whoever writes a VM that is wrong, and clones what he may not, is told both at once.
+func TestAMissingRightToCloneIsToldWithTheOtherFaults(t *testing.T) {
+	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
+	must(t, err)
+	wrong := strings.Replace(vmThatClones, `"runStrategy":"Halted",`, "", 1)
+	response := ask(t, served[validateVM], wrong)
+	for _, fault := range []string{"one of Running or RunStrategy must be specified", "you may not create datavolumes/source in namespace theirs"} {
+		if response.Allowed || !strings.Contains(response.Result.Message, fault) {
+			t.Errorf("the answer is %+v, want %q in it", response, fault)
+		}
+	}
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

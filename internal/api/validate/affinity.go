@@ -87,14 +87,12 @@ func fieldRef(f *corev1.ObjectFieldSelector, path *field.Path) field.ErrorList {
 	if f == nil {
 		return nil
 	}
-	if f.APIVersion != "" && f.APIVersion != "v1" {
-		return field.ErrorList{field.NotSupported(path.Child("apiVersion"), f.APIVersion, []string{"v1"})}
-	}
+	errs := oneOf(f.APIVersion, path.Child("apiVersion"), "v1")
 	part, key, indexed := strings.Cut(strings.TrimSuffix(f.FieldPath, "']"), "['")
 	if indexed && (part == "metadata.labels" || part == "metadata.annotations") {
-		return sentences(f.FieldPath, path.Child("fieldPath"), validation.IsQualifiedName(strings.ToLower(key)))
+		return append(errs, sentences(f.FieldPath, path.Child("fieldPath"), validation.IsQualifiedName(strings.ToLower(key)))...)
 	}
-	return oneOfThese(f.FieldPath, path.Child("fieldPath"), downwardFields)
+	return append(errs, oneOfThese(f.FieldPath, path.Child("fieldPath"), downwardFields)...)
 }
 
 // downwardResources are the figures of a container that a downwardAPI volume can
@@ -118,6 +116,7 @@ func resourceFieldRef(f *corev1.ResourceFieldSelector, container string, path *f
 	errs := oneOfThese(f.ContainerName, path.Child("containerName"), []string{container})
 	units, known := downwardResources[f.Resource]
 	if !known {
+		// Which units it has is not known either.
 		return append(errs, field.NotSupported(path.Child("resource"), f.Resource, slices.Sorted(maps.Keys(downwardResources))))
 	}
 	return append(errs, oneOfThese(f.Divisor.String(), path.Child("divisor"), units)...)

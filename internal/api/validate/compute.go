@@ -83,48 +83,57 @@ func amount(q resource.Quantity, path *field.Path, wrong error) field.ErrorList 
 
 // memory judges the guest's memory, and what of the pod's it could not fit in.
 func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
+	guest, errs := guestMemory(domain, path)
+	m := domain.Memory
+	if m == nil {
+		return errs
+	}
 	at := path.Child("memory", "guest")
-	if domain.Memory == nil || domain.Memory.Guest == nil {
-		return field.ErrorList{field.Required(at,
-			"no memory requested; set this or "+path.Child("resources", "requests", "memory").String())}
-	}
-	guest := *domain.Memory.Guest
-	if err := quantity.Memory(guest); err != nil {
-		return amount(guest, at, err)
-	}
-	if guest.Cmp(minGuestMemory) < 0 {
-		return field.ErrorList{field.Invalid(at, guest.String(), "must be at least "+minGuestMemory.String())}
-	}
-	var errs field.ErrorList
-	if limit, limited := domain.Resources.Limits[corev1.ResourceMemory]; limited && guest.Cmp(limit) > 0 {
+	if limit, limited := domain.Resources.Limits[corev1.ResourceMemory]; limited && guest != nil && guest.Cmp(limit) > 0 {
 		errs = append(errs, field.Invalid(at, guest.String(),
 			fmt.Sprintf("must be less than or equal to the memory limit of %s", limit.String())))
 	}
-	if most, at := domain.Memory.MaxGuest, path.Child("memory", "maxGuest"); most != nil {
+	if most, at := m.MaxGuest, path.Child("memory", "maxGuest"); most != nil {
 		errs = append(errs, amount(*most, at, quantity.Memory(*most))...)
-		if most.Cmp(guest) < 0 {
+		if guest != nil && most.Cmp(*guest) < 0 {
 			errs = append(errs, field.Invalid(at, most.String(), fmt.Sprintf("must be at least the guest's memory, %s", guest.String())))
 		}
 	}
-	if o := domain.Memory.ReservedOverhead; o != nil && o.AddedOverhead != nil {
+	if o := m.ReservedOverhead; o != nil && o.AddedOverhead != nil {
 		errs = append(errs, amount(*o.AddedOverhead, path.Child("memory", "reservedOverhead", "addedOverhead"),
 			quantity.Share(corev1.ResourceMemory, *o.AddedOverhead, false))...)
 	}
-	return append(errs, hugepages(domain.Memory, path.Child("memory", "hugepages", "pageSize"))...)
+	return append(errs, hugepages(m.Hugepages, guest, path.Child("memory", "hugepages", "pageSize"))...)
 }
 
-func hugepages(memory *v1.Memory, path *field.Path) field.ErrorList {
-	if memory.Hugepages == nil {
+// guestMemory judges the guest's memory alone. It is nil when it is none that others could be compared with.
+func guestMemory(domain *v1.DomainSpec, path *field.Path) (*resource.Quantity, field.ErrorList) {
+	at := path.Child("memory", "guest")
+	if domain.Memory == nil || domain.Memory.Guest == nil {
+		return nil, field.ErrorList{field.Required(at,
+			"no memory requested; set this or "+path.Child("resources", "requests", "memory").String())}
+	}
+	guest := domain.Memory.Guest
+	if err := quantity.Memory(*guest); err != nil {
+		return nil, amount(*guest, at, err)
+	}
+	if guest.Cmp(minGuestMemory) < 0 {
+		return nil, field.ErrorList{field.Invalid(at, guest.String(), "must be at least "+minGuestMemory.String())}
+	}
+	return guest, nil
+}
+
+func hugepages(pages *v1.Hugepages, guest *resource.Quantity, path *field.Path) field.ErrorList {
+	if pages == nil {
 		return nil
 	}
-	text := memory.Hugepages.PageSize
-	size, err := quantity.Pages(text)
+	size, err := quantity.Pages(pages.PageSize)
 	if err != nil {
-		return field.ErrorList{field.Invalid(path, text, err.Error())}
+		return field.ErrorList{field.Invalid(path, pages.PageSize, err.Error())}
 	}
-	if memory.Guest.Value()%size.Value() != 0 {
-		return field.ErrorList{field.Invalid(path, text,
-			fmt.Sprintf("the guest's memory, %s, must be a multiple of the page size", memory.Guest.String()))}
+	if guest != nil && guest.Value()%size.Value() != 0 {
+		return field.ErrorList{field.Invalid(path, pages.PageSize,
+			fmt.Sprintf("the guest's memory, %s, must be a multiple of the page size", guest.String()))}
 	}
 	return nil
 }

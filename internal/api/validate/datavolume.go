@@ -90,12 +90,10 @@ func checksum(dv *cdiv1.DataVolume, path *field.Path) field.ErrorList {
 // DataVolumeSpec judges what a DataVolume, or a VM's template for one, asks for.
 func DataVolumeSpec(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
 	errs := supported.DataVolumeSpec(spec, path)
-	if len(errs) > 0 {
-		return errs
-	}
 	if spec.SourceRef != nil {
 		errs = append(errs, dataVolumeSourceRef(spec, path)...)
-	} else {
+	}
+	if spec.SourceRef == nil || spec.Source != nil {
 		errs = append(errs, dataVolumeSource(spec.Source, path.Child("source"))...)
 	}
 	errs = append(errs, dataVolumeTarget(spec, path)...)
@@ -107,11 +105,11 @@ func DataVolumeSpec(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorLis
 }
 
 func dataVolumeSourceRef(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
-	if spec.Source != nil {
-		return field.ErrorList{field.Forbidden(path.Child("sourceRef"), "can't be set beside source: one of the two must be set")}
-	}
+	var errs field.ErrorList
 	ref, at := spec.SourceRef, path.Child("sourceRef")
-	errs := oneOf(ref.Kind, at.Child("kind"), "DataSource")
+	if spec.Source != nil {
+		errs = append(errs, field.Forbidden(at, "can't be set beside source: one of the two must be set"))
+	}
 	return append(errs, cloneNames(ptr.Deref(ref.Namespace, ""), ref.Name, at)...)
 }
 
@@ -121,43 +119,49 @@ func dataVolumeSource(source *cdiv1.DataVolumeSource, path *field.Path) field.Er
 		return field.ErrorList{field.Required(path, sentence)}
 	}
 	var chosen []string
+	var errs field.ErrorList
 	for _, choice := range []struct {
-		name string
-		set  bool
+		name  string
+		set   bool
+		judge func(*cdiv1.DataVolumeSource, *field.Path) field.ErrorList
 	}{
-		{"http", source.HTTP != nil}, {"registry", source.Registry != nil}, {"upload", source.Upload != nil},
-		{"blank", source.Blank != nil}, {"pvc", source.PVC != nil}, {"snapshot", source.Snapshot != nil},
+		{"http", source.HTTP != nil, httpSource}, {"registry", source.Registry != nil, registrySource},
+		{"upload", source.Upload != nil, nothing}, {"blank", source.Blank != nil, nothing},
+		{"pvc", source.PVC != nil, claimSource}, {"snapshot", source.Snapshot != nil, snapshotSource},
 	} {
 		if choice.set {
 			chosen = append(chosen, choice.name)
+			errs = append(errs, choice.judge(source, path.Child(choice.name))...)
 		}
 	}
-	errs := exactlyOne(path, chosen, sentence)
-	switch {
-	case source.HTTP != nil:
-		errs = append(errs, httpSource(source.HTTP, path.Child("http"))...)
-	case source.Registry != nil:
-		errs = append(errs, registrySource(source.Registry, path.Child("registry"))...)
-	case source.PVC != nil:
-		errs = append(errs, cloneNames(source.PVC.Namespace, source.PVC.Name, path.Child("pvc"))...)
-	case source.Snapshot != nil:
-		errs = append(errs, cloneNames(source.Snapshot.Namespace, source.Snapshot.Name, path.Child("snapshot"))...)
+	if len(chosen) == 0 && *source != (cdiv1.DataVolumeSource{}) {
+		// Of a kind that is not supported, which is said already.
+		return nil
 	}
-	return errs
+	return append(exactlyOne(path, chosen, sentence), errs...)
+}
+
+// nothing is what there is to judge of a source that says no more than its kind.
+func nothing(*cdiv1.DataVolumeSource, *field.Path) field.ErrorList { return nil }
+
+func claimSource(source *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
+	return cloneNames(source.PVC.Namespace, source.PVC.Name, path)
+}
+
+func snapshotSource(source *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
+	return cloneNames(source.Snapshot.Namespace, source.Snapshot.Name, path)
 }
 
 func cloneNames(namespace, name string, path *field.Path) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(path.Child("name"), "names what is to be cloned")}
-	}
-	errs := subdomain(name, path.Child("name"))
+	errs := named(name, path.Child("name"), "names what is to be cloned")
 	if namespace != "" {
 		errs = append(errs, label(namespace, path.Child("namespace"))...)
 	}
 	return errs
 }
 
-func httpSource(source *cdiv1.DataVolumeSourceHTTP, path *field.Path) field.ErrorList {
+func httpSource(of *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
+	source := of.HTTP
 	var errs field.ErrorList
 	u, err := url.Parse(source.URL)
 	switch {
@@ -192,7 +196,8 @@ func reference(name string, path *field.Path) field.ErrorList {
 	return subdomain(name, path)
 }
 
-func registrySource(source *cdiv1.DataVolumeSourceRegistry, path *field.Path) field.ErrorList {
+func registrySource(of *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
+	source := of.Registry
 	var errs field.ErrorList
 	const docker = cdiv1.RegistrySchemeDocker + "://"
 	switch image, ok := strings.CutPrefix(ptr.Deref(source.URL, ""), docker); {
@@ -215,18 +220,27 @@ func registrySource(source *cdiv1.DataVolumeSourceRegistry, path *field.Path) fi
 // dataVolumeTarget judges what the claim is to be like.
 func dataVolumeTarget(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
 	const sentence = "one of pvc and storage must be set"
+	var errs field.ErrorList
 	switch {
 	case spec.PVC == nil && spec.Storage == nil:
-		return field.ErrorList{field.Required(path.Child("storage"), sentence)}
+		errs = append(errs, field.Required(path.Child("storage"), sentence))
 	case spec.PVC != nil && spec.Storage != nil:
-		return field.ErrorList{field.Forbidden(path.Child("pvc"), "can't be set beside storage: "+sentence)}
-	case spec.Storage != nil:
-		s := spec.Storage
-		inferred := spec.SourceRef != nil || spec.Source != nil && (spec.Source.PVC != nil || spec.Source.Snapshot != nil)
-		errs := claimSize(s.Resources.Requests, inferred, path.Child("storage"))
-		return append(errs, archiveMode(spec, s.VolumeMode, path.Child("storage"))...)
+		errs = append(errs, field.Forbidden(path.Child("pvc"), "can't be set beside storage: "+sentence))
 	}
-	pvc, at := spec.PVC, path.Child("pvc")
+	if s, at := spec.Storage, path.Child("storage"); s != nil {
+		inferred := spec.SourceRef != nil || spec.Source != nil && (spec.Source.PVC != nil || spec.Source.Snapshot != nil)
+		errs = append(errs, claimSize(s.Resources.Requests, inferred, at)...)
+		errs = append(errs, archiveMode(spec, s.VolumeMode, at)...)
+	}
+	if spec.PVC != nil {
+		errs = append(errs, claimAsWritten(spec, path.Child("pvc"))...)
+	}
+	return errs
+}
+
+// claimAsWritten judges a claim that is to be as it is written.
+func claimAsWritten(spec *cdiv1.DataVolumeSpec, at *field.Path) field.ErrorList {
+	pvc := spec.PVC
 	errs := claimSize(pvc.Resources.Requests, false, at)
 	errs = append(errs, archiveMode(spec, pvc.VolumeMode, at)...)
 	if pvc.VolumeMode != nil {

@@ -223,16 +223,17 @@ func probe(p *v1.Probe, networked bool, path *field.Path) field.ErrorList {
 // probedPort judges the port of a probe, which the kubelet reaches through the
 // pod's network.
 func probedPort(port intstr.IntOrString, networked bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
 	if !networked {
-		return field.ErrorList{field.Forbidden(path, "the guest has no network on which it could be probed; use exec or guestAgentPing")}
+		errs = append(errs, field.Forbidden(path, "the guest has no network on which it could be probed; use exec or guestAgentPing"))
 	}
-	if port.Type == intstr.String {
-		if port.StrVal == "" {
-			return field.ErrorList{field.Required(path, "names the port or its number")}
-		}
-		return nil
+	switch {
+	case port.Type == intstr.Int:
+		errs = append(errs, portNumber(port.IntValue(), path)...)
+	case port.StrVal == "":
+		errs = append(errs, field.Required(path, "names the port or its number"))
 	}
-	return portNumber(port.IntValue(), path)
+	return errs
 }
 
 func portNumber(number int, path *field.Path) field.ErrorList {
@@ -249,11 +250,12 @@ func serviceAccount(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field
 		return nil
 	}
 	path = path.Child("serviceAccountName")
+	errs := subdomain(spec.ServiceAccountName, path)
 	for i := range spec.Volumes {
 		if account := spec.Volumes[i].ServiceAccount; account != nil && account.ServiceAccountName != spec.ServiceAccountName {
-			return field.ErrorList{field.Invalid(path, spec.ServiceAccountName, fmt.Sprintf(
-				"the guest gets the token of %s by volume %s: both must name the same service account", account.ServiceAccountName, spec.Volumes[i].Name))}
+			return append(errs, field.Invalid(path, spec.ServiceAccountName, fmt.Sprintf(
+				"the guest gets the token of %s by volume %s: both must name the same service account", account.ServiceAccountName, spec.Volumes[i].Name)))
 		}
 	}
-	return subdomain(spec.ServiceAccountName, path)
+	return errs
 }

@@ -14,15 +14,13 @@ import (
 
 // Spec judges the values in a VMI's spec, which must have its defaults.
 func Spec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
-	// The rules after this one compare entries with each other.
-	if errs := lists(spec, path); len(errs) > 0 {
-		return errs
+	errs := lists(spec, path)
+	rules := []func(*v1.VirtualMachineInstanceSpec, *field.Path) field.ErrorList{placement, probes, compute, firmwareOf, clock}
+	if len(errs) == 0 {
+		// These compare the entries of lists with each other.
+		rules = append(rules, Storage, network, bootOrder, peripherals, accessCredentials)
 	}
-	var errs field.ErrorList
-	for _, rule := range []func(*v1.VirtualMachineInstanceSpec, *field.Path) field.ErrorList{
-		placement, probes, compute, firmwareOf, clock, Storage, network, bootOrder, peripherals,
-		accessCredentials,
-	} {
+	for _, rule := range rules {
 		errs = append(errs, rule(spec, path)...)
 	}
 	return errs

@@ -480,12 +480,14 @@ func TestHowLongAVolumesNameMayBe(t *testing.T) {
 	}
 }
 
-// What has come to a spec since it was written, or by an instance type, is bounded as what was written is.
+// What has come to a spec since it was written, or by an instance type, is bounded as what was written is. What is wrong
+// beside the lists is told with that.
 func TestASpecHasOnlySoManyDevices(t *testing.T) {
 	spec := &v1.VirtualMachineInstanceSpec{Volumes: make([]v1.Volume, 300)}
 	devices := &spec.Domain.Devices
 	devices.Disks, devices.Interfaces = make([]v1.Disk, 256), make([]v1.Interface, 257)
-	const want = `[spec.volumes: Too many: 300: must have at most 256 items, spec.domain.devices.interfaces: Too many: 257: must have at most 256 items]`
+	const want = `[spec.volumes: Too many: 300: must have at most 256 items, spec.domain.devices.interfaces: Too many: 257: must have at most 256 items, ` +
+		`spec.domain.memory.guest: Required value: no memory requested; set this or spec.domain.resources.requests.memory]`
 	if got := Spec(spec, field.NewPath("spec")).ToAggregate().Error(); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

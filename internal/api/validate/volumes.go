@@ -205,7 +205,6 @@ func downwardAPI(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 		}
 		if (f.FieldRef == nil) == (f.ResourceFieldRef == nil) {
 			errs = append(errs, field.Required(at, "has exactly one of fieldRef and resourceFieldRef"))
-			continue
 		}
 		errs = append(errs, fieldRef(f.FieldRef, at.Child("fieldRef"))...)
 		errs = append(errs, resourceFieldRef(f.ResourceFieldRef, layout.ComputeContainer, at.Child("resourceFieldRef"))...)
