@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -300,6 +301,20 @@ func TestThePortIsFoundAsItIs(t *testing.T) {
 	w.HandleEvent(port(false))
 	if err := w.Find(t.Context(), monitor); err != nil || w.Observe().Connected {
 		t.Errorf("after an event: %v; known is %+v", err, w.Observe())
+	}
+}
+
+// TestAnAgentSaysWhatItLacks: a command that its configuration forbids is one that it lacks.
+func TestAnAgentSaysWhatItLacks(t *testing.T) {
+	for name, test := range map[string]struct{ info, has, lacks string }{
+		"an agent with some commands":      {`{"return": {"version": "8", "supported_commands": [{"name": "guest-ping", "enabled": true}, {"name": "guest-get-users", "enabled": false}]}}`, "guest-ping", "guest-get-users"},
+		"an agent that says nothing of it": {unknown, "guest-ping", "guest-info"},
+	} {
+		w := watch(t, &guest{answers: map[string]string{"guest-get-osinfo": osInfo, "guest-network-get-interfaces": addressed, "guest-info": test.info}}, nil)
+		answer, err := w.ask(t.Context())
+		if err != nil || answer.Commands == nil || slices.Contains(answer.Commands.Missing, test.has) || !slices.Contains(answer.Commands.Missing, test.lacks) {
+			t.Errorf("%s: %+v, %v", name, answer.Commands, err)
+		}
 	}
 }
 

@@ -28,9 +28,29 @@ func (a *Agent) ask(ctx context.Context) (*guestlifecycle.Agent, error) {
 			return err
 		}
 		answer.Interfaces = interfacesOf(interfaces)
+		info, err := c.Info(ctx)
+		switch {
+		case agent.Unsupported(err):
+			answer.Commands = &guestlifecycle.Commands{Missing: []string{"guest-info"}}
+		case err != nil:
+			return err
+		default:
+			answer.Commands = guestlifecycle.CommandsOf(enabled(info))
+		}
 		return nil
 	})
 	return answer, err
+}
+
+// enabled are the commands that the agent has, and does not refuse.
+func enabled(info agent.Info) []string {
+	var names []string
+	for _, c := range info.Commands {
+		if c.Enabled {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 // forUser has a conversation with the agent on behalf of a user.

@@ -45,7 +45,17 @@ func (d Delivery) Equal(other Delivery) bool {
 
 // ByAgent reports whether any of a guest's credentials reaches it by its agent.
 func ByAgent(spec *v1.VirtualMachineInstanceSpec) bool {
-	return slices.ContainsFunc(spec.AccessCredentials, func(c v1.AccessCredential) bool { return keysByAgent(&c) || passwordsByAgent(&c) })
+	return KeysByAgent(spec) || PasswordsByAgent(spec)
+}
+
+// KeysByAgent reports whether the agent is to set SSH public keys in the guest.
+func KeysByAgent(spec *v1.VirtualMachineInstanceSpec) bool {
+	return slices.ContainsFunc(spec.AccessCredentials, func(c v1.AccessCredential) bool { return keysByAgent(&c) })
+}
+
+// PasswordsByAgent reports whether the agent is to set passwords in the guest.
+func PasswordsByAgent(spec *v1.VirtualMachineInstanceSpec) bool {
+	return slices.ContainsFunc(spec.AccessCredentials, func(c v1.AccessCredential) bool { return passwordsByAgent(&c) })
 }
 
 func keysByAgent(c *v1.AccessCredential) bool {

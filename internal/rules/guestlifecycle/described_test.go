@@ -171,7 +171,7 @@ func TestVolumesBehindOneThatComesCount(t *testing.T) {
 		t.Errorf("the volumes are %+v, want plugged and root", list)
 	}
 	alone := map[string]Volume{"root": {Claim: &v1.PersistentVolumeClaimInfo{ClaimName: "data"}}}
-	if o := immovable(vmi, vmi.Status.VolumeStatus, alone, nil); o == nil || !strings.Contains(o.Message, "PVC data is not shared") {
+	if o := hindrancesOf(vmi, vmi.Status.VolumeStatus, alone, nil).all(); o == nil || !strings.Contains(o.Message, "PVC data is not shared") {
 		t.Errorf("a claim for one node does not keep the VMI where it is: %+v", o)
 	}
 }

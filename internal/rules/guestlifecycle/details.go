@@ -14,6 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // Origins of an interface's information, as the API names them.
@@ -104,14 +105,46 @@ func masqueraded(vmi *v1.VirtualMachineInstance, name string) bool {
 // bridge binding gives its guest the pod's own address, on whatever network (decision 367).
 const allowPodBridge = "kubevirt.io/allow-pod-bridge-network-live-migration"
 
-// immovable is all that keeps the VMI, whose volumes are as the status says, from
-// moving to another node; nil when nothing does.
-func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume, made []Interface) *vmistatus.Obstacle {
-	reason, hindrances := "", []string(nil)
-	add := func(why, message string) {
-		// An interface counts for more than a disk, which can be copied where its VM allows that (decision 342).
-		reason = why
-		hindrances = append(hindrances, message)
+// hindrances are what keeps a guest from moving to another node: each has a reason of the condition LiveMigratable.
+type hindrances []hindrance
+
+type hindrance struct {
+	vmistatus.Obstacle
+	// copied means that it is a disk, which can be copied to another claim instead.
+	copied bool
+}
+
+// all is what keeps the guest from moving as it is; nil when nothing does. An interface's reason counts for more than a
+// disk's, which can be copied where its VM allows that (decision 342).
+func (h hindrances) all() *vmistatus.Obstacle {
+	if len(h) == 0 {
+		return nil
+	}
+	return &vmistatus.Obstacle{Reason: h[len(h)-1].Reason, Message: "cannot migrate VMI: " + h.text()}
+}
+
+// storage is what keeps the guest from moving even if its disks are copied to other claims; nil when nothing does.
+func (h hindrances) storage() *vmistatus.Obstacle {
+	left := slices.DeleteFunc(slices.Clone(h), func(one hindrance) bool { return one.copied })
+	if len(left) == 0 {
+		return nil
+	}
+	return &vmistatus.Obstacle{Reason: v1.VirtualMachineInstanceReasonNotMigratable, Message: "cannot migrate VMI with its storage: " + left.text()}
+}
+
+func (h hindrances) text() string {
+	messages := make([]string, 0, len(h))
+	for i := range h {
+		messages = append(messages, h[i].Message)
+	}
+	return strings.Join(messages, "; ")
+}
+
+// hindrancesOf are all hindrances of a VMI whose volumes are as the status says.
+func hindrancesOf(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume, made []Interface) hindrances {
+	var list hindrances
+	add := func(reason, message string, copied bool) {
+		list = append(list, hindrance{vmistatus.Obstacle{Reason: reason, Message: message}, copied})
 	}
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
@@ -122,22 +155,19 @@ func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known m
 			continue // it is copied to a claim that the other node reaches
 		}
 		if message := stays(v, known); message != "" {
-			add(v1.VirtualMachineInstanceReasonDisksNotMigratable, message)
+			add(v1.VirtualMachineInstanceReasonDisksNotMigratable, message, volumemigration.Copyable(&vmi.Spec, v) == "")
 		}
 	}
 	if message := vmstate.Immovable(vmi, known[vmstate.Volume].Claim); message != "" {
 		// It is none of those disks.
-		add(v1.VirtualMachineInstanceReasonNotMigratable, message)
+		add(v1.VirtualMachineInstanceReasonNotMigratable, message, false)
 	}
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		if message := ofThePod(vmi, &vmi.Spec.Domain.Devices.Interfaces[i], made); message != "" {
-			add(v1.VirtualMachineInstanceReasonInterfaceNotMigratable, message)
+			add(v1.VirtualMachineInstanceReasonInterfaceNotMigratable, message, false)
 		}
 	}
-	if reason == "" {
-		return nil
-	}
-	return &vmistatus.Obstacle{Reason: reason, Message: "cannot migrate VMI: " + strings.Join(hindrances, "; ")}
+	return list
 }
 
 // ofThePod says what of an interface is its pod's, so that the guest would have something else in another pod;

@@ -94,7 +94,7 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 				edit(vmi)
 			}
 			var got vmistatus.Obstacle
-			if o := immovable(vmi, vmi.Status.VolumeStatus, test.known, nil); o != nil {
+			if o := hindrancesOf(vmi, vmi.Status.VolumeStatus, test.known, nil).all(); o != nil {
 				got = *o
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -104,6 +104,49 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 				t.Errorf("it migrates by %s, want %s", method, test.method)
 			}
 		})
+	}
+}
+
+// TestWhatKeepsAGuestWhoseDisksAreCopied: a disk that can be copied to another claim is no hindrance, everything else is.
+func TestWhatKeepsAGuestWhoseDisksAreCopied(t *testing.T) {
+	alone := map[string]Volume{"root": {Claim: &v1.PersistentVolumeClaimInfo{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}}}
+	claim := v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root"}}
+	disk := v1.DiskDevice{Disk: &v1.DiskTarget{}}
+	bridge := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}
+	}
+	const unshared = "PVC root is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"
+	for name, test := range map[string]struct {
+		source v1.VolumeSource
+		device v1.DiskDevice
+		edit   func(*v1.VirtualMachineInstance)
+		want   string
+	}{
+		"a disk on a claim of one node":   {claim, disk, nil, ""},
+		"a cdrom on a claim of one node":  {claim, v1.DiskDevice{CDRom: &v1.CDRomTarget{}}, nil, unshared},
+		"a LUN on a claim of one node":    {claim, v1.DiskDevice{LUN: &v1.LunTarget{}}, nil, unshared},
+		"a file of the node":              {v1.VolumeSource{HostDisk: &v1.HostDisk{}}, disk, nil, "volume root is a file on this node (hostDisk without shared)"},
+		"the pod's own address":           {claim, disk, bridge, "interface default gives the guest the pod's own address (bridge on the pod network)"},
+		"what a claim of one node backs":  {v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "root"}}}, disk, nil, unshared},
+		"a state that is not known where": {claim, disk, keepVariables, "PVC persistent-state-for-web-bp7jgxtqym of the VM's state is not known yet"},
+	} {
+		vmi := instance()
+		vmi.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: test.source}}
+		vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", DiskDevice: test.device}}
+		if test.edit != nil {
+			test.edit(vmi)
+		}
+		want := vmistatus.Obstacle{}
+		if test.want != "" {
+			want = vmistatus.Obstacle{Reason: "NotMigratable", Message: "cannot migrate VMI with its storage: " + test.want}
+		}
+		got := vmistatus.Obstacle{}
+		if o := hindrancesOf(vmi, nil, alone, nil).storage(); o != nil {
+			got = *o
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
 	}
 }
 
@@ -138,7 +181,7 @@ func TestAnAddressThatANetworkGivesToThePodKeepsTheGuestThere(t *testing.T) {
 			vmi.Spec.Domain.Devices.Interfaces = append(vmi.Spec.Domain.Devices.Interfaces,
 				v1.Interface{Name: "red", InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}})
 			var got string
-			if o := immovable(vmi, nil, nil, []Interface{{Name: "default", IPs: []string{"10.244.9.5"}}, {Name: "red", IPs: test.ips, Stays: test.stays}}); o != nil {
+			if o := hindrancesOf(vmi, nil, nil, []Interface{{Name: "default", IPs: []string{"10.244.9.5"}}, {Name: "red", IPs: test.ips, Stays: test.stays}}).all(); o != nil {
 				got = o.Message
 			}
 			if got != test.want {

@@ -1,7 +1,6 @@
 package guestlifecycle
 
 import (
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -10,7 +9,6 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
@@ -118,12 +116,6 @@ type Plugged struct {
 // Credentials is how it went when the guest agent was to set access credentials. Failure is empty when it has.
 type Credentials struct{ Failure string }
 
-// Agent is what the guest agent told.
-type Agent struct {
-	OS         v1.VirtualMachineInstanceGuestOSInfo
-	Interfaces []v1.VirtualMachineInstanceNetworkInterface
-}
-
 // Status is the status that the VMI should have, as virt-handler on the node knows it.
 func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceStatus {
 	facts := vmistatus.Facts{Now: f.Now, Failure: vmistatus.Known(""), End: endOf(vmi, f)}
@@ -162,12 +154,15 @@ func endOf(vmi *v1.VirtualMachineInstance, f Facts) *vmistatus.End {
 func describe(vmi *v1.VirtualMachineInstance, g *Guest, podReady bool) vmistatus.Guest {
 	list := volumes(vmi, vmi.Status.VolumeStatus, g)
 	known := knownClaims(list, g.Volumes)
+	held := hindrancesOf(vmi, list, known, g.Interfaces)
 	out := vmistatus.Guest{
 		RunState: g.runState(list), PausedByUser: g.PausedByUser,
 		AwaitsProbe:    vmi.Spec.ReadinessProbe != nil && !podReady,
 		AgentConnected: g.Agent != nil,
+		AgentLacks:     agentLacks(vmi, g.Agent),
 		Accelerated:    g.KVM,
-		Immovable:      immovable(vmi, list, known, g.Interfaces),
+		Immovable:      held.all(),
+		StorageBound:   held.storage(),
 		Details: vmistatus.Details{
 			Memory: memoryStatus(vmi, g), CPUTopology: topology(vmi, g.VCPUs), SELinuxContext: g.SELinuxContext,
 			Interfaces: interfaces(vmi, g), Volumes: list, MigrationMethod: migrationMethod(vmi, list, known),
@@ -208,21 +203,4 @@ func (g *Guest) runState(list []v1.VolumeStatus) runstate.State {
 		return state
 	}
 	return runstate.Of(g.RunState)
-}
-
-// AgentOf reads back from a status what the agent told when it was written; nil
-// when none was connected.
-func AgentOf(status v1.VirtualMachineInstanceStatus) *Agent {
-	if !condition.IsTrue(status.Conditions, v1.VirtualMachineInstanceAgentConnected) {
-		return nil
-	}
-	agent := &Agent{OS: status.GuestOSInfo}
-	for _, i := range status.Interfaces {
-		if strings.Contains(i.InfoSource, infoAgent) {
-			agent.Interfaces = append(agent.Interfaces, v1.VirtualMachineInstanceNetworkInterface{
-				InterfaceName: i.InterfaceName, MAC: i.MAC, IP: i.IP, IPs: i.IPs,
-			})
-		}
-	}
-	return agent
 }

@@ -64,6 +64,7 @@ func TestStatusOfARunningGuest(t *testing.T) {
 		Conditions: []v1.VirtualMachineInstanceCondition{
 			{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue, LastTransitionTime: at},
 			{Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue, LastTransitionTime: at},
+			{Type: v1.VirtualMachineInstanceIsStorageLiveMigratable, Status: corev1.ConditionTrue, LastTransitionTime: at},
 			{Type: vmistatus.Accelerated, Status: corev1.ConditionTrue, Reason: "KVM", LastTransitionTime: at},
 		},
 		Interfaces: []v1.VirtualMachineInstanceNetworkInterface{{

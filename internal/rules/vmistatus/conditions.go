@@ -32,6 +32,9 @@ const (
 	probeNotPassed    = "ReadinessProbeNotPassed"
 )
 
+// reasonCommandsMissing is AgentVersionNotSupported's.
+const reasonCommandsMissing = "CommandsMissing"
+
 // Reasons of the condition Accelerated.
 const (
 	reasonKVM      = "KVM"
@@ -51,8 +54,10 @@ var conditionRules = []struct {
 	{v1.VirtualMachineInstanceReady, (*projection).ready},
 	{v1.VirtualMachineInstancePaused, (*projection).paused},
 	{v1.VirtualMachineInstanceAgentConnected, (*projection).agentConnected},
+	{v1.VirtualMachineInstanceUnsupportedAgent, (*projection).agentUnsupported},
 	{v1.VirtualMachineInstanceAccessCredentialsSynchronized, (*projection).credentialsSynchronized},
 	{v1.VirtualMachineInstanceIsMigratable, (*projection).migratable},
+	{v1.VirtualMachineInstanceIsStorageLiveMigratable, (*projection).storageMigratable},
 	{Accelerated, (*projection).accelerated},
 	{v1.VirtualMachineInstanceMigrationRequired, (*projection).migrationRequired},
 	{MigrationProgress, (*projection).migrationProgress},
@@ -237,6 +242,22 @@ func (p *projection) agentConnected() verdict {
 	return isTrue("", "")
 }
 
+// agentUnsupported is there while the guest agent lacks commands that Drydock needs. It stays as it is while the agent has
+// not said which it has: after virt-handler has begun anew, or a migration.
+func (p *projection) agentUnsupported() verdict {
+	g, running := p.Guest.Get()
+	lacks, known := g.AgentLacks.Get()
+	switch {
+	case p.End != nil, running && !g.AgentConnected:
+		return absent
+	case !known:
+		return unknown
+	case lacks == "":
+		return absent
+	}
+	return isTrue(reasonCommandsMissing, lacks)
+}
+
 // credentialsSynchronized says whether the guest agent has set the access credentials that reach the guest by it. It
 // stays as it is while nobody has tried: after virt-handler has begun anew, or a migration.
 func (p *projection) credentialsSynchronized() verdict {
@@ -261,6 +282,18 @@ func (p *projection) migratable() verdict {
 		return unknown
 	case g.Immovable != nil:
 		return isFalse(g.Immovable.Reason, g.Immovable.Message)
+	}
+	return isTrue("", "")
+}
+
+// storageMigratable says whether the guest can move to another node if its disks are copied to other claims.
+func (p *projection) storageMigratable() verdict {
+	g, running := p.Guest.Get()
+	switch {
+	case !running, p.End != nil:
+		return unknown
+	case g.StorageBound != nil:
+		return isFalse(g.StorageBound.Reason, g.StorageBound.Message)
 	}
 	return isTrue("", "")
 }

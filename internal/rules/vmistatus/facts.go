@@ -145,12 +145,16 @@ type Guest struct {
 	AwaitsProbe bool
 	// AgentConnected means that the guest agent answers.
 	AgentConnected bool
+	// AgentLacks says which commands the agent lacks that Drydock needs, "" for none. It is not known while the agent has not said.
+	AgentLacks Fact[string]
 	// Credentials is why its agent has not set the guest's access credentials, "" when it has. It is not known while nobody has tried.
 	Credentials Fact[string]
 	// Accelerated means that the guest runs with KVM; another one is emulated.
 	Accelerated bool
 	// Immovable is why the guest can't migrate, nil when it can.
 	Immovable *Obstacle
+	// StorageBound is why the guest can't migrate even if its disks are copied to other claims, nil when it can.
+	StorageBound *Obstacle
 	// Details are the fields of the status that describe it.
 	Details Details
 }

@@ -44,11 +44,8 @@ func Compare(vmi *v1.VirtualMachineInstance, wanted *v1.VirtualMachineInstanceSp
 // refusal is why a move can't be made, "" if it can.
 func refusal(running, wanted *v1.VirtualMachineInstanceSpec, m Move) string {
 	from, to := find(running, m.Volume), find(wanted, m.Volume)
-	switch {
-	case m.From == "" || m.To == "":
-		return "only a persistentVolumeClaim or a dataVolume can be migrated, and to one of these"
-	case volumeclaim.Written(&from.VolumeSource) == "" || volumeclaim.Written(&to.VolumeSource) == "":
-		return "its claim is only read"
+	if why := unfitSource(from, to); why != "" {
+		return why
 	}
 	for i := range running.Volumes {
 		if v := &running.Volumes[i]; volumeclaim.Name(&v.VolumeSource) == m.To {
@@ -61,6 +58,29 @@ func refusal(running, wanted *v1.VirtualMachineInstanceSpec, m Move) string {
 		}
 	}
 	return unfitDisk(running, m.Volume)
+}
+
+// Copyable is why the disk of a volume can't be copied to another claim while the guest runs, "" if it can.
+func Copyable(spec *v1.VirtualMachineInstanceSpec, v *v1.Volume) string {
+	if why := unfitSource(v); why != "" {
+		return why
+	}
+	return unfitDisk(spec, v.Name)
+}
+
+// unfitSource is why one of the volumes' sources is none that a disk is copied from or to, "" if each is.
+func unfitSource(volumes ...*v1.Volume) string {
+	for _, v := range volumes {
+		if volumeclaim.Disk(&v.VolumeSource) == "" {
+			return "only a persistentVolumeClaim or a dataVolume can be migrated, and to one of these"
+		}
+	}
+	for _, v := range volumes {
+		if volumeclaim.Written(&v.VolumeSource) == "" {
+			return "its claim is only read"
+		}
+	}
+	return ""
 }
 
 // unfitDisk is why the disk of a volume can't be copied while the guest runs, "" if it can.
