@@ -2,6 +2,7 @@ package subresource
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -104,7 +105,10 @@ func Stop(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Stop
 		return plan, nil
 	case v1.RunStrategyManual, v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure:
 		if strategy == v1.RunStrategyRerunOnFailure && !active(vmi) && rerun(vm, vmi) {
-			return endRerun(vmi), nil
+			return takeBack(vmi), nil
+		}
+		if !active(vmi) && startWaits(vm) {
+			return takeBack(vmi), nil
 		}
 		if !active(vmi) {
 			return Plan{}, conflict(vm, "VM is not running")
@@ -130,8 +134,13 @@ func rerun(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	return underway(vm) || exists(vmi) && vmi.Status.Phase == v1.Failed
 }
 
-// endRerun leaves a VM off that has failed and is about to run again.
-func endRerun(vmi *v1.VirtualMachineInstance) Plan {
+// startWaits reports whether a start was asked for that has not happened: it waits for the VM's disks, for example.
+func startWaits(vm *v1.VirtualMachine) bool {
+	return slices.ContainsFunc(vm.Status.StateChangeRequests, func(r v1.VirtualMachineStateChangeRequest) bool { return r.Action == v1.StartRequest })
+}
+
+// takeBack leaves a VM off that is about to run. The VMI before, if it is there, goes.
+func takeBack(vmi *v1.VirtualMachineInstance) Plan {
 	if exists(vmi) {
 		return Plan{Requests: []v1.VirtualMachineStateChangeRequest{stop(vmi)}}
 	}
