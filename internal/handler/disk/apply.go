@@ -196,15 +196,15 @@ func listFolder(root *podpath.Dir, folder string) (names []string, err error) {
 	return names, nil
 }
 
-// Make makes the file, if it is missing, and gives the disk to QEMU's user.
+// Make makes the file, if it is missing, and gives the disk to QEMU's user. A disk that is only read must be there.
 func (r Raw) Make(ctx context.Context, pod Pod) error {
-	if r.ReadOnly {
-		return nil
-	}
 	if r.Device != "" {
-		if isDevice, err := pod.Root.Exists(r.Device); err != nil {
+		switch isDevice, err := pod.Root.Exists(r.Device); {
+		case err != nil:
 			return err
-		} else if isDevice {
+		case isDevice && r.ReadOnly:
+			return nil
+		case isDevice:
 			return pod.Root.OwnDevice(r.Device, pod.User)
 		}
 	}
@@ -218,14 +218,16 @@ func (r Raw) Make(ctx context.Context, pod Pod) error {
 
 // MakeIn does the same for an image in a folder that is open.
 func (r Raw) MakeIn(ctx context.Context, folder *podpath.Dir, pod Pod) error {
-	if r.ReadOnly {
-		return nil
-	}
 	exists, err := folder.Exists(r.Name)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if exists {
+	case r.ReadOnly && !exists:
+		return fmt.Errorf("PVC %s is empty: its file system has no %s, and what is only read is not made; "+
+			"fill the claim by a DataVolume or by virtctl image-upload, or name another one", r.Claim, r.Name)
+	case r.ReadOnly:
+		return nil
+	case exists:
 		return folder.OwnFile(r.Name, pod.User)
 	}
 	size, err := r.size(ctx, folder, pod)

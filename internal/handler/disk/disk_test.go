@@ -367,12 +367,12 @@ func TestRawDisks(t *testing.T) {
 		source v1.VolumeSource
 		file   string
 		have   string // content of the file before; empty: none
-		want   int64  // its size afterwards; -1: none
+		want   int64  // its size afterwards
 	}{
 		"empty claim":          {source: claim, file: "disk.img", want: 64 * mebi},
 		"claim with a disk":    {source: claim, file: "disk.img", have: "guest's data", want: 12},
 		"empty DataVolume":     {source: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "data"}}, file: "disk.img", want: 64 * mebi},
-		"read-only claim":      {source: readOnly, file: "disk.img", want: -1},
+		"read-only claim":      {source: readOnly, file: "disk.img", have: "an image", want: 8},
 		"hostDisk to create":   {source: hostDisk(v1.HostDiskExistsOrCreate), file: "a.img", want: 32 * mebi},
 		"hostDisk that exists": {source: hostDisk(v1.HostDiskExistsOrCreate), file: "a.img", have: "old", want: 3},
 	} {
@@ -396,14 +396,28 @@ func TestRawDisks(t *testing.T) {
 			}
 			info, err := os.Stat(c.real(file))
 			switch {
-			case tc.want < 0 && err == nil:
-				t.Error("a file was made on a read-only claim")
-			case tc.want >= 0 && err != nil:
+			case err != nil:
 				t.Error(err)
-			case tc.want >= 0 && info.Size() != tc.want:
+			case info.Size() != tc.want:
 				t.Errorf("the disk has %d bytes, want %d", info.Size(), tc.want)
 			}
 		})
+	}
+}
+
+// TestAnEmptyClaimThatIsOnlyRead is named, with what to do about it, and stays empty.
+func TestAnEmptyClaimThatIsOnlyRead(t *testing.T) {
+	c := newContainer(t)
+	readOnly := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}
+	readOnly.PersistentVolumeClaim.ClaimName, readOnly.PersistentVolumeClaim.ReadOnly = "iso", true
+	c.mkdir(t, layout.VolumeDir("v"))
+	const want = "preparing volume v: PVC iso is empty: its file system has no disk.img, and what is only read is not made; " +
+		"fill the claim by a DataVolume or by virtctl image-upload, or name another one"
+	if err := c.carry(t, vmi(v1.Volume{Name: "v", VolumeSource: readOnly})); err == nil || err.Error() != want {
+		t.Errorf("the error is %v, want %q", err, want)
+	}
+	if left, err := os.ReadDir(c.real(layout.VolumeDir("v"))); err != nil || len(left) != 0 {
+		t.Errorf("in the claim there is %v, %v", left, err)
 	}
 }
 

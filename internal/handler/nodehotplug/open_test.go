@@ -101,8 +101,11 @@ func TestAReadOnlyVolumeIsOpenedForReadingAndNeverMade(t *testing.T) {
 	volume, folder := claimed(t)
 	r := request()
 	r.ReadOnly = true
-	if _, err := OpenDisk(t.Context(), volume, r); !errors.Is(err, os.ErrNotExist) {
+	if _, err := OpenDisk(t.Context(), volume, r); err == nil || !strings.HasPrefix(err.Error(), "PVC "+r.Claim+" is empty: ") {
 		t.Fatalf("an empty claim: %v", err)
+	}
+	if left, err := os.ReadDir(folder); err != nil || len(left) != 0 {
+		t.Errorf("in the empty claim there is %v, %v", left, err)
 	}
 	if err := os.WriteFile(filepath.Join(folder, layout.DiskImage), make([]byte, 512), 0o600); err != nil {
 		t.Fatal(err)
