@@ -135,7 +135,7 @@ func TestThePodOfAGuestGrowsAndShrinksWithIt(t *testing.T) {
 	w.awaitSettled()
 
 	w.changeTemplate(withSockets(5))
-	w.awaitRestartRequired("spec.template.spec.domain.cpu.sockets waits for it because the guest was started with room for fewer sockets")
+	w.awaitRestartRequired("spec.template.spec.domain.cpu.sockets, because the guest was started with room for fewer sockets")
 }
 
 func TestAQuotaThatRefusesCPUIsToldAndWaitedFor(t *testing.T) {

@@ -97,9 +97,9 @@ func TestThePodOfAGuestFollowsItsMemory(t *testing.T) {
 	w.awaitSettled()
 
 	w.changeTemplate(withMemory("5Gi"))
-	w.awaitRestartRequired("spec.template.spec.domain.memory.guest waits for it because the guest was started with room for less memory (maxGuest)")
+	w.awaitRestartRequired("spec.template.spec.domain.memory.guest, because the guest was started with room for less memory (maxGuest)")
 	w.changeTemplate(withMemory("1023Mi"))
-	w.awaitRestartRequired("spec.template.spec.domain.memory.guest waits for it because the guest keeps the memory that it was started with")
+	w.awaitRestartRequired("spec.template.spec.domain.memory.guest, because the guest keeps the memory that it was started with")
 	w.awaitMemory(pod, 1)
 }
 

@@ -70,7 +70,7 @@ func (g *guest) givesBack() {
 	} else {
 		awaitVM(g.t, g.namespace, g.name, "that a restart is required", func(vm *v1.VirtualMachine) bool {
 			c := condition.Find(vm.Status.Conditions, v1.VirtualMachineRestartRequired)
-			return c != nil && strings.Contains(c.Message, "spec.template.spec.domain.cpu.sockets waits for it because the guest is emulated")
+			return c != nil && strings.Contains(c.Message, "spec.template.spec.domain.cpu.sockets, because the guest is emulated")
 		})
 	}
 	g.setSockets(3)

@@ -111,7 +111,7 @@ func TestChangesReachAGuestThatRuns(t *testing.T) {
 			return err
 		}
 		if c := condition.Find(vm.Status.Conditions, v1.VirtualMachineRestartRequired); c == nil ||
-			c.Message != "these changes take effect when the VM is restarted: spec.template.spec.domain.cpu.cores" {
+			c.Message != "these changes take effect when the VM is restarted: spec.template.spec.domain.cpu.cores, because it can't be changed while the guest runs" {
 			return fmt.Errorf("it says %+v", c)
 		}
 		return nil

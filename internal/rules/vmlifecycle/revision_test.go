@@ -98,7 +98,7 @@ func TestRestartRequiredNamesTheFieldsAndClearsItself(t *testing.T) {
 	vm.Spec.Template.Spec.Hostname = "other"
 	changed := decide(Observed{VM: vm, VMI: newTestVMI(running), Started: started, Now: now}).VM
 	c := condition.Find(changed.Status.Conditions, v1.VirtualMachineRestartRequired)
-	if c == nil || c.Message != "these changes take effect when the VM is restarted: spec.template.spec.hostname" {
+	if c == nil || c.Message != "these changes take effect when the VM is restarted: spec.template.spec.hostname, because it can't be changed while the guest runs" {
 		t.Fatalf("the condition is %+v", c)
 	}
 	if changed.Status.ObservedGeneration != 2 || changed.Status.DesiredGeneration != 3 {
@@ -159,8 +159,8 @@ func onNode(zone string) vmEdit {
 }
 
 func TestWhatOfATemplateReachesTheVMI(t *testing.T) {
-	const staged = "these changes take effect when the VM is restarted: spec.template.spec.hostname, spec.template.spec.nodeSelector; " +
-		"spec.template.spec.nodeSelector waits for it because "
+	const fixed = "these changes take effect when the VM is restarted: spec.template.spec.hostname, because it can't be changed while the guest runs"
+	const staged = fixed + "; spec.template.spec.nodeSelector, because "
 	started := newVM(v1.RunStrategyAlways).Spec.Template.Spec.DeepCopy()
 	other := func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Hostname = "other" }
 	for name, test := range map[string]struct {
@@ -170,15 +170,12 @@ func TestWhatOfATemplateReachesTheVMI(t *testing.T) {
 		synced bool
 		says   string
 	}{
-		"LiveUpdate": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(running), true,
-			"these changes take effect when the VM is restarted: spec.template.spec.hostname"},
+		"LiveUpdate": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(running), true, fixed},
 		"Stage": {v1.VMRolloutStrategyStage, newTestVMI(running), false, staged + "the KubeVirt object's vmRolloutStrategy is Stage"},
-		"LiveUpdate while a migration runs": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(running, inFlight), false,
-			"these changes take effect when the VM is restarted: spec.template.spec.hostname"},
+		"LiveUpdate while a migration runs": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(running, inFlight), false, fixed},
 		"LiveUpdate of a guest that starts": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(starting), false,
 			staged + "the launcher pod has been made without it, and the guest does not run yet"},
-		"LiveUpdate of a VMI that goes": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(running, vmiDeleting), false,
-			"these changes take effect when the VM is restarted: spec.template.spec.hostname"},
+		"LiveUpdate of a VMI that goes": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(running, vmiDeleting), false, fixed},
 		"a guest that has ended": {v1.VMRolloutStrategyStage, newTestVMI(succeeded), false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package vmlifecycle
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -110,20 +109,25 @@ func (d *decision) reportRecovery() {
 	}, d.o.Now)
 }
 
-// restartMessage says what a restart would change, and why it needs one.
+// restartMessage says what a restart would change, and why it needs one. Each path is in it once.
 func (d *decision) restartMessage(waiting []rollout.Change) string {
-	var paths, reasons []string
+	var reasons []string
 	because := map[string][]string{}
 	for _, c := range waiting {
-		paths = append(paths, c.Path)
-		if because[c.Reason] = append(because[c.Reason], c.Path); len(because[c.Reason]) == 1 && c.Reason != rollout.ReasonMachine {
+		if c.Reason == rollout.ReasonMachine && len(d.moves.refusals) > 0 {
+			c.Reason = "" // what is said of the volumes is more
+		}
+		if because[c.Reason] = append(because[c.Reason], c.Path); len(because[c.Reason]) == 1 {
 			reasons = append(reasons, c.Reason)
 		}
 	}
-	sentences := []string{"these changes take effect when the VM is restarted: " + strings.Join(paths, ", ")}
-	slices.Sort(reasons)
+	var sentences []string
 	for _, reason := range reasons {
-		sentences = append(sentences, fmt.Sprintf("%s waits for it because %s", strings.Join(because[reason], ", "), reason))
+		sentence := strings.Join(because[reason], ", ")
+		if reason != "" {
+			sentence += ", because " + reason
+		}
+		sentences = append(sentences, sentence)
 	}
-	return strings.Join(append(sentences, d.moves.refusals...), "; ")
+	return "these changes take effect when the VM is restarted: " + strings.Join(append(sentences, d.moves.refusals...), "; ")
 }

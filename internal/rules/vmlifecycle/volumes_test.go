@@ -82,7 +82,8 @@ func TestVolumesThatAreMigrated(t *testing.T) {
 	always := v1.RunStrategyAlways
 	vm := func(edits ...vmEdit) *v1.VirtualMachine { return newVM(always, edits...) }
 	vmi := func(edits ...vmiEdit) *v1.VirtualMachineInstance { return newTestVMI(running, edits...) }
-	const restart = "these changes take effect when the VM is restarted: spec.template.spec.volumes[root].dataVolume.name"
+	const names = "these changes take effect when the VM is restarted: spec.template.spec.volumes[root].dataVolume.name"
+	const restart = names + ", because it can't be changed while the guest runs"
 	for name, test := range map[string]struct {
 		vm   *v1.VirtualMachine
 		vmi  *v1.VirtualMachineInstance
@@ -101,7 +102,7 @@ func TestVolumesThatAreMigrated(t *testing.T) {
 		"a migration of memory is in flight":   {vm(wants("b"), recorded(aToB)), vmi(isOn("a"), inFlight), ""},
 		"the strategy is another":              {vm(wants("b"), afterRestart), vmi(isOn("a")), restart},
 		"the strategy is another by now":       {vm(wants("b"), afterRestart, recorded(aToB)), vmi(isOn("a"), copies(aToB)), "copies ; " + restart},
-		"a disk that can't be copied":          {vm(wants("b")), vmi(isOn("a"), locked), restart + "; volume root can't be migrated: it is in a cdrom"},
+		"a disk that can't be copied":          {vm(wants("b")), vmi(isOn("a"), locked), names + "; volume root can't be migrated: it is in a cdrom"},
 		"the VMI is being deleted":             {vm(wants("b")), vmi(isOn("a"), vmiDeleting), restart},
 		"it is being deleted, and was copied":  {vm(wants("b"), recorded(aToB)), vmi(isOn("a"), copies(aToB), vmiDeleting), restart},
 		"it has ended before":                  {vm(wants("b"), recorded(aToB)), newTestVMI(succeeded, isOn("a"), copies(aToB)), "recover Stopped"},

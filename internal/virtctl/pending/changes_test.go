@@ -122,7 +122,7 @@ func TestWhatIsPending(t *testing.T) {
 		"another network": {edits: []func(*facts){on("blue", "green", "", true), required(none, onBlue, 0, nil)},
 			want: []string{"spec.template.spec.networks[blue].multus.networkName migration: " + automatic +
 				"interface blue is to be on network lab/green, and its launcher pod is on lab/blue"}},
-		"CPUs": {edits: []func(*facts){says(v1.VirtualMachineInstanceVCPUChange, "True", "the guest has 1"), restarts("these changes take effect when the VM is restarted: a")},
+		"CPUs": {edits: []func(*facts){says(v1.VirtualMachineInstanceVCPUChange, "True", "the guest has 1"), restarts("these changes take effect when the VM is restarted: a, because it can't be changed while the guest runs")},
 			want: []string{sockets + " live: the guest has 1", "a restart: a restart of the VM: it can't be changed while the guest runs"}},
 		"CPUs for which there is no room": {edits: []func(*facts){says(v1.VirtualMachineInstanceVCPUChange, "True", "x"), says(v1.VirtualMachineInstanceMigrationRequired, "True", room)},
 			want: []string{sockets + " migration: " + automatic + room}},
@@ -131,9 +131,9 @@ func TestWhatIsPending(t *testing.T) {
 			want: []string{"spec.template.spec.domain.memory.guest live: it grows"}},
 		"words that are not known": {edits: []func(*facts){says(v1.VirtualMachineInstanceMigrationRequired, "True", "as you like; it is"), restarts("a restart is needed")},
 			want: []string{" migration: " + automatic + "as you like; it is", " restart: a restart of the VM: a restart is needed"}},
-		"several for a restart": {edits: []func(*facts){restarts("these changes take effect when the VM is restarted: a, b, c; a, c waits for it because it is so; claims differ")},
-			want: []string{"a restart: a restart of the VM: it is so", "b restart: a restart of the VM: it can't be changed while the guest runs; claims differ",
-				"c restart: a restart of the VM: it is so"}},
+		"several for a restart": {edits: []func(*facts){restarts("these changes take effect when the VM is restarted: a, c, because it is so; b; claims differ")},
+			want: []string{"a restart: a restart of the VM: it is so", "c restart: a restart of the VM: it is so",
+				"b restart: a restart of the VM: it can't be changed while the guest runs; claims differ"}},
 		"volumes": {edits: []func(*facts){says(v1.VirtualMachineInstanceVolumesChange, "True", "data is copied"), func(f *facts) {
 			f.vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "root"}, {Name: "old", Phase: v1.VolumeReady, HotplugVolume: &v1.HotplugVolumeStatus{}},
 				{Name: "new", Phase: v1.VolumeBound, Message: "it is on its way", HotplugVolume: &v1.HotplugVolumeStatus{}}}

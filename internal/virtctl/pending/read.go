@@ -19,7 +19,7 @@ type waiting struct{ path, why string }
 
 const (
 	restartBegins  = "these changes take effect when the VM is restarted: "
-	restartBecause = " waits for it because "
+	restartBecause = ", because "
 	machineWhy     = "it can't be changed while the guest runs"
 )
 
@@ -29,25 +29,22 @@ func readRestart(message string) []waiting {
 	if !found {
 		return []waiting{{why: message}}
 	}
-	sentences := strings.Split(text, "; ")
-	why, rest := map[string]string{}, []string{}
-	for _, sentence := range sentences[1:] {
-		paths, reason, found := strings.Cut(sentence, restartBecause)
-		if !found {
+	var list []waiting
+	var rest []string
+	for sentence := range strings.SplitSeq(text, "; ") {
+		paths, why, found := strings.Cut(sentence, restartBecause)
+		if !found && strings.Contains(strings.ReplaceAll(paths, ", ", ""), " ") {
 			rest = append(rest, sentence)
 			continue
 		}
 		for path := range strings.SplitSeq(paths, ", ") {
-			why[path] = reason
+			list = append(list, waiting{path, why})
 		}
 	}
-	var list []waiting
-	for path := range strings.SplitSeq(sentences[0], ", ") {
-		w := waiting{path, why[path]}
-		if w.why == "" {
-			w.why = strings.Join(append([]string{machineWhy}, rest...), "; ")
+	for i := range list {
+		if list[i].why == "" {
+			list[i].why = strings.Join(append([]string{machineWhy}, rest...), "; ")
 		}
-		list = append(list, w)
 	}
 	return list
 }
