@@ -129,14 +129,15 @@ func instanceLock(now, before map[string]string, path *field.Path) field.ErrorLi
 	return unchanged(lockNotes, now, before, path, "only Drydock's components keep this record of a VMI's lock")
 }
 
-// lasting refuses a VMI that is to have no guest for now, and whose pod is to stay when its guest has ended: the disks would
-// not be free.
+// lasting refuses a VMI that is to have no guest for now, and whose pod is to stay when its guest has ended: it asks for
+// disks that are free, and for a pod that has them.
 func lasting(vmi *v1.VirtualMachineInstance) field.ErrorList {
 	if !lock.Wanted(vmi) || vmi.Annotations[layout.LeaveLauncherPodAnnotation] != "true" {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "startStrategy"), fmt.Sprintf(
-		"%s needs the launcher pod to go, and the annotation %s keeps it: take that away", lock.StartStrategy, layout.LeaveLauncherPodAnnotation))}
+		"%s asks for disks that are free when the guest has ended, and the annotation %s for a launcher pod that stays and has them: take one of both away",
+		lock.StartStrategy, layout.LeaveLauncherPodAnnotation))}
 }
 
 // takesToMaintenance reports whether nothing of a VMI's spec changes but that it is to have no guest for now, or that it may

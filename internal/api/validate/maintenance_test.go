@@ -168,8 +168,8 @@ func TestTheOneChangeOfAVMIsSpec(t *testing.T) {
 		"something beside it":      {vmi(""), vmi(lock.StartStrategy, renamed), "update of VMI object is restricted"},
 		"of a VM's":                {vmi("", owned), vmi(lock.StartStrategy, owned), "virtctl maintenance, or virtctl guestfs --vm"},
 		"while it migrates":        {vmi("", moving), vmi(lock.StartStrategy, moving), "the VMI is being migrated"},
-		"and its pod is to stay":   {vmi("", leaves), vmi(lock.StartStrategy, leaves), "the annotation kubevirt.io/leave-launcher-pod-after-qemu-exit keeps it"},
-		"its pod is to stay later": {vmi(lock.StartStrategy), vmi(lock.StartStrategy, leaves), "the annotation kubevirt.io/leave-launcher-pod-after-qemu-exit keeps it"},
+		"and its pod is to stay":   {vmi("", leaves), vmi(lock.StartStrategy, leaves), "the annotation kubevirt.io/leave-launcher-pod-after-qemu-exit for a launcher pod that stays"},
+		"its pod is to stay later": {vmi(lock.StartStrategy), vmi(lock.StartStrategy, leaves), "the annotation kubevirt.io/leave-launcher-pod-after-qemu-exit for a launcher pod that stays"},
 		"a lock that is forged":    {vmi(""), vmi("", noted), "only Drydock's components keep this record of a VMI's lock"},
 	} {
 		expectOnly(t, what, VMIUpdate(c.to, c.from), c.want)

@@ -34,7 +34,7 @@ var vmiAnnotationTable = table{
 	v1.CustomLibvirtLogFiltersAnnotation: idle("there is no libvirt here; the label `debugLogs` has QEMU log"),
 	v1.KeepLauncherAfterFailureAnnotation: idle("a launcher pod ends with its guest; the VMI and virt-handler's log tell why").
 		withOnly("false"),
-	layout.LeaveLauncherPodAnnotation: idle("a launcher pod ends with its guest; the VMI and virt-handler's log tell why").
+	layout.LeaveLauncherPodAnnotation: idle("a launcher pod ends with its guest; the VMI and virt-handler's log tell why. With startStrategy Maintenance it is refused, since it asks for the contrary").
 		withOnly("false"),
 
 	v1.FuncTestForceLauncherMigrationFailureAnnotation:       idle(testsOnly),
