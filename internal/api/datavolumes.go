@@ -51,6 +51,14 @@ func addDataVolumes(add adder, settings *clusterconfig.Current, right cloneright
 		return validate.DataVolumeWarnings(dv, old)
 	}))
 	add(validateDV, validating, err)
+	// Nothing of a CDI object is refused: the manifest that installs CDI is the same.
+	objects, err := admission.Validating(func(admission.Request[cdiv1.CDI]) field.ErrorList { return nil }, advice(func(object, old *cdiv1.CDI) []string {
+		if settings.Get().CDI {
+			return nil
+		}
+		return validate.CDIWarnings(object, old)
+	}))
+	add(validateCDI, objects, err)
 }
 
 // mayCloneInto reports whether the DataVolume's creator may read its source. What a component makes of a VM's template is

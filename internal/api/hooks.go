@@ -39,6 +39,7 @@ const (
 	validateMP   = "/validate/migrationpolicies"
 	mutateDV     = "/mutate/datavolumes"
 	validateDV   = "/validate/datavolumes"
+	validateCDI  = "/validate/cdis"
 
 	validateEviction = "/validate/evictions"
 

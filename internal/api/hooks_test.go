@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,6 +108,29 @@ func TestWebhooksTellWhichAnnotationsHaveNoEffect(t *testing.T) {
 		if !response.Allowed || len(response.Warnings) != 1 || !strings.HasSuffix(response.Warnings[0], told) {
 			t.Errorf("%s: allowed %v, warnings %q", path, response.Allowed, response.Warnings)
 		}
+	}
+}
+
+// TestACDIObjectIsToldWhatOfItHasNoEffect, and nothing of it is refused; where CDI is installed, it is CDI's to judge.
+func TestACDIObjectIsToldWhatOfItHasNoEffect(t *testing.T) {
+	settings := &clusterconfig.Current{}
+	served, err := webhooks(settings, authorizer{})
+	must(t, err)
+	const object = `{"metadata":{"name":"cdi"},"spec":{"imagePullPolicy":"IfNotPresent","config":{
+		"featureGates":["HonorWaitForFirstConsumer"],"preallocation":true,"scratchSpaceStorageClass":"fast","filesystemOverhead":{"global":"0.1"}}}}`
+	response := ask(t, served[validateCDI], object)
+	want := []string{
+		"spec.imagePullPolicy has no effect: no component of CDI is installed; the KubeVirt object's imagePullPolicy is that of Drydock's",
+		"spec.config.scratchSpaceStorageClass has no effect: images become disks without scratch space",
+	}
+	if !response.Allowed || !slices.Equal(response.Warnings, want) {
+		t.Errorf("allowed %v, warnings %q, want %q", response.Allowed, response.Warnings, want)
+	}
+	settings.Set(&v1.KubeVirt{Status: v1.KubeVirtStatus{Conditions: []v1.KubeVirtCondition{
+		{Type: clusterconfig.ConditionDataVolumes, Status: corev1.ConditionFalse},
+	}}})
+	if response := ask(t, served[validateCDI], object); !response.Allowed || len(response.Warnings) > 0 {
+		t.Errorf("where CDI is installed: allowed %v, warnings %q", response.Allowed, response.Warnings)
 	}
 }
 

@@ -126,7 +126,7 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		DeniedNetworks: o.deniedNetworks, AllowedNetworks: o.allowedNetworks,
 		Progress: datavolume.Ask, Now: o.now,
 	}
-	definitions := &cdi.Reconciler{Client: cached, Direct: direct, Namespace: o.namespace}
+	definitions := &cdi.Reconciler{Client: cached, Direct: direct, Namespace: o.namespace, Now: o.now}
 	return []loop{
 		{"VirtualMachineInstances", func() error { return vmis.SetupWithManager(mgr, pace(workers)) }},
 		{"claims with a selected node", func() error { return (&vmi.SelectedNodes{Reconciler: vmis}).SetupWithManager(mgr, pace(1)) }},

@@ -20,11 +20,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -401,11 +399,12 @@ func TestACopyAcrossNamespacesLeavesNothingBehind(t *testing.T) {
 	})
 }
 
+// TestATenantsDeploymentDoesNotPassForCDI: not even when it names a CDI object that Drydock serves.
 func TestATenantsDeploymentDoesNotPassForCDI(t *testing.T) {
 	w := newWorld(t)
 	class := w.storageClass(storagev1.VolumeBindingImmediate)
-	w.defineCDI()
-	w.deployCDI(metav1.OwnerReference{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "CDI", Name: "cdi", UID: "forged", Controller: new(true)})
+	object := w.createCDI("cdi", nil)
+	w.deployCDI(controlledBy(object))
 	w.createDV("disk", class, blank())
 	w.awaitClaim("disk")
 }
@@ -429,40 +428,89 @@ func TestDrydockStandsDownWhileCDIIsInstalled(t *testing.T) {
 	w.awaitClaim("disk")
 }
 
-// installCDI makes what CDI is known by.
-func (w *world) installCDI() *appsv1.Deployment {
-	w.t.Helper()
-	w.defineCDI()
-	owner := &unstructured.Unstructured{Object: map[string]any{"apiVersion": cdiv1.SchemeGroupVersion.String(), "kind": "CDI"}}
-	owner.SetName("cdi")
-	w.eventually("the CDI object to be made", func() (bool, string) {
-		err := w.client.Create(w.ctx, owner)
-		return err == nil, fmt.Sprint(err)
+// TestTheCDIObjectConfiguresImports: what it says is in the CDIConfig, whoever writes there, and stays when it goes.
+func TestTheCDIObjectConfiguresImports(t *testing.T) {
+	w := newWorld(t)
+	object := w.createCDI("cdi", &cdiv1.CDIConfigSpec{Preallocation: new(true), UploadProxyURLOverride: new("https://uploads.example.com")})
+	second := w.createCDI("later", &cdiv1.CDIConfigSpec{})
+	w.eventually("the CDI objects to say which of them counts", func() (bool, string) {
+		first, other := w.cdi(object), w.cdi(second)
+		return first.Status.Phase == "Deployed" && first.Status.ObservedVersion != "" && len(first.Status.Conditions) == 3 && other.Status.Phase == "Error",
+			fmt.Sprintf("the first says %+v, the second %+v", first.Status, other.Status)
 	})
-	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), owner) })
-	return w.deployCDI(metav1.OwnerReference{
-		APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "CDI", Name: "cdi", UID: owner.GetUID(), Controller: new(true),
+	configured := func() (bool, string) {
+		config := w.cdiConfig()
+		url := config.Status.UploadProxyURL
+		return config.Status.Preallocation && url != nil && *url == "https://uploads.example.com", fmt.Sprintf("the CDIConfig is %+v, %+v", config.Spec, config.Status)
+	}
+	w.eventually("the CDIConfig to have its configuration", configured)
+	changed := w.cdiConfig()
+	before := changed.DeepCopy()
+	changed.Spec.Preallocation, changed.Spec.InsecureRegistries = nil, []string{"registry.example.com"}
+	w.do("changing the CDIConfig", w.client.Patch(w.ctx, changed, client.MergeFrom(before)))
+	w.eventually("that to be taken back", func() (bool, string) {
+		is, why := configured()
+		return is && len(w.cdiConfig().Spec.InsecureRegistries) == 0, why
 	})
+	w.do("deleting the second CDI object", w.client.Delete(w.ctx, second))
+	w.do("deleting the CDI object", w.client.Delete(w.ctx, object))
+	w.eventually("the CDI object to go", func() (bool, string) {
+		err := w.client.Get(w.ctx, client.ObjectKeyFromObject(object), &cdiv1.CDI{})
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
+	w.awaitSettled()
+	if is, why := configured(); !is {
+		t.Errorf("without the CDI object %s", why)
+	}
 }
 
-// defineCDI makes the definition by which CDI is known.
-func (w *world) defineCDI() {
+// createCDI makes a CDI object. The test's end deletes it, and what it has left in the CDIConfig.
+func (w *world) createCDI(name string, config *cdiv1.CDIConfigSpec) *cdiv1.CDI {
 	w.t.Helper()
-	definition := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "cdis.cdi.kubevirt.io"},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "cdi.kubevirt.io", Scope: apiextensionsv1.ClusterScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: "CDI", Plural: "cdis"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1beta1", Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}}},
-		},
-	}
-	// That of an earlier test may still be on its way out.
-	w.eventually("CDI to be defined", func() (bool, string) {
-		err := w.client.Create(w.ctx, definition)
+	object := &cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: cdiv1.CDISpec{Config: config}}
+	w.do("creating a CDI object", w.client.Create(w.ctx, object))
+	w.t.Cleanup(func() {
+		_ = w.client.Delete(w.cleanup(), object)
+		changed := w.cdiConfig()
+		before := changed.DeepCopy()
+		changed.Spec = cdiv1.CDIConfigSpec{}
+		_ = w.client.Patch(w.cleanup(), changed, client.MergeFrom(before))
+	})
+	return object
+}
+
+// cdi is a CDI object as it is by now.
+func (w *world) cdi(object *cdiv1.CDI) *cdiv1.CDI {
+	w.t.Helper()
+	is := &cdiv1.CDI{}
+	w.do("reading a CDI object", w.client.Get(w.ctx, client.ObjectKeyFromObject(object), is))
+	return is
+}
+
+// cdiConfig is the CDIConfig as it is by now.
+func (w *world) cdiConfig() *cdiv1.CDIConfig {
+	w.t.Helper()
+	config := &cdiv1.CDIConfig{}
+	w.do("reading the CDIConfig", w.client.Get(w.cleanup(), client.ObjectKey{Name: datavolume.ConfigName}, config))
+	return config
+}
+
+// installCDI makes what CDI is known by: its Deployment, and a CDI object that its operator has.
+func (w *world) installCDI() *appsv1.Deployment {
+	w.t.Helper()
+	object := w.createCDI("cdi", nil)
+	w.eventually("CDI's operator to have the CDI object", func() (bool, string) {
+		is := w.cdi(object)
+		is.Status.OperatorVersion = "v1.62.0"
+		err := w.client.Status().Update(w.ctx, is)
 		return err == nil, fmt.Sprint(err)
 	})
-	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), definition) })
+	return w.deployCDI(controlledBy(object))
+}
+
+// controlledBy has a CDI object control what it is on.
+func controlledBy(object *cdiv1.CDI) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "CDI", Name: object.Name, UID: object.UID, Controller: new(true)}
 }
 
 // deployCDI makes a Deployment with the name of CDI's.

@@ -173,6 +173,7 @@ func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache
 		instancetypev1.SchemeGroupVersion.WithKind(instancetype.KindClusterPreference): "virtualmachineclusterpreferences",
 		cdiv1.SchemeGroupVersion.WithKind("DataVolume"):                                "datavolumes",
 		cdiv1.SchemeGroupVersion.WithKind("DataSource"):                                "datasources",
+		cdiv1.SchemeGroupVersion.WithKind("CDI"):                                       "cdis",
 		cdiv1.SchemeGroupVersion.WithKind("CDIConfig"):                                 "cdiconfigs",
 	})
 	if err != nil {

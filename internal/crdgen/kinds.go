@@ -197,6 +197,10 @@ func cdiKinds() []kind {
 			},
 		}),
 		cdi("DataSource", "datasources", kind{shortNames: []string{"das"}}),
+		cdi("CDI", "cdis", kind{
+			cluster: true, shortNames: []string{"cdi", "cdis"}, subresources: status(),
+			columns: []apiextensionsv1.CustomResourceColumnDefinition{age(), text("Phase", ".status.phase", "")},
+		}),
 		cdi("CDIConfig", "cdiconfigs", kind{cluster: true, subresources: status()}),
 		cdi("StorageProfile", "storageprofiles", kind{cluster: true, subresources: status()}),
 	}

@@ -76,6 +76,14 @@ func DataVolumeWarnings(dv, old *cdiv1.DataVolume) []string {
 	return append(all, supported.DataVolumeSpecWarnings(&dv.Spec, field.NewPath("spec"))...)
 }
 
+// CDIWarnings does so for a CDI object.
+func CDIWarnings(object, old *cdiv1.CDI) []string {
+	if old != nil && equality.Semantic.DeepEqual(object.Spec, old.Spec) {
+		return nil
+	}
+	return supported.CDISpecWarnings(&object.Spec, field.NewPath("spec"))
+}
+
 // dataVolumeTemplateWarnings tells it of the annotations of a VM's templates for DataVolumes. Where CDI serves those,
 // they are CDI's.
 func dataVolumeTemplateWarnings(spec *v1.VirtualMachineSpec, path *field.Path, settings clusterconfig.Settings) []string {

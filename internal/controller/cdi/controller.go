@@ -3,6 +3,7 @@ package cdi
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,15 +21,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/certs"
+	"drydock.dev/drydock/internal/contracts/version"
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// Reconciler keeps the definitions and the CDIConfig. All fields are required.
+// Reconciler keeps the definitions, the CDIConfig, and what CDI objects say. All fields are required.
 type Reconciler struct {
 	// Client reads from the cache and writes; Direct asks the API server.
 	Client, Direct client.Client
 	// Namespace is Drydock's own.
 	Namespace string
+	Now       func() time.Time
 }
 
 // trustEvery is how often the upload proxy's authorities are read: one that is new
@@ -50,6 +53,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("cdi").
 		Watches(&cdiv1.CDIConfig{}, theOne).
+		Watches(&cdiv1.CDI{}, theOne).
 		WatchesMetadata(Definition(), theOne, builder.WithPredicates(ofCDI)).
 		Watches(&appsv1.Deployment{}, theOne, builder.WithPredicates(Decisive())).
 		Complete(r)
@@ -72,7 +76,27 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if authorities == nil {
 		again = untilTrusted
 	}
-	return ctrl.Result{RequeueAfter: again}, r.config(ctx, authorities)
+	var objects cdiv1.CDIList
+	if err := r.Client.List(ctx, &objects); err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the CDI objects: %w", err)
+	}
+	plan := datavolume.Install(objects.Items, version.Version, r.Now())
+	if err := r.config(ctx, authorities, plan.Config); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: again}, r.report(ctx, &objects, plan.Changed)
+}
+
+// report tells of CDI objects that they are served.
+func (r *Reconciler) report(ctx context.Context, all *cdiv1.CDIList, changed []*cdiv1.CDI) error {
+	for _, to := range changed {
+		from := &all.Items[slices.IndexFunc(all.Items, func(o cdiv1.CDI) bool { return o.Name == to.Name })]
+		err := r.Client.Status().Patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("patching the status of the CDI object %s: %w", to.Name, err)
+		}
+	}
+	return nil
 }
 
 // authorities are those that the upload proxy's certificate may be of, nil as long
@@ -89,12 +113,16 @@ func (r *Reconciler) authorities(ctx context.Context) (*string, error) {
 	return nil, nil
 }
 
-// config keeps the CDIConfig, in whose status clients find the upload proxy.
-func (r *Reconciler) config(ctx context.Context, authorities *string) error {
+// config keeps the CDIConfig, in whose status clients find the upload proxy. wanted is the spec that the CDI object has
+// for it; nil leaves it as it is.
+func (r *Reconciler) config(ctx context.Context, authorities *string, wanted *cdiv1.CDIConfigSpec) error {
 	var config cdiv1.CDIConfig
 	err := r.Client.Get(ctx, client.ObjectKey{Name: datavolume.ConfigName}, &config)
 	if apierrors.IsNotFound(err) {
 		config = cdiv1.CDIConfig{ObjectMeta: metav1.ObjectMeta{Name: datavolume.ConfigName}}
+		if wanted != nil {
+			config.Spec = *wanted.DeepCopy()
+		}
 		err = r.Client.Create(ctx, &config)
 		if apierrors.IsAlreadyExists(err) {
 			return nil
@@ -103,15 +131,32 @@ func (r *Reconciler) config(ctx context.Context, authorities *string) error {
 	if err != nil {
 		return fmt.Errorf("keeping the CDIConfig %s: %w", datavolume.ConfigName, err)
 	}
+	if wanted != nil && !equality.Semantic.DeepEqual(config.Spec, *wanted) {
+		to := config.DeepCopy()
+		to.Spec = *wanted.DeepCopy()
+		err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(&config, client.MergeFromWithOptimisticLock{}))
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("bringing the CDI object's configuration into the CDIConfig %s: %w", config.Name, err)
+		}
+		config = *to
+	}
+	return r.configStatus(ctx, &config, authorities)
+}
+
+// configStatus says in the CDIConfig's status what is in force.
+func (r *Reconciler) configStatus(ctx context.Context, config *cdiv1.CDIConfig, authorities *string) error {
 	to := config.DeepCopy()
-	to.Status = datavolume.ConfigStatus(&config)
+	to.Status = datavolume.ConfigStatus(config)
 	if authorities != nil {
 		to.Status.UploadProxyCA = authorities
 	}
 	if equality.Semantic.DeepEqual(config.Status, to.Status) {
 		return nil
 	}
-	err = r.Client.Status().Patch(ctx, to, client.MergeFromWithOptions(&config, client.MergeFromWithOptimisticLock{}))
+	err := r.Client.Status().Patch(ctx, to, client.MergeFromWithOptions(config, client.MergeFromWithOptimisticLock{}))
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("patching the status of the CDIConfig %s: %w", config.Name, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -81,8 +82,8 @@ func install(ctx context.Context, c client.Client, wanted *apiextensionsv1.Custo
 	if err != nil {
 		return fmt.Errorf("reading the definition %s: %w", wanted.Name, err)
 	}
-	if existing.Labels[oursLabel] != oursValue {
-		return nil
+	if existing.Labels[oursLabel] != oursValue || existing.Annotations[corev1.LastAppliedConfigAnnotation] != "" {
+		return nil // or one that somebody has applied over Drydock's, which keeps the label
 	}
 	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&wanted.Spec)
 	if equality.Semantic.DeepEqual(existing.Spec, wanted.Spec) {

@@ -9,8 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // What CDI is known by.
@@ -31,14 +34,15 @@ func Definition() *metav1.PartialObjectMetadata {
 
 // ownerKind is the kind of the object by which an administrator installs CDI; its
 // operator makes that object the controller of what it deploys.
-var ownerKind = schema.GroupVersionKind{Group: "cdi.kubevirt.io", Version: "v1beta1", Kind: "CDI"}
+const ownerKind = "CDI"
 
 // Installed returns where CDI's Deployment is ("namespace/name"), empty when CDI is
 // not installed and DataVolumes are Drydock's to serve. Whoever may make a
 // Deployment in a namespace of his own can choose its name and its owner
-// references: it counts when it is controlled by a CDI object that exists, which
-// only an administrator can make. Cached has Deployments and definitions, direct
-// asks the API server.
+// references: it counts when it is controlled by a CDI object that exists, and that
+// CDI's operator has. Only an administrator can make the one, and write into its
+// status what shows the other. Cached has Deployments and definitions, direct asks
+// the API server.
 func Installed(ctx context.Context, cached, direct client.Reader) (string, error) {
 	err := cached.Get(ctx, client.ObjectKey{Name: definitionName}, Definition())
 	if client.IgnoreNotFound(err) != nil {
@@ -63,14 +67,13 @@ func Installed(ctx context.Context, cached, direct client.Reader) (string, error
 	return "", nil
 }
 
-// ofCDI reports whether a CDI object that exists controls the Deployment.
+// ofCDI reports whether a CDI object that CDI's operator has controls the Deployment.
 func ofCDI(ctx context.Context, direct client.Reader, d *appsv1.Deployment) (bool, error) {
 	ref := metav1.GetControllerOf(d)
-	if ref == nil || ref.Kind != ownerKind.Kind || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != ownerKind.Group {
+	if ref == nil || ref.Kind != ownerKind || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != cdiv1.SchemeGroupVersion.Group {
 		return false, nil
 	}
-	owner := &metav1.PartialObjectMetadata{}
-	owner.SetGroupVersionKind(ownerKind)
+	owner := &cdiv1.CDI{}
 	err := direct.Get(ctx, client.ObjectKey{Name: ref.Name}, owner)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
@@ -78,7 +81,7 @@ func ofCDI(ctx context.Context, direct client.Reader, d *appsv1.Deployment) (boo
 	case err != nil:
 		return false, fmt.Errorf("looking for the CDI object %s: %w", ref.Name, err)
 	}
-	return owner.UID == ref.UID, nil
+	return owner.UID == ref.UID && datavolume.OperatedByCDI(owner), nil
 }
 
 // Decisive lets those objects through by which Installed decides.

@@ -31,6 +31,7 @@ func Document() []byte {
 		{"VirtualMachineRestore", restoreTable},
 		{"VirtualMachineClone", cloneTable},
 		{"DataVolume", dataVolumeTable},
+		{"CDI", cdiTable},
 		{"KubeVirt", kubeVirtTable},
 	} {
 		section.table.document(&b, section.title, "field of the spec")

@@ -31,6 +31,7 @@ var specs = map[string]struct {
 	"VirtualMachineRestore":            {restoreTable, reflect.TypeFor[snapshotv1.VirtualMachineRestoreSpec]()},
 	"VirtualMachineClone":              {cloneTable, reflect.TypeFor[clonev1.VirtualMachineCloneSpec]()},
 	"DataVolume":                       {dataVolumeTable, reflect.TypeFor[cdiv1.DataVolumeSpec]()},
+	"CDI":                              {cdiTable, reflect.TypeFor[cdiv1.CDISpec]()},
 	"KubeVirt":                         {kubeVirtTable, reflect.TypeFor[v1.KubeVirtSpec]()},
 }
 
