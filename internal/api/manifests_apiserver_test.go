@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -69,7 +70,7 @@ func (w *world) judge() *judge {
 }
 
 // of applies objects in their order. What others refer to is created, and removed at the
-// end of the test; of the rest the API server says what it would do.
+// end, so that no other file finds what it lacks; of the rest the API server says what it would do.
 func (j *judge) of(t *testing.T, objects []*unstructured.Unstructured) verdict {
 	t.Helper()
 	j.warnings = nil
@@ -82,7 +83,7 @@ func (j *judge) of(t *testing.T, objects []*unstructured.Unstructured) verdict {
 		}
 		err := j.client.Create(t.Context(), object, options...)
 		if err == nil && referredTo(object) {
-			t.Cleanup(func() { _ = j.client.Delete(context.WithoutCancel(t.Context()), object) })
+			defer j.remove(t, object)
 		}
 		if err != nil {
 			v.refusals = append(v.refusals, fmt.Sprintf("%s %s: %s", object.GetKind(), object.GetName(), sentence(err)))
@@ -93,6 +94,16 @@ func (j *judge) of(t *testing.T, objects []*unstructured.Unstructured) verdict {
 	}
 	v.warnings = slices.Clone(j.warnings)
 	return v
+}
+
+// remove deletes an object, with the finalizers that a controller would take off.
+func (j *judge) remove(t *testing.T, object *unstructured.Unstructured) {
+	t.Helper()
+	if held := object.DeepCopy(); len(object.GetFinalizers()) > 0 {
+		object.SetFinalizers(nil)
+		must(t, j.client.Patch(t.Context(), object, client.MergeFrom(held)))
+	}
+	must(t, client.IgnoreNotFound(j.client.Delete(t.Context(), object, client.GracePeriodSeconds(0))))
 }
 
 // unanswered reports whether an error says nothing about the object.
@@ -318,8 +329,27 @@ func (w *world) others(t *testing.T) {
 		}
 	}
 	accepted := len(files) - len(refused)
-	t.Logf("accepted %d of %d manifests of others, refused:\n%s", accepted, len(files), strings.Join(refused, "\n"))
+	t.Logf("accepted %d of %d manifests of others, %d of them beside objects that this test makes for them and %d without something that they refer to, refused:\n%s",
+		accepted, len(files), len(referredBy), incomplete(t, paths, verdicts), strings.Join(refused, "\n"))
 	if accepted < othersAccepted {
 		t.Errorf("accepted %d of %d manifests of others, want at least %d", accepted, len(files), othersAccepted)
 	}
+}
+
+// incomplete is how many of the files that are accepted refer to objects that neither they nor this test have: whoever
+// applies them has to make those, or nothing starts.
+func incomplete(t *testing.T, paths []string, verdicts map[string]verdict) int {
+	t.Helper()
+	count := 0
+	for _, path := range paths {
+		name := filepath.Base(path)
+		text, err := os.ReadFile(path)
+		must(t, err)
+		missing, err := corpus.Missing(text)
+		must(t, err)
+		if len(missing) > 0 && len(verdicts[name].refusals) == 0 && referredBy[name] == "" {
+			count++
+		}
+	}
+	return count
 }

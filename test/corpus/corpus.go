@@ -6,8 +6,13 @@
 //	# Shape: one sentence, which no other manifest has.
 //	# Verdict: accepted, warned or refused
 //	# Says: a part of a warning or of a refusal; as many lines as there are warnings
+//	# Needs: kind and name of an object that the manifest refers to, and neither it nor every cluster has
 //	# Guest: a word and what a guest that boots the manifest sees by it
 //	# Drivers: hardware, where the guest has more than virtio devices
+//
+// The verdict is that of somebody who applies the file as it is, without what it needs. Accepted does not
+// mean that the machine starts: admission reads of what a manifest refers to only types, preferences, and
+// what a migration is of.
 package corpus
 
 import (
@@ -43,6 +48,8 @@ type Manifest struct {
 	Verdict     Verdict
 	// Says are parts of the warnings or refusals, one for each.
 	Says []string
+	// Needs are what it refers to and does not bring along, each as a kind and a name.
+	Needs []string
 	// Guest is what a guest sees that boots it; empty for manifests that no test boots.
 	Guest []Fact
 	// HardwareDrivers tells that the guest needs drivers of real hardware: SATA, e1000e, a
@@ -112,6 +119,8 @@ func (m *Manifest) read(comment string) error {
 		m.Verdict = Verdict(value)
 	case "Says":
 		m.Says = append(m.Says, value)
+	case "Needs":
+		m.Needs = append(m.Needs, value)
 	case "Guest":
 		word, rest, _ := strings.Cut(value, " ")
 		m.Guest = append(m.Guest, Fact{Word: word, Value: rest})
@@ -121,7 +130,7 @@ func (m *Manifest) read(comment string) error {
 		}
 		m.HardwareDrivers = true
 	default:
-		return fmt.Errorf("%q begins with none of Shape, Verdict, Says, Guest, Drivers", comment)
+		return fmt.Errorf("%q begins with none of Shape, Verdict, Says, Needs, Guest, Drivers", comment)
 	}
 	return nil
 }

@@ -1,8 +1,11 @@
 package corpus
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"drydock.dev/drydock/internal/rules/commontypes"
 )
 
 func TestEachShapeIsThereOnce(t *testing.T) {
@@ -22,6 +25,77 @@ func TestEachShapeIsThereOnce(t *testing.T) {
 	}
 	if len(all) < 60 || booted < 20 {
 		t.Errorf("there are %d manifests and guests for %d of them, want at least 60 and 20", len(all), booted)
+	}
+}
+
+// everywhere are objects that every cluster with Drydock has, beside the common types and preferences.
+var everywhere = []string{"ServiceAccount default", "PriorityClass system-cluster-critical"}
+
+// TestEachManifestSaysWhatItNeeds: nothing that is missing passes for something that a user has.
+func TestEachManifestSaysWhatItNeeds(t *testing.T) {
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	common := slices.Clone(everywhere)
+	for _, instancetype := range commontypes.Instancetypes() {
+		common = append(common, "VirtualMachineClusterInstancetype "+instancetype.Name)
+	}
+	for _, preference := range commontypes.Preferences() {
+		common = append(common, "VirtualMachineClusterPreference "+preference.Name)
+	}
+	for _, m := range all {
+		missing, err := Missing(m.Text)
+		if err != nil {
+			t.Errorf("%s: %v", m.Name, err)
+			continue
+		}
+		missing = slices.DeleteFunc(missing, func(reference string) bool { return slices.Contains(common, reference) })
+		if !slices.Equal(missing, m.Needs) {
+			t.Errorf("%s says that it needs %q, and refers to %q", m.Name, m.Needs, missing)
+		}
+		for _, reference := range m.Needs {
+			if kind, _, _ := strings.Cut(reference, " "); judgedByAdmission(kind) && m.Verdict != Refused {
+				t.Errorf("%s is %s without the %s", m.Name, m.Verdict, reference)
+			}
+		}
+	}
+}
+
+// judgedByAdmission reports whether the API server refuses who refers to an object of the kind that is not there.
+func judgedByAdmission(kind string) bool {
+	return strings.Contains(kind, "Instancetype") || strings.Contains(kind, "Preference") || kind == "VirtualMachineInstance"
+}
+
+func TestWhatAManifestBringsAlongIsNotMissing(t *testing.T) {
+	const file = `kind: Secret
+metadata: {name: data}
+---
+kind: DataVolume
+metadata: {name: golden}
+spec: {source: {registry: {url: "docker://a", secretRef: login}}, storage: {storageClassName: fast}}
+---
+kind: VirtualMachine
+metadata: {name: vm}
+spec:
+  instancetype: {kind: VirtualMachineInstancetype, name: own}
+  dataVolumeTemplates:
+    - {metadata: {name: root}, spec: {sourceRef: {kind: DataSource, name: linux}}}
+  template:
+    spec:
+      networks: [{name: a, multus: {networkName: lan}}]
+      volumes:
+        - {name: root, dataVolume: {name: root}}
+        - {name: base, ephemeral: {persistentVolumeClaim: {claimName: golden}}}
+        - {name: seed, cloudInitNoCloud: {secretRef: {name: data}, networkDataSecretRef: {name: net}}}
+        - {name: more, dataVolume: {name: more}}
+`
+	want := []string{
+		"DataSource linux", "DataVolume more", "NetworkAttachmentDefinition lan", "Secret login", "Secret net", "StorageClass fast",
+		"VirtualMachineInstancetype own",
+	}
+	if got, err := Missing([]byte(file)); err != nil || !slices.Equal(got, want) {
+		t.Errorf("missing is %q, %v, want %q", got, err, want)
 	}
 }
 
