@@ -21,7 +21,7 @@ var readme string
 // programs are those that run outside of images. The first two are also at the top.
 var programs = []string{
 	"drydock", "virtctl",
-	"bridge", "containerd", "containerd-shim-runc-v2", "coredns", "drydock-cni", "drydock-csi-node", "drydock-storage",
+	"bridge", "containerd", "containerd-shim-runc-v2", "coredns", "drydock-cni", "drydock-csi-node", "drydock-policies", "drydock-storage",
 	"host-local", "loopback", "multus", "pause", "portmap", "runc", "static",
 }
 

@@ -60,6 +60,7 @@ func TestClusterLives(t *testing.T) {
 		{"volumes grow", volumesGrow},
 		{"pods on a lan reach each other, and no other lan", lansServe},
 		{"a VLAN of a lan is real, or refused", vlansServe},
+		{"network policies hold", policiesHold},
 		{"up again changes nothing", upAgain},
 		{"each component is killed and heals, pods stay", killComponents},
 		{"renewed certificates are taken without a restart", certificatesRenewed},

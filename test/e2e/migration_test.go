@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -185,9 +186,25 @@ func TestAGuestMigratesThereAndBack(t *testing.T) {
 		g, first := login(t, ns, "moves"), m.now()
 		m.knowsUUID(g)
 		knew := g.run(self)
+		create(t, toolsPod(ns, "peer"))
+		awaitPodRunning(t, ns, "peer")
+		deny := denyAll(t, ns)
+		isUnreached(t, ns, guestAddress(t, g))
 		movesThereAndBack(t, g)
 		m.staysItself(knew, first)
+		stillPoliced(t, g, deny)
 	})
+}
+
+// stillPoliced looks whether the policy holds at the address that the guest has now, and then takes it away.
+func stillPoliced(t *testing.T, g *guest, deny *networkingv1.NetworkPolicy) {
+	t.Helper()
+	now := guestAddress(t, g)
+	if out, err := inPod(t, g.namespace, "peer", asksEcho(now)); err == nil {
+		t.Errorf("after the migrations a pod that no policy admits reaches the guest: %q", out)
+	}
+	deleteObject(t, deny)
+	isReached(t, g.namespace, now)
 }
 
 func movesThereAndBack(t *testing.T, g *guest) {

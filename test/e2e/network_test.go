@@ -19,7 +19,7 @@ import (
 )
 
 // TestABridgedGuestAndPodsReachEachOther has a guest with the address of its pod, which is Ready when something in it
-// listens, and no sooner. Which rules and addresses a pod gets is in internal/handler/network; here they carry what a guest
+// listens, and no sooner. NetworkPolicies judge it as a pod. Which rules and addresses a pod gets is in internal/handler/network; here they carry what a guest
 // of a real pod sends and is sent. TestGuestSeesTheMachineThatWasAskedFor does the same behind masquerade.
 func TestABridgedGuestAndPodsReachEachOther(t *testing.T) {
 	t.Parallel()
@@ -33,6 +33,7 @@ func TestABridgedGuestAndPodsReachEachOther(t *testing.T) {
 	g.sees("its name", "hostname", "bridged")
 	isReadyWhen(t, g, "(while :; do nc -l -p 9999; done) </dev/null >/dev/null 2>&1 &")
 	reachesPods(t, g)
+	isPoliced(t, g)
 }
 
 // servesPort80 makes a Service of port 80 of the guest that has its name as the label app.
@@ -88,6 +89,7 @@ func TestOnlyDeclaredPortsAreOpen(t *testing.T) {
 		t.Errorf("port 80 is open though only 7777 is declared; it answered %q", out)
 	}
 	awaitVMI(t, ns, "closed", "condition Ready", ready)
+	isPoliced(t, g)
 }
 
 // portIsForwarded reaches the guest's echo service through the API server.

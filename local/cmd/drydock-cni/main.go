@@ -1,5 +1,6 @@
 // Command drydock-cni is the network plugin that containerd calls for each pod. It becomes the
-// node's own plugin, or Multus for a pod that asks for networks beside the pods' (decision 410).
+// node's own plugin, or Multus for a pod that asks for networks beside the pods' (decision 410). At the
+// end of the chain it waits until the pod is judged by its NetworkPolicies (decision 650).
 // It is small, because it starts with every pod and again at its end.
 package main
 
@@ -26,10 +27,27 @@ func main() {
 		answer(map[string]any{"cniVersion": cniVersion, "supportedVersions": []string{"0.4.0", cniVersion}})
 		return
 	}
-	// It returns only when something failed.
-	err := become(os.Getenv("CNI_PATH"))
-	answer(map[string]any{"cniVersion": cniVersion, "code": internalError, "msg": err.Error()})
-	os.Exit(1)
+	if err := serve(); err != nil {
+		answer(map[string]any{"cniVersion": cniVersion, "code": internalError, "msg": err.Error()})
+		os.Exit(1)
+	}
+}
+
+// serve is the plugin's one use or the other.
+func serve() error {
+	configuration, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return fmt.Errorf("reading the configuration of %s: %w", podnetwork.Program, err)
+	}
+	if !podnetwork.Announces(configuration) {
+		// It returns only when something failed.
+		return become(configuration, os.Getenv("CNI_PATH"))
+	}
+	result, err := podnetwork.Announce(configuration, os.Getenv)
+	if err == nil {
+		fmt.Print(result)
+	}
+	return err
 }
 
 // answer tells whoever called, as the CNI specification wants it.
@@ -40,11 +58,7 @@ func answer(what map[string]any) {
 }
 
 // become replaces this program by the plugin that connects the pod.
-func become(folders string) error {
-	configuration, err := io.ReadAll(os.Stdin)
-	if err != nil {
-		return fmt.Errorf("reading the configuration of %s: %w", podnetwork.Program, err)
-	}
+func become(configuration []byte, folders string) error {
 	call, err := podnetwork.Choose(configuration)
 	if err != nil {
 		return err

@@ -19,6 +19,11 @@ func (b *Cluster) ApplyNetworks(ctx context.Context) error {
 	return b.applyAll(ctx, "the networks beside the pods'", render.Networks())
 }
 
+// ApplyPolicies gives the agents of NetworkPolicies their rights.
+func (b *Cluster) ApplyPolicies(ctx context.Context) error {
+	return b.applyAll(ctx, "the agents of network policies", render.Policies())
+}
+
 // AwaitNetworks waits until networks beside the pods' can be made.
 func (b *Cluster) AwaitNetworks(ctx context.Context) error {
 	definitions := b.dynamic.Resource(schema.GroupVersionResource{

@@ -133,7 +133,7 @@ func (o *options) checkHost() (programs string, err error) {
 // companions are the programs that must lie beside ours.
 var companions = []string{
 	"containerd", "containerd-shim-runc-v2", "runc", "bridge", "host-local", "loopback", "portmap", "static", "coredns", "pause",
-	podnetwork.Program, layout.Multus, supervisor.Storage, nodeinit.CSINode, layout.SnapshotDefinitions,
+	podnetwork.Program, layout.Multus, supervisor.Storage, nodeinit.CSINode, nodeinit.Policies, layout.SnapshotDefinitions,
 }
 
 // ownImages makes the images that the cluster itself needs. That is not the

@@ -21,6 +21,9 @@ import (
 // BridgeFilter is the switch for the translation of packets within a bridge.
 const BridgeFilter = "/proc/sys/net/bridge/bridge-nf-call-iptables"
 
+// BridgeFilter6 is the switch for the filtering of packets of IPv6 within a bridge.
+const BridgeFilter6 = "/proc/sys/net/bridge/bridge-nf-call-ip6tables"
+
 // Facts is what was found on the machine.
 type Facts struct {
 	Root bool

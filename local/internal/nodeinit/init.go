@@ -1,6 +1,6 @@
 // Package nodeinit is the first process of a node: it runs in namespaces of
 // the node's own, mounts the node's file system, reaps orphans and keeps
-// containerd, the kubelet, kube-proxy and the CSI driver running. The node ends with it.
+// containerd, the kubelet, kube-proxy, the agent of NetworkPolicies and the CSI driver running. The node ends with it.
 package nodeinit
 
 import (
@@ -100,7 +100,7 @@ func (n *machine) enter() error {
 	if err := installPlugins(filepath.Dir(n.self), render.CNIBin); err != nil {
 		return err
 	}
-	for _, file := range []string{"/proc/sys/net/ipv4/ip_forward", host.BridgeFilter} {
+	for _, file := range []string{"/proc/sys/net/ipv4/ip_forward", host.BridgeFilter, host.BridgeFilter6} {
 		if err := os.WriteFile(file, []byte("1"), 0o644); err != nil {
 			return fmt.Errorf("turning %s on in %s: %w", filepath.Base(file), n.name, err)
 		}
@@ -134,6 +134,7 @@ func (n *machine) run(ctx context.Context) error {
 	tasks = append(tasks, containerd,
 		runner.Run(parts, n.kubelet(containerd)),
 		runner.Run(parts, n.proxy()),
+		runner.Run(parts, n.policies()),
 		runner.Run(parts, n.csi()))
 	<-ctx.Done()
 	// The kubelet goes first, so that it does not see its runtime die.
@@ -195,6 +196,22 @@ func (n *machine) csi() proc.Component {
 			Env:  n.environ(),
 			Log:  n.cluster.NodeLog(n.name, CSINode),
 		},
+	}
+}
+
+// Policies is the program that holds the node to the NetworkPolicies.
+const Policies = "drydock-policies"
+
+func (n *machine) policies() proc.Component {
+	return proc.Component{
+		Name: Policies,
+		Spec: proc.Spec{
+			Path: filepath.Join(filepath.Dir(n.self), Policies),
+			Argv: []string{Policies, n.cluster.Name, n.cluster.Dir, n.name, render.PodBridge, render.PoliciesFolder},
+			Env:  n.environ(),
+			Log:  n.cluster.NodeLog(n.name, Policies),
+		},
+		Needs: func(ctx context.Context) error { return awaitAPIServer(ctx, n.cluster) },
 	}
 }
 

@@ -182,6 +182,7 @@ func users(c layout.Cluster) map[string]Leaf {
 		"scheduler":          {Name: scheduler},
 		"proxy":              {Name: proxy},
 		"storage":            {Name: render.StorageUser},
+		"policies":           {Name: render.PoliciesUser},
 	}
 	for _, node := range c.Nodes {
 		all["kubelet-"+node] = Leaf{Name: "system:node:" + node, Groups: []string{"system:nodes"}}

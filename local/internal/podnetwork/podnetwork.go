@@ -1,7 +1,8 @@
 // Package podnetwork decides which network plugin connects a pod of the embedded cluster: the
-// node's own, or Multus, for a pod that asks for networks beside the pods' (decision 410). Its
+// node's own, or Multus, for a pod that asks for networks beside the pods' (decision 410); and it tells the
+// node's agent of NetworkPolicies of the pod that was connected (decision 650). Its
 // program starts with every pod, so that it links nothing but the standard library. It starts no
-// program and asks nobody.
+// program and asks nobody else.
 package podnetwork
 
 import (

@@ -77,10 +77,11 @@ state = %q
 // CNI is the network configuration of a node. There is no masquerading in it:
 // pod addresses are routed inside the cluster and hidden at the host's edge. A pod that
 // asks for more is connected by Multus, the program at the given path, which speaks
-// to the API server as its node's kubelet does (decision 410).
+// to the API server as its node's kubelet does (decision 410). At the end a pod waits
+// until it is judged by its NetworkPolicies (decision 650).
 func CNI(c layout.Cluster, node string, mtu int, multus string) string {
 	bridge := map[string]any{
-		"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "hairpinMode": true,
+		"type": "bridge", "bridge": PodBridge, "isDefaultGateway": true, "hairpinMode": true,
 		"ipMasq": false, "mtu": mtu,
 		"ipam": map[string]any{
 			"type":    "host-local",
@@ -98,8 +99,9 @@ func CNI(c layout.Cluster, node string, mtu int, multus string) string {
 			"namespaceIsolation": true,
 		},
 	}
+	announcer := map[string]any{"type": podnetwork.Program, "policies": PoliciesFolder}
 	data, err := json.MarshalIndent(map[string]any{
-		"cniVersion": "1.0.0", "name": "drydock", "plugins": []any{chooser, portmap},
+		"cniVersion": "1.0.0", "name": "drydock", "plugins": []any{chooser, portmap, announcer},
 	}, "", "  ")
 	if err != nil {
 		panic(fmt.Sprintf("encoding constants: %v", err)) // maps of strings can't fail

@@ -51,7 +51,7 @@ type Cluster struct {
 
 var (
 	controlNames = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "drydock-storage"}
-	nodeNames    = []string{"containerd", "kubelet", "kube-proxy", "drydock-csi-node"}
+	nodeNames    = []string{"containerd", "kubelet", "kube-proxy", "drydock-policies", "drydock-csi-node"}
 )
 
 // Read looks at a cluster.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/nodeinit"
 	"drydock.dev/local/internal/pki"
 	"drydock.dev/local/internal/proc"
 )
@@ -37,7 +38,7 @@ func (s *Supervisor) ensureCertificates(c layout.Cluster, now time.Time, say rep
 	return pki.Ensure(c, now)
 }
 
-// endClients ends the control plane, then the kubelets and kube-proxies. These are
+// endClients ends the control plane, then what speaks to it on the nodes. These are
 // started again by their nodes, but not before there is an API server. Pods go on.
 func (s *Supervisor) endClients(c layout.Cluster) error {
 	s.mu.Lock()
@@ -63,7 +64,7 @@ func (s *Supervisor) endClients(c layout.Cluster) error {
 }
 
 // apiClients are the components of a node that speak to the API server.
-var apiClients = []string{"kubelet", "kube-proxy"}
+var apiClients = []string{"kubelet", "kube-proxy", nodeinit.Policies}
 
 func endPrograms(pids []int, programs []string) error {
 	var errs []error

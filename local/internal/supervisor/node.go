@@ -109,7 +109,7 @@ func (s *Supervisor) attach(c layout.Cluster, name string, pid int) error {
 }
 
 // refreshed are the components of a node that may end without its pods noticing.
-var refreshed = []string{"kubelet", "kube-proxy", nodeinit.CSINode}
+var refreshed = []string{"kubelet", "kube-proxy", nodeinit.CSINode, nodeinit.Policies}
 
 // refresh ends those components of a node whose program was built anew; the
 // node's init starts them again. The pods do not notice.

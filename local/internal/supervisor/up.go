@@ -42,7 +42,7 @@ func (s *Supervisor) bringUp(ctx, life context.Context, say report) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(boot.ApplyDNS(ctx), boot.ApplyNetworks(ctx), boot.ApplyStorage(ctx, s.beside(layout.SnapshotDefinitions))); err != nil {
+	if err := errors.Join(boot.ApplyPolicies(ctx), boot.ApplyDNS(ctx), boot.ApplyNetworks(ctx), boot.ApplyStorage(ctx, s.beside(layout.SnapshotDefinitions))); err != nil {
 		return err
 	}
 	for _, name := range c.Nodes {

@@ -1,0 +1,155 @@
+package podnetwork
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Sandbox is a pod that was given its network, as the node's agent of policies is told of it.
+type Sandbox struct {
+	// Container is the container runtime's name for the pod's sandbox.
+	Container string       `json:"container"`
+	Namespace string       `json:"namespace"`
+	Name      string       `json:"name"`
+	UID       string       `json:"uid"`
+	Addresses []netip.Addr `json:"addresses"`
+}
+
+// Answer is the agent's: the pod is judged as its policies say, or why not.
+type Answer struct {
+	Error string `json:"error,omitempty"`
+}
+
+// AgentSocket is where the agent listens, and SandboxFile where it notes a sandbox, in the agent's folder.
+func AgentSocket(folder string) string { return filepath.Join(folder, "agent.sock") }
+
+// SandboxFile is where the agent notes a sandbox. Its name is of the container runtime's making.
+func SandboxFile(folder, container string) string {
+	return filepath.Join(folder, "sandboxes", filepath.Base("/"+container))
+}
+
+// patience is for an agent that is just starting. The kubelet tries again after it.
+const patience = 20 * time.Second
+
+// announcement is the configuration of the plugin at the end of the chain.
+type announcement struct {
+	// Policies is the agent's folder. The plugin's other use has none.
+	Policies   string          `json:"policies"`
+	PrevResult json.RawMessage `json:"prevResult"`
+}
+
+// Announces reports whether a plugin's configuration is of its use at the end of the chain.
+func Announces(configuration []byte) bool {
+	var a announcement
+	return json.Unmarshal(configuration, &a) == nil && a.Policies != ""
+}
+
+// Announce is the plugin's use at the end of the chain: when a pod has its addresses, it waits until
+// the node's agent judges the pod by its policies, so that none of the pod's containers starts before.
+// It returns what the plugin says: the result of those before it. env is the environment of CNI.
+func Announce(configuration []byte, env func(string) string) (string, error) {
+	var a announcement
+	if err := json.Unmarshal(configuration, &a); err != nil {
+		return "", fmt.Errorf("reading the configuration of %s: %w", Program, err)
+	}
+	container := env("CNI_CONTAINERID")
+	if container == "" {
+		return "", errors.New("the container runtime does not name the pod's sandbox")
+	}
+	switch env("CNI_COMMAND") {
+	case "DEL":
+		// The address can be given to another pod, which the agent will be told of.
+		err := os.Remove(SandboxFile(a.Policies, container))
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+		return "", err
+	case "ADD":
+	default:
+		return "", nil // CHECK: there is nothing that could be wrong
+	}
+	addresses, err := addressesOf(a.PrevResult)
+	if err != nil {
+		return "", err
+	}
+	args := arguments(env("CNI_ARGS"))
+	err = tell(a.Policies, Sandbox{
+		Container: container, Addresses: addresses,
+		Namespace: args["K8S_POD_NAMESPACE"], Name: args["K8S_POD_NAME"], UID: args["K8S_POD_UID"],
+	})
+	return string(a.PrevResult), err
+}
+
+// addressesOf reads a pod's own addresses of IPv4 in the result of the plugins.
+func addressesOf(result json.RawMessage) ([]netip.Addr, error) {
+	var said struct {
+		IPs []struct {
+			Address netip.Prefix `json:"address"`
+		} `json:"ips"`
+	}
+	if err := json.Unmarshal(result, &said); err != nil {
+		return nil, fmt.Errorf("reading the addresses that the pod was given: %w", err)
+	}
+	var addresses []netip.Addr
+	for _, ip := range said.IPs {
+		if ip.Address.Addr().Is4() {
+			addresses = append(addresses, ip.Address.Addr())
+		}
+	}
+	return addresses, nil
+}
+
+// arguments reads CNI_ARGS.
+func arguments(text string) map[string]string {
+	args := map[string]string{}
+	for pair := range strings.SplitSeq(text, ";") {
+		if name, value, ok := strings.Cut(pair, "="); ok {
+			args[name] = value
+		}
+	}
+	return args
+}
+
+// tell waits for the agent's answer.
+func tell(folder string, sandbox Sandbox) error {
+	deadline := time.Now().Add(patience)
+	conn, err := dial(AgentSocket(folder), deadline)
+	if err != nil {
+		return fmt.Errorf("announcing pod %s/%s to the node's agent of network policies, whose log is drydock-policies: %w", sandbox.Namespace, sandbox.Name, err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return fmt.Errorf("limiting the wait for the agent of network policies: %w", err)
+	}
+	if err := json.NewEncoder(conn).Encode(sandbox); err != nil {
+		return fmt.Errorf("telling the agent of network policies of pod %s/%s: %w", sandbox.Namespace, sandbox.Name, err)
+	}
+	var answer Answer
+	if err := json.NewDecoder(conn).Decode(&answer); err != nil {
+		return fmt.Errorf("waiting for the network policies of pod %s/%s: %w", sandbox.Namespace, sandbox.Name, err)
+	}
+	if answer.Error != "" {
+		return errors.New(answer.Error)
+	}
+	return nil
+}
+
+// dial connects to an agent that may be starting.
+func dial(socket string, deadline time.Time) (net.Conn, error) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		conn, err := net.DialTimeout("unix", socket, time.Second)
+		if err == nil || time.Now().After(deadline) {
+			return conn, err
+		}
+		<-tick.C
+	}
+}

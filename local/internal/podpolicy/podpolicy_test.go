@@ -1,0 +1,171 @@
+package podpolicy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+)
+
+func policy(t *testing.T, namespace, name, spec string) *networkingv1.NetworkPolicy {
+	t.Helper()
+	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func local(namespace, app string, last byte) Pod {
+	return Pod{Namespace: namespace, Labels: labels.Set{"app": app}, Local: true, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 77, 64, last})}}
+}
+
+func state(pods []Pod, policies ...*networkingv1.NetworkPolicy) State {
+	return State{
+		Bridge: "cni0", Host: netip.MustParseAddr("10.77.0.1"), Pods: pods, Policies: policies,
+		Namespaces: map[string]labels.Set{"shop": {"team": "red"}, "lab": {"team": "blue"}},
+	}
+}
+
+// TestTheScript shows a whole script. What the kernel makes of such scripts is tested in internal/network.
+func TestTheScript(t *testing.T) {
+	pods := []Pod{local("shop", "web", 2), local("shop", "db", 3), local("lab", "guest", 4)}
+	got, over := Rules(state(pods,
+		policy(t, "shop", "deny", `{podSelector: {}, policyTypes: [Ingress]}`),
+		policy(t, "shop", "web", `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: blue}}}, {ipBlock: {cidr: 192.0.2.7/24, except: [192.0.2.0/25, 192.0.2.3/32]}}], ports: [{port: 443}, {port: 80}, {port: 81}]}]}`)))
+	const want = `table inet drydock-policies
+delete table inet drydock-policies
+table inet drydock-policies {
+	set set0 {
+		type ipv4_addr
+		elements = { 10.77.64.4 }
+	}
+	chain ingress0 {
+		ip saddr @set0 tcp dport { 80-81, 443 } return
+		ip saddr 192.0.2.0/24 ip saddr != { 192.0.2.0/25 } tcp dport { 80-81, 443 } return
+		drop
+	}
+	chain ingress1 {
+		drop
+	}
+	chain forward {
+		type filter hook forward priority filter;
+		iifname != "cni0" oifname != "cni0" accept
+		meta nfproto ipv6 iifname "cni0" oifname "cni0" drop
+		ct state established,related accept
+		ip saddr 10.77.0.1 accept
+		ip saddr . ip daddr { 10.77.64.2 . 10.77.64.2, 10.77.64.3 . 10.77.64.3 } accept
+		ip daddr vmap { 10.77.64.2 : jump ingress0, 10.77.64.3 : jump ingress1 }
+	}
+}
+`
+	if got != want || len(over) > 0 {
+		t.Errorf("the script is\n%s\n(too much in %v), want\n%s", got, over, want)
+	}
+}
+
+// TestTheScriptDependsOnTheStateAlone: caches list in any order, and a script that is the same as the
+// last is not loaded.
+func TestTheScriptDependsOnTheStateAlone(t *testing.T) {
+	pods := []Pod{local("shop", "web", 2), local("shop", "db", 3), local("lab", "guest", 4)}
+	policies := []*networkingv1.NetworkPolicy{
+		policy(t, "shop", "a", `{podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}`),
+		policy(t, "lab", "b", `{podSelector: {}, egress: [{}]}`), policy(t, "shop", "c", `{podSelector: {matchLabels: {app: db}}}`),
+	}
+	first, _ := Rules(state(slices.Clone(pods), slices.Clone(policies)...))
+	slices.Reverse(pods)
+	slices.Reverse(policies)
+	if second, _ := Rules(state(pods, policies...)); first != second {
+		t.Errorf("the script is\n%s\nand then\n%s", first, second)
+	}
+}
+
+func TestWithoutIsolatedPodsThereIsNoTable(t *testing.T) {
+	far := local("shop", "web", 2)
+	far.Local = false
+	for name, s := range map[string]State{
+		"no policy":            state([]Pod{local("shop", "web", 2)}),
+		"a policy for others":  state([]Pod{local("shop", "web", 2)}, policy(t, "shop", "a", `{podSelector: {matchLabels: {app: db}}}`)),
+		"another namespace's":  state([]Pod{local("shop", "web", 2)}, policy(t, "lab", "a", `{podSelector: {}}`)),
+		"the pod is elsewhere": state([]Pod{far}, policy(t, "shop", "a", `{podSelector: {}}`)),
+	} {
+		if got, _ := Rules(s); got != Without() {
+			t.Errorf("%s: the script is\n%s", name, got)
+		}
+	}
+}
+
+// TestOneNamespaceCanNotFillTheTable: what is above the limit is not admitted, the pods stay isolated, and
+// another namespace's policies hold.
+func TestOneNamespaceCanNotFillTheTable(t *testing.T) {
+	policies := []*networkingv1.NetworkPolicy{policy(t, "lab", "all", `{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: red}}}]}]}`)}
+	for i := range 60 {
+		p := policy(t, "shop", fmt.Sprintf("p%02d", i), `{podSelector: {}}`)
+		for j := range 200 {
+			p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{
+				{IPBlock: &networkingv1.IPBlock{CIDR: fmt.Sprintf("10.%d.%d.0/24", i, j)}},
+				{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}}},
+			}})
+		}
+		policies = append(policies, p)
+	}
+	got, over := Rules(state([]Pod{local("shop", "web", 2), local("lab", "guest", 4)}, policies...))
+	if rules := strings.Count(got, "return\n"); rules > most+10 || !slices.Equal(over, []string{"shop"}) {
+		t.Errorf("there are %d rules, and too much in %v", rules, over)
+	}
+	if !strings.Contains(got, "10.77.64.2 : jump ingress1") || !strings.Contains(got, "10.77.64.4 : jump ingress0") {
+		t.Error("a pod is not isolated")
+	}
+	_, admitted, _ := strings.Cut(got, "chain ingress0 {\n")
+	if admitted, _, _ = strings.Cut(admitted, "}"); !strings.Contains(admitted, "return") {
+		t.Errorf("the other namespace admits\n%s", admitted)
+	}
+}
+
+func TestWhatPoliciesSeeOfAPod(t *testing.T) {
+	of := func(change func(*corev1.Pod)) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, Spec: corev1.PodSpec{NodeName: "node1"}}
+		p.Status.PodIPs = []corev1.PodIP{{IP: "10.77.64.2"}, {IP: "fd00::1"}, {IP: "; flush ruleset"}}
+		change(p)
+		return p
+	}
+	for name, test := range map[string]struct {
+		pod  *corev1.Pod
+		sees bool
+	}{
+		"one that runs":               {of(func(*corev1.Pod) {}), true},
+		"one with the node's address": {of(func(p *corev1.Pod) { p.Spec.HostNetwork = true }), false},
+		"one that has ended":          {of(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), false},
+		"one that has failed":         {of(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), false},
+	} {
+		got, ok := PodOf(test.pod, "node1")
+		if ok != test.sees || ok && (!got.Local || fmt.Sprint(got.Addresses) != "[10.77.64.2]") {
+			t.Errorf("%s: %+v, %t", name, got, ok)
+		}
+	}
+	if got, _ := PodOf(of(func(*corev1.Pod) {}), "node2"); got.Local {
+		t.Error("a pod of node1 is node2's")
+	}
+}
+
+// TestSelectorsThatCanNotBeReadIsolateAndAdmitNobody: the API server refuses them; an object in etcd may have one.
+func TestSelectorsThatCanNotBeReadIsolateAndAdmitNobody(t *testing.T) {
+	broken := `{matchExpressions: [{key: app, operator: Bad}]}`
+	for name, spec := range map[string]string{
+		"of pods that are isolated": `{podSelector: ` + broken + `}`,
+		"of peers":                  `{podSelector: {}, ingress: [{from: [{podSelector: ` + broken + `}]}]}`,
+		"of namespaces":             `{podSelector: {}, ingress: [{from: [{namespaceSelector: ` + broken + `}]}]}`,
+	} {
+		got, _ := Rules(state([]Pod{local("shop", "web", 2)}, policy(t, "shop", "a", spec)))
+		if !strings.Contains(got, "10.77.64.2 : jump ingress0") || strings.Contains(got, "return") {
+			t.Errorf("%s: the script is\n%s", name, got)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package podpolicy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// most bounds what the policies of one namespace may add to a node's rules. What is above it is not
+// admitted: the pods stay isolated.
+const most = 10_000
+
+// group is pods of one namespace that the same policies isolate in one direction.
+type group struct {
+	policies []*networkingv1.NetworkPolicy
+	pods     []Pod
+}
+
+// side is one of the two directions.
+type side struct {
+	direction networkingv1.PolicyType
+	// own and peer are the addresses of a packet: the judged pod's and the other's.
+	own, peer string
+	// chain begins the names of its chains.
+	chain string
+}
+
+var sides = []side{
+	{networkingv1.PolicyTypeEgress, "ip saddr", "ip daddr", "egress"},
+	{networkingv1.PolicyTypeIngress, "ip daddr", "ip saddr", "ingress"},
+}
+
+// Rules returns the script that replaces the node's table, and the namespaces whose policies admit
+// more than fits. The same state gives the same script.
+func Rules(s State) (script string, over []string) {
+	b := newBuilder(s)
+	var jumps []string
+	isolated := map[netip.Addr]bool{}
+	for _, side := range sides {
+		var targets []string
+		for i, g := range b.groups(side.direction) {
+			name := fmt.Sprintf("%s%d", side.chain, i)
+			b.chain(name, side, g)
+			for _, pod := range g.pods {
+				for _, addr := range pod.Addresses {
+					targets = append(targets, fmt.Sprintf("%s : jump %s", addr, name))
+					isolated[addr] = true
+				}
+			}
+		}
+		if len(targets) > 0 {
+			jumps = append(jumps, fmt.Sprintf("%s vmap { %s }", side.own, strings.Join(targets, ", ")))
+		}
+	}
+	if len(jumps) == 0 {
+		return Without(), nil
+	}
+	return b.script(isolated, jumps), slices.Sorted(maps.Keys(b.over))
+}
+
+// Without is the script that takes the table away.
+func Without() string { return fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", Table) }
+
+// builder collects sets and chains.
+type builder struct {
+	State
+	byNamespace map[string][]Pod
+	policies    map[string][]*networkingv1.NetworkPolicy
+	// sets maps what a set is of to its name, "" if nothing is in it.
+	sets         map[string]string
+	declarations strings.Builder
+	chains       strings.Builder
+	// left is what the policies of a namespace may still add.
+	left map[string]int
+	over map[string]bool
+}
+
+func newBuilder(s State) *builder {
+	b := &builder{
+		State: s, byNamespace: map[string][]Pod{}, policies: map[string][]*networkingv1.NetworkPolicy{},
+		sets: map[string]string{}, left: map[string]int{}, over: map[string]bool{},
+	}
+	for _, pod := range s.Pods {
+		if len(pod.Addresses) > 0 {
+			b.byNamespace[pod.Namespace] = append(b.byNamespace[pod.Namespace], pod)
+		}
+	}
+	for _, pods := range b.byNamespace {
+		slices.SortFunc(pods, func(x, y Pod) int { return x.Addresses[0].Compare(y.Addresses[0]) })
+	}
+	for _, policy := range s.Policies {
+		b.policies[policy.Namespace] = append(b.policies[policy.Namespace], policy)
+		b.left[policy.Namespace] = most
+	}
+	for _, policies := range b.policies {
+		slices.SortFunc(policies, func(x, y *networkingv1.NetworkPolicy) int { return cmp.Compare(x.Name, y.Name) })
+	}
+	return b
+}
+
+// groups returns the pods of this node that are isolated in a direction.
+func (b *builder) groups(direction networkingv1.PolicyType) []group {
+	var groups []group
+	for _, namespace := range slices.Sorted(maps.Keys(b.policies)) {
+		selectors, policies := governing(b.policies[namespace], direction)
+		found := map[string]int{}
+		for _, pod := range b.byNamespace[namespace] {
+			if !pod.Local {
+				continue
+			}
+			var key strings.Builder
+			var selected []*networkingv1.NetworkPolicy
+			for i, selector := range selectors {
+				if selector.Matches(labels.Set(pod.Labels)) {
+					fmt.Fprintf(&key, "%d,", i)
+					selected = append(selected, policies[i])
+				}
+			}
+			if len(selected) == 0 {
+				continue
+			}
+			at, known := found[key.String()]
+			if !known {
+				at = len(groups)
+				found[key.String()] = at
+				groups = append(groups, group{policies: selected})
+			}
+			groups[at].pods = append(groups[at].pods, pod)
+		}
+	}
+	return groups
+}
+
+// governing returns the policies for a direction with the pods that they select. A selector that
+// can't be read selects all: the pods are isolated rather than open.
+func governing(all []*networkingv1.NetworkPolicy, direction networkingv1.PolicyType) ([]labels.Selector, []*networkingv1.NetworkPolicy) {
+	var selectors []labels.Selector
+	var policies []*networkingv1.NetworkPolicy
+	for _, policy := range all {
+		if !governs(policy, direction) {
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
+		if err != nil {
+			selector = labels.Everything()
+		}
+		selectors, policies = append(selectors, selector), append(policies, policy)
+	}
+	return selectors, policies
+}
+
+// chain writes what a group admits.
+func (b *builder) chain(name string, side side, g group) {
+	fmt.Fprintf(&b.chains, "\tchain %s {\n", name)
+	for _, policy := range g.policies {
+		for _, rule := range rulesOf(policy, side.direction) {
+			for _, peer := range b.peers(policy.Namespace, side.peer, rule.peers) {
+				for _, port := range b.ports(policy.Namespace, rule.ports) {
+					if b.spend(policy.Namespace, 1) {
+						fmt.Fprintf(&b.chains, "\t\t%s\n", strings.TrimSpace(peer+port+"return"))
+					}
+				}
+			}
+		}
+	}
+	b.chains.WriteString("\t\tdrop\n\t}\n")
+}
+
+// spend takes from what a namespace may add, and reports whether there was enough.
+func (b *builder) spend(namespace string, n int) bool {
+	if b.left[namespace] < n {
+		b.over[namespace] = true
+		return false
+	}
+	b.left[namespace] -= n
+	return true
+}
+
+// script puts the table together. Packets of networks beside the pods' are nobody's here, a pod
+// reaches itself by a service, and pods have no addresses of IPv6 but those of the link, which no
+// policy can name.
+func (b *builder) script(isolated map[netip.Addr]bool, jumps []string) string {
+	var own []string
+	for _, addr := range slices.SortedFunc(maps.Keys(isolated), netip.Addr.Compare) {
+		own = append(own, fmt.Sprintf("%s . %s", addr, addr))
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "%stable inet %s {\n%s%s", Without(), Table, b.declarations.String(), b.chains.String())
+	fmt.Fprintf(&out, `	chain forward {
+		type filter hook forward priority filter;
+		iifname != %[1]q oifname != %[1]q accept
+		meta nfproto ipv6 iifname %[1]q oifname %[1]q drop
+		ct state established,related accept
+		ip saddr %[2]s accept
+		ip saddr . ip daddr { %[3]s } accept
+		%[4]s
+	}
+}
+`, b.Bridge, b.Host, strings.Join(own, ", "), strings.Join(jumps, "\n\t\t"))
+	return out.String()
+}
