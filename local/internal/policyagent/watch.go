@@ -3,7 +3,9 @@ package policyagent
 import (
 	"context"
 	"fmt"
+	"log"
 	"reflect"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
@@ -24,7 +27,7 @@ const hashAnnotation = "kubernetes.io/config.hash"
 // watches are one for pods, one for namespaces and one for policies. They hold of each object what
 // the rules depend on.
 type watches struct {
-	core                       rest.Interface
+	core, networking           rest.Interface
 	pods, namespaces, policies cache.SharedIndexInformer
 }
 
@@ -43,7 +46,7 @@ func newWatches(kubeconfig string, changed func()) (*watches, error) {
 		return nil, err
 	}
 	w := &watches{
-		core:       core,
+		core: core, networking: networking,
 		pods:       informer(core, "pods", &corev1.Pod{}),
 		namespaces: informer(core, "namespaces", &corev1.Namespace{}),
 		policies:   informer(networking, "networkpolicies", &networkingv1.NetworkPolicy{}),
@@ -92,6 +95,9 @@ func informer(client rest.Interface, resource string, example runtime.Object) ca
 
 // run watches until the context ends. ready is called when all is known.
 func (w *watches) run(ctx context.Context, ready func()) {
+	if !w.awaitRights(ctx) {
+		return
+	}
 	all := []cache.SharedIndexInformer{w.pods, w.namespaces, w.policies}
 	for _, informer := range all {
 		go informer.RunWithContext(ctx)
@@ -99,6 +105,20 @@ func (w *watches) run(ctx context.Context, ready func()) {
 	if cache.WaitForCacheSync(ctx.Done(), w.pods.HasSynced, w.namespaces.HasSynced, w.policies.HasSynced) {
 		ready()
 	}
+}
+
+// awaitRights waits for what `up` gives the agents, so that no watch of a new cluster begins with a
+// failure and a pause after it.
+func (w *watches) awaitRights(ctx context.Context) bool {
+	said := ""
+	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		err := w.networking.Get().Resource("networkpolicies").Param("limit", "1").Do(ctx).Error()
+		if err != nil && err.Error() != said {
+			said = err.Error()
+			log.Printf("waiting until network policies can be read: %v", err)
+		}
+		return err == nil, nil
+	}) == nil
 }
 
 // trim keeps of an object what the rules depend on.
