@@ -37,6 +37,7 @@ func TestEverythingRendered(t *testing.T) {
 		"resolv.conf":            func() (string, error) { return ResolvConf(modern), nil },
 		"dns.yaml":               func() (string, error) { return DNS(c), nil },
 		"networks.yaml":          func() (string, error) { return Networks(), nil },
+		"policies.yaml":          func() (string, error) { return Policies(), nil },
 		"audit-policy.yaml":      func() (string, error) { return AuditPolicy(), nil },
 	}
 	for name, render := range files {

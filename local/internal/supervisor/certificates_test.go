@@ -133,7 +133,7 @@ func TestEndProgramsEndsThoseOnly(t *testing.T) {
 	}
 	var pids []int
 	processes := map[string]*proc.Process{}
-	for _, name := range []string{"kubelet", "kube-proxy", "containerd", "drydock-csi-node"} {
+	for _, name := range []string{"kubelet", "kube-proxy", "drydock-policies", "containerd", "drydock-csi-node"} {
 		link := filepath.Join(t.TempDir(), name)
 		if err := os.Symlink(sleep, link); err != nil {
 			t.Fatal(err)
