@@ -161,16 +161,26 @@ func (b *builder) chain(name string, side side, g group) {
 	fmt.Fprintf(&b.chains, "\tchain %s {\n", name)
 	for _, policy := range g.policies {
 		for _, rule := range rulesOf(policy, side.direction) {
-			for _, peer := range b.peers(policy.Namespace, side.peer, rule.peers) {
-				for _, port := range b.ports(policy.Namespace, rule.ports) {
-					if b.spend(policy.Namespace, 1) {
-						fmt.Fprintf(&b.chains, "\t\t%s\n", strings.TrimSpace(peer+port+"return"))
-					}
-				}
+			for _, condition := range b.conditions(policy.Namespace, side, rule) {
+				fmt.Fprintf(&b.chains, "\t\t%sreturn\n", condition)
 			}
 		}
 	}
 	b.chains.WriteString("\t\tdrop\n\t}\n")
+}
+
+// conditions returns those of a rule, any of which admits.
+func (b *builder) conditions(namespace string, side side, rule rule) []string {
+	var all []string
+	ports := b.ports(namespace, rule.ports)
+	for _, peer := range b.peers(namespace, side.peer, rule.peers) {
+		for _, port := range ports {
+			if b.spend(namespace, 1) {
+				all = append(all, peer+port)
+			}
+		}
+	}
+	return all
 }
 
 // spend takes from what a namespace may add, and reports whether there was enough.
