@@ -184,7 +184,7 @@ func (b *builder) ports(namespace string, ports []networkingv1.NetworkPolicyPort
 			if port.EndPort != nil {
 				last = *port.EndPort
 			}
-			if first > 0 && first <= last && last < 1<<16 && b.spend(namespace, 1) {
+			if first > 0 && first <= last && last < 1<<16 {
 				numbers[word] = append(numbers[word], span{first, last})
 			}
 		}

@@ -129,6 +129,26 @@ func TestOneNamespaceCanNotFillTheTable(t *testing.T) {
 	}
 }
 
+// TestRulesThatAdmitNobodyCostToo: they are looked at again for each group of pods.
+func TestRulesThatAdmitNobodyCostToo(t *testing.T) {
+	var pods []Pod
+	for i := range byte(100) {
+		pods = append(pods, local("shop", fmt.Sprint("app", i), i))
+	}
+	all := policy(t, "shop", "all", `{podSelector: {}}`)
+	for range 1000 {
+		all.Spec.Ingress = append(all.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "none"}}}}})
+	}
+	policies := []*networkingv1.NetworkPolicy{all}
+	for i := range 100 {
+		policies = append(policies, policy(t, "shop", fmt.Sprint("p", i), fmt.Sprintf(`{podSelector: {matchLabels: {app: app%d}}}`, i)))
+	}
+	got, over := Rules(state(pods, policies...))
+	if !slices.Equal(over, []string{"shop"}) || strings.Count(got, ": jump ingress") != len(pods) {
+		t.Errorf("too much is in %v, and %d pods are isolated", over, strings.Count(got, ": jump ingress"))
+	}
+}
+
 func TestWhatPoliciesSeeOfAPod(t *testing.T) {
 	of := func(change func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, Spec: corev1.PodSpec{NodeName: "node1"}}

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// most bounds what the policies of one namespace may add to a node's rules. What is above it is not
-// admitted: the pods stay isolated.
-const most = 10_000
+// most bounds what the policies of one namespace may cost in a node's rules: what is looked at, for each
+// group of pods, and what comes of it. What is above it is not admitted: the pods stay isolated.
+const most = 20_000
 
 // group is pods of one namespace that the same policies isolate in one direction.
 type group struct {
@@ -77,7 +77,7 @@ type builder struct {
 	sets         map[string]string
 	declarations strings.Builder
 	chains       strings.Builder
-	// left is what the policies of a namespace may still add.
+	// left is what the policies of a namespace may still cost.
 	left map[string]int
 	over map[string]bool
 }
@@ -160,6 +160,9 @@ func governing(all []*networkingv1.NetworkPolicy, direction networkingv1.PolicyT
 func (b *builder) chain(name string, side side, g group) {
 	fmt.Fprintf(&b.chains, "\tchain %s {\n", name)
 	for _, policy := range g.policies {
+		if b.over[policy.Namespace] {
+			break
+		}
 		for _, rule := range rulesOf(policy, side.direction) {
 			for _, condition := range b.conditions(policy.Namespace, side, rule) {
 				fmt.Fprintf(&b.chains, "\t\t%sreturn\n", condition)
@@ -171,6 +174,9 @@ func (b *builder) chain(name string, side side, g group) {
 
 // conditions returns those of a rule, any of which admits.
 func (b *builder) conditions(namespace string, side side, rule rule) []string {
+	if !b.spend(namespace, 1+len(rule.peers)+len(rule.ports)) {
+		return nil
+	}
 	var all []string
 	ports := b.ports(namespace, rule.ports)
 	for _, peer := range b.peers(namespace, side.peer, rule.peers) {
@@ -183,9 +189,10 @@ func (b *builder) conditions(namespace string, side side, rule rule) []string {
 	return all
 }
 
-// spend takes from what a namespace may add, and reports whether there was enough.
+// spend takes from what a namespace may cost, and reports whether there was enough. Nothing is enough for
+// a namespace that was once above it, so that its rules end there.
 func (b *builder) spend(namespace string, n int) bool {
-	if b.left[namespace] < n {
+	if b.left[namespace] < n || b.over[namespace] {
 		b.over[namespace] = true
 		return false
 	}
