@@ -37,6 +37,7 @@ func newWatches(kubeconfig string, changed func()) (*watches, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
+	config.QPS, config.Burst = 50, 100
 	core, err := client(config, "/api", corev1.SchemeGroupVersion, corev1.AddToScheme)
 	if err != nil {
 		return nil, err
