@@ -3,8 +3,6 @@ package migrationproxy
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,64 +12,6 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
-
-// How many connections may be at their beginning, where nobody knows yet who calls: each
-// costs some 50 KiB and migrationwire.Greeting at most. One address gets what one
-// migration needs at once, and a little more.
-const (
-	maxGreetings       = 256
-	maxGreetingsOfHost = migrationwire.MaxStreams + 7
-)
-
-// greetings counts them. The zero value counts none.
-type greetings struct {
-	mu   sync.Mutex
-	all  int
-	host map[netip.Addr]int
-}
-
-// begin counts one; done is called when it is known who calls.
-func (g *greetings) begin(from net.Addr) (done func(), err error) {
-	host := hostOf(from)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.all >= maxGreetings || g.host[host] >= maxGreetingsOfHost {
-		return nil, fmt.Errorf("%d connections are at their beginning, %d of them from there, which is the most that may be", g.all, g.host[host])
-	}
-	if g.host == nil {
-		g.host = map[netip.Addr]int{}
-	}
-	g.all++
-	g.host[host]++
-	return sync.OnceFunc(func() { g.end(host) }), nil
-}
-
-func (g *greetings) end(host netip.Addr) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.all--
-	if g.host[host]--; g.host[host] == 0 {
-		delete(g.host, host)
-	}
-}
-
-// hostOf is the address without its port. With IPv6 a host has a network of its own, and
-// counts as that.
-func hostOf(address net.Addr) netip.Addr {
-	parsed, err := netip.ParseAddrPort(address.String())
-	if err != nil {
-		return netip.Addr{}
-	}
-	host := parsed.Addr().Unmap().WithZone("")
-	if host.Is4() {
-		return host
-	}
-	network, err := host.Prefix(64)
-	if err != nil {
-		return host
-	}
-	return network.Addr()
-}
 
 // calls are the connections of each migration. The zero value has none.
 type calls struct {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
+	"drydock.dev/drydock/internal/handler/greeting"
 )
 
 // The way there ends, and QEMU still answers on the way back.
@@ -299,7 +300,7 @@ func TestAHostileCaller(t *testing.T) {
 	})
 	t.Run("connects again and again and says nothing", func(t *testing.T) {
 		var all []net.Conn
-		for range 3 * maxGreetingsOfHost {
+		for range 3 * greeting.MaxOpen {
 			conn, err := net.Dial("tcp", p.address.String())
 			if err != nil {
 				t.Fatal(err)
@@ -317,49 +318,78 @@ func TestAHostileCaller(t *testing.T) {
 		t.Errorf("%d lines were logged", n)
 	}
 	p.stop()
-	if n := len(p.server.greetings.host) + len(p.server.calls.byMigration) + p.server.greetings.all; n > 0 {
+	if n := len(p.server.calls.byMigration) + p.server.greetings.Open(); n > 0 {
 		t.Errorf("%d things are remembered of callers that are gone", n)
 	}
 }
 
-func TestAHostThatFloodsTheGreetingsKeepsNobodyElseOut(t *testing.T) {
-	var g greetings
-	from := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1} }
-	var taken []func()
-	for {
-		done, err := g.begin(from("10.0.0.1"))
+// Connections of hosts that say nothing fill the room for strangers again and again, and a migration gets
+// through at its first call. Afterwards its host has room of its own.
+func TestAFloodOfGreetingsKeepsNoMigrationOut(t *testing.T) {
+	p := meet(t)
+	p.expect(&Facts{}, newEar())
+	flood := &addressed{opened: make(chan net.Conn)}
+	flooding := p.serveAlso(flood)
+	defer flooding()
+	for i := range 2 * greeting.MaxOpen {
+		flood.open(t, net.IPv4(10, 1, byte(i>>8), byte(i)))
+	}
+	for n := range 3 {
+		conn, err := p.outgoing().Dial(t.Context(), migrationwire.Control)
 		if err != nil {
-			break
+			t.Fatalf("call %d: %v", n, err)
 		}
-		taken = append(taken, done)
-	}
-	if len(taken) != maxGreetingsOfHost {
-		t.Errorf("one host has %d, want %d", len(taken), maxGreetingsOfHost)
-	}
-	for _, ip := range []string{"10.0.0.2", "fd00::1"} {
-		if _, err := g.begin(from(ip)); err != nil {
-			t.Errorf("%s: %v", ip, err)
+		_ = conn.Close()
+		for i := range greeting.MaxOpen {
+			flood.open(t, net.IPv4(10, 2+byte(n), byte(i>>8), byte(i)))
 		}
 	}
-	if _, err := g.begin(from("::ffff:10.0.0.1")); err == nil {
-		t.Error("the host is another one by its other name")
+	if n := p.server.greetings.Open(); n > 2*greeting.MaxOpen {
+		t.Errorf("%d connections are at their beginning", n)
 	}
-	for _, done := range taken {
-		done()
-		done()
+}
+
+// addressed is a listener whose connections come from where a test says.
+type addressed struct{ opened chan net.Conn }
+
+func (a *addressed) Accept() (net.Conn, error) {
+	conn, ok := <-a.opened
+	if !ok {
+		return nil, net.ErrClosed
 	}
-	if g.all != 2 || len(g.host) != 2 {
-		t.Errorf("left are %d of %d hosts", g.all, len(g.host))
-	}
-	for i := range maxGreetings {
-		_, _ = g.begin(from(net.IPv4(10, 1, byte(i>>8), byte(i)).String()))
-	}
-	if _, err := g.begin(from("10.2.0.1")); err == nil || g.all != maxGreetings {
-		t.Errorf("all together have %d: %v", g.all, err)
-	}
-	// Addresses of one IPv6 network are one host's.
-	if hostOf(from("fd00::1")) != hostOf(from("fd00::2")) || hostOf(from("fd00:0:0:1::1")) == hostOf(from("fd00::1")) {
-		t.Error("hosts of IPv6 are mixed up")
+	return conn, nil
+}
+
+func (a *addressed) Close() error   { return nil }
+func (a *addressed) Addr() net.Addr { return &net.TCPAddr{} }
+
+// open makes a connection on which nothing is said.
+func (a *addressed) open(t *testing.T, ip net.IP) {
+	t.Helper()
+	caller, called := net.Pipe()
+	t.Cleanup(func() { _ = caller.Close() })
+	a.opened <- &callFrom{called, &net.TCPAddr{IP: ip, Port: 1}}
+}
+
+type callFrom struct {
+	net.Conn
+	from net.Addr
+}
+
+func (c *callFrom) RemoteAddr() net.Addr { return c.from }
+
+// serveAlso serves another listener until end is called.
+func (p *pair) serveAlso(a *addressed) (end func()) {
+	ended := make(chan struct{})
+	ctx, cancel := context.WithCancel(p.t.Context())
+	go func() {
+		defer close(ended)
+		p.server.Serve(ctx, a)
+	}()
+	return func() {
+		cancel()
+		close(a.opened)
+		<-ended
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
+	"drydock.dev/drydock/internal/handler/greeting"
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
@@ -26,7 +27,7 @@ type Server struct {
 	port      uint16
 	relisten  time.Duration
 	log       *seldom
-	greetings greetings
+	greetings greeting.Rooms
 	calls     calls
 	published atomic.Pointer[netip.AddrPort]
 }
@@ -129,9 +130,10 @@ func (s *Server) accept(ctx context.Context, listener net.Listener, running *syn
 			wait(ctx, time.Second)
 			continue
 		}
+		caller := s.greetings.Enter(conn.RemoteAddr(), func() { _ = conn.Close() })
 		running.Go(func() {
 			defer conn.Close()
-			if err := s.handle(ctx, conn); err != nil && ctx.Err() == nil {
+			if err := s.handle(ctx, conn, caller); err != nil && ctx.Err() == nil {
 				s.log.say("a migration's connection has ended", "from", conn.RemoteAddr().String(), "reason", err.Error())
 			}
 		})
@@ -139,12 +141,12 @@ func (s *Server) accept(ctx context.Context, listener net.Listener, running *syn
 }
 
 // handle serves one connection until it ends.
-func (s *Server) handle(ctx context.Context, conn net.Conn) error {
+func (s *Server) handle(ctx context.Context, conn net.Conn, caller *greeting.Caller) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	begun, err := s.begin(ctx, conn)
+	begun, err := s.begin(ctx, conn, caller)
 	if err != nil {
 		return err
 	}
@@ -178,12 +180,8 @@ type call struct {
 }
 
 // begin finds out who calls and for what, and answers, within migrationwire.Greeting.
-func (s *Server) begin(ctx context.Context, conn net.Conn) (*call, error) {
-	done, err := s.greetings.begin(conn.RemoteAddr())
-	if err != nil {
-		return nil, err
-	}
-	defer done()
+func (s *Server) begin(ctx context.Context, conn net.Conn, caller *greeting.Caller) (_ *call, err error) {
+	defer caller.Leave()
 	deadline := time.Now().Add(migrationwire.Greeting)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -197,6 +195,9 @@ func (s *Server) begin(ctx context.Context, conn net.Conn) (*call, error) {
 	}
 	if c.node, err = nodecert.Holder(c.conn.ConnectionState().PeerCertificates[0]); err != nil {
 		return nil, fmt.Errorf("the caller is not known: %w", err)
+	}
+	if !caller.Proven() {
+		return nil, errors.New("the connection has made room for newer ones")
 	}
 	if err := migrationwire.Read(c.conn, &c.header); err != nil {
 		return nil, fmt.Errorf("node %s does not say what it wants: %w", c.node, err)

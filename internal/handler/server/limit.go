@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 
@@ -9,7 +10,35 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/handler/greeting"
 )
+
+// callers bounds the connections on which virt-api's certificate was not shown yet. The zero value has none.
+type callers struct {
+	rooms greeting.Rooms
+	open  sync.Map // of net.Conn: *greeting.Caller
+}
+
+// state is http.Server's ConnState. A connection has bytes of a request when its handshake has ended, which the TLS
+// configuration lets nobody but virt-api do.
+func (c *callers) state(conn net.Conn, state http.ConnState) {
+	if state == http.StateNew {
+		c.open.Store(conn, c.rooms.Enter(conn.RemoteAddr(), func() { _ = conn.Close() }))
+		return
+	}
+	found, ok := c.open.LoadAndDelete(conn)
+	if !ok {
+		return
+	}
+	caller, ok := found.(*greeting.Caller)
+	if !ok {
+		return
+	}
+	if state == http.StateActive {
+		caller.Proven()
+	}
+	caller.Leave()
+}
 
 // maxStreams are how many streams of a kind one machine may have at a time. Each
 // costs some ten KiB, and a client can make it a few MiB: together they must not

@@ -67,6 +67,7 @@ type Server struct {
 	tls      *tls.Config
 	log      logr.Logger
 	streams  streams
+	callers  callers
 	// pictures has a place for each picture of a screen that may be taken at a time.
 	pictures chan struct{}
 }
@@ -103,6 +104,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: headerTimeout,
+		ConnState:         s.callers.state,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelInfo),
 	}

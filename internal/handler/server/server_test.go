@@ -30,6 +30,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/handler/greeting"
 	"drydock.dev/drydock/internal/handler/stream"
 )
 
@@ -442,5 +443,52 @@ func TestOnlyVirtAPIIsServedAndStreamsEndWithTheServer(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("the server ends with %v", err)
+	}
+}
+
+// Connections that show no certificate take a bounded room, keep virt-api out of nothing, and leave nothing behind.
+func TestConnectionsThatShowNoCertificateAreBounded(t *testing.T) {
+	handler, api := identity(t), identity(t)
+	s := New(one{&recorder{}}, stream.NewConsoles(), &tls.Config{
+		Certificates: []tls.Certificate{handler}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool(api),
+	}, testr.New(t))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, listener) }()
+	var silent []net.Conn
+	for range 2 * greeting.MaxOpen {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent = append(silent, conn)
+	}
+	// The first of them is told to go when the room is full.
+	if _, err := silent[0].Read(make([]byte, 1)); err == nil {
+		t.Error("a connection that shows no certificate is answered")
+	}
+	if n := s.callers.rooms.Open(); n == 0 || n > greeting.MaxOpen {
+		t.Errorf("%d connections are without a certificate, want some and %d at most", n, greeting.MaxOpen)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool(handler), Certificates: []tls.Certificate{api}}}}
+	response, err := client.Get("https://" + listener.Addr().String() + "/")
+	if err != nil {
+		t.Fatalf("virt-api is kept out: %v", err)
+	}
+	_ = response.Body.Close()
+	for _, conn := range silent {
+		_ = conn.Close()
+	}
+	client.CloseIdleConnections()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("the server ends with %v", err)
+	}
+	if n := s.callers.rooms.Open(); n != 0 {
+		t.Errorf("%d connections are remembered", n)
 	}
 }
