@@ -68,7 +68,7 @@ func TestWhichClonesAreAdmitted(t *testing.T) {
 		"of a claim":                   {func(c *spec) { c.Source.APIGroup, c.Source.Kind = new(""), "PersistentVolumeClaim" }, "spec.source: "},
 		"of a group that has no VMs":   {func(c *spec) { c.Source.APIGroup = new("snapshot.kubevirt.io") }, "spec.source: "},
 		"of no group":                  {func(c *spec) { c.Source.APIGroup = nil }, "spec.source: "},
-		"of nothing":                   {func(c *spec) { c.Source.Name = "" }, "spec.source: "},
+		"of nothing":                   {func(c *spec) { c.Source.Name = "" }, "spec.source.name: "},
 		"a target of another kind":     {func(c *spec) { c.Target.Kind = "VirtualMachineSnapshot" }, "spec.target: "},
 		"a target of another group":    {func(c *spec) { c.Target.APIGroup = nil }, "spec.target: "},
 		"to itself":                    {func(c *spec) { c.Target.Name = "web" }, "spec.target.name: "},
@@ -84,8 +84,8 @@ func TestWhichClonesAreAdmitted(t *testing.T) {
 		"of annotations":               {func(c *spec) { c.AnnotationFilters = []string{"**"} }, "spec.annotationFilters: "},
 		"of the template's labels":     {func(c *spec) { c.Template.LabelFilters = []string{"!!a"} }, "spec.template.labelFilters: "},
 		"of its annotations":           {func(c *spec) { c.Template.AnnotationFilters = []string{"a**"} }, "spec.template.annotationFilters: "},
-		"no MAC address":               {address("02:00:00:00:00"), "spec.newMacAddresses: "},
-		"the address of a group":       {address("01:00:00:00:00:01"), "spec.newMacAddresses: "},
+		"no MAC address":               {address("02:00:00:00:00"), `spec.newMacAddresses["b"]: Invalid value: "02:00:00:00:00": `},
+		"the address of a group":       {address("01:00:00:00:00:01"), `spec.newMacAddresses["b"]: `},
 		"a serial that is too long":    {func(c *spec) { c.NewSMBiosSerial = new(strings.Repeat("s", 257)) }, "spec.newSMBiosSerial: "},
 		"49 patches":                   {func(c *spec) { c.Patches = slices.Repeat([]string{"{}"}, 49) }, "spec.patches: "},
 		"a patch that is too long":     {func(c *spec) { c.Patches = []string{strings.Repeat("p", 16385)} }, "spec.patches: "},
@@ -102,6 +102,34 @@ func TestWhichClonesAreAdmitted(t *testing.T) {
 	}
 	if got := policy.Answer(t, policytest.Write{By: collector, Resource: "virtualmachineclones", Old: aClone(), New: aClone()}); got != "" {
 		t.Errorf("a write that leaves the spec: answered %q", got)
+	}
+}
+
+// A clone that is wrong in many places is told all of them, with what was written there, quoted and cut.
+func TestAllThatIsWrongWithACloneIsToldAtOnce(t *testing.T) {
+	policy := policytest.Load(t, "../../config/rbac/clone-policy.yaml", "drydock-clones")
+	long := strings.Repeat("\n\"", 1000)
+	wrong := aClone(func(c *clonev1.VirtualMachineCloneSpec) {
+		c.Source.APIGroup, c.Source.Name, c.Target.Kind, c.Target.Name = new(long), "", long, ""
+		c.LabelFilters, c.AnnotationFilters = slices.Repeat([]string{"a"}, 65), []string{"ok", "*no*", long}
+		c.Template.LabelFilters, c.Template.AnnotationFilters = []string{long}, []string{long}
+		c.NewMacAddresses = map[string]string{"eth0": "01:00:00:00:00:01"}
+		c.NewSMBiosSerial, c.Patches, c.VolumeNamePolicy = new(long), []string{strings.Repeat("p", 16385)}, new(clonev1.VolumeNamePolicy("InPlace"))
+	})
+	got := policy.Told(t, policytest.Write{By: tenant, Resource: "virtualmachineclones", New: wrong, May: may("")})
+	at := -1
+	for _, fault := range []string{
+		`spec.source.name: Required value: `, `spec.source: Invalid value: "\n\"`, `spec.target: Invalid value: "kubevirt.io/\n\"`,
+		`spec.labelFilters: Too many: 65: `, `spec.annotationFilters: Invalid value: "*no*": `,
+		`spec.template.labelFilters: Invalid value: "\n\"`, `spec.template.annotationFilters: Invalid value: "\n\"`,
+		`spec.newMacAddresses["eth0"]: Invalid value: "01:00:00:00:00:01": `, `spec.newSMBiosSerial: Too long: `,
+		`spec.patches: Too long: `, `spec.volumeNamePolicy: Invalid value: "InPlace": `,
+	} {
+		if next := strings.Index(got, fault); next <= at {
+			t.Errorf("%q is not told, or not in its place:\n%s", fault, got)
+		} else {
+			at = next
+		}
 	}
 }
 

@@ -85,11 +85,25 @@ func (w Write) operation() admission.Operation {
 	}
 }
 
-// Answer is why a write is refused, empty when it is not.
+// Answer is why a write is refused by each validation that does, empty when it is not.
 func (p *Policy) Answer(t testing.TB, w Write) string {
 	t.Helper()
+	return strings.Join(p.denials(t, w), "; ")
+}
+
+// Told is what the writer is told by the API server, which passes on what the first of the validations says.
+func (p *Policy) Told(t testing.TB, w Write) string {
+	t.Helper()
+	if said := p.denials(t, w); len(said) > 0 {
+		return said[0]
+	}
+	return ""
+}
+
+func (p *Policy) denials(t testing.TB, w Write) []string {
+	t.Helper()
 	if !p.concerns(w) {
-		return ""
+		return nil
 	}
 	kind := untyped(t, w.object()).GroupVersionKind()
 	resource, subresource, _ := strings.Cut(w.Resource, "/")
@@ -114,7 +128,7 @@ func (p *Policy) Answer(t testing.TB, w Write) string {
 			said = append(said, d.Message)
 		}
 	}
-	return strings.Join(said, "; ")
+	return said
 }
 
 // concerns reports whether the policy is asked about the write at all.
@@ -167,21 +181,28 @@ func compiled(t testing.TB, name string, spec admissionregistrationv1.Validating
 	}
 	options := cel.OptionalVariableDeclarations{HasAuthorizer: true}
 	compiler.CompileAndStoreVariables(variables, options, environment.NewExpressions)
-	var conditions, validations []cel.ExpressionAccessor
+	var conditions, validations, messages []cel.ExpressionAccessor
 	for i := range spec.MatchConditions {
 		conditions = append(conditions, (*matchconditions.MatchCondition)(&spec.MatchConditions[i]))
 	}
 	for _, v := range spec.Validations {
 		validations = append(validations, &validating.ValidationCondition{Expression: v.Expression, Message: v.Message})
+		var message cel.ExpressionAccessor
+		if v.MessageExpression != "" {
+			message = &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}
+		}
+		messages = append(messages, message)
 	}
 	condition := compiler.CompileCondition(conditions, options, environment.NewExpressions)
 	validation := compiler.CompileCondition(validations, options, environment.NewExpressions)
-	if errs := append(condition.CompilationErrors(), validation.CompilationErrors()...); len(errs) > 0 {
+	// A message must not ask for rights.
+	message := compiler.CompileCondition(messages, cel.OptionalVariableDeclarations{}, environment.NewExpressions)
+	if errs := slices.Concat(condition.CompilationErrors(), validation.CompilationErrors(), message.CompilationErrors()); len(errs) > 0 {
 		t.Fatalf("the policy %s can't be compiled: %v", name, errors.Join(errs...))
 	}
 	none := compiler.CompileCondition(nil, options, environment.NewExpressions)
 	matcher := matchconditions.NewMatcher(condition, spec.FailurePolicy, "policy", "validate", name)
-	return validating.NewValidator(validation, matcher, none, none, spec.FailurePolicy, nil)
+	return validating.NewValidator(validation, matcher, none, message, spec.FailurePolicy, nil)
 }
 
 func read(t testing.TB, manifest, name string) (
