@@ -33,10 +33,8 @@ func methodOf(o Observed) method {
 		return methodAdopt
 	case source.Upload != nil:
 		return methodUpload
-	case source.Snapshot != nil && (o.Claim != nil && o.Claim.Spec.DataSource != nil || o.Claim == nil && restorable(o)):
-		return methodRestore
 	case source.Snapshot != nil:
-		return methodCopy
+		return methodOfSnapshot(o)
 	case source.PVC == nil:
 		return methodImport
 	case o.Claim != nil && (o.Claim.Spec.DataSource != nil || o.Claim.Spec.DataSourceRef != nil):

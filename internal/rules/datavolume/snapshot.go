@@ -32,6 +32,15 @@ func RestoredKey(dv *cdiv1.DataVolume) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: RestoredName(dv)}
 }
 
+// methodOfSnapshot is how a claim comes to the content of a snapshot.
+func methodOfSnapshot(o Observed) method {
+	restored := o.Claim != nil && o.Claim.Spec.DataSource != nil
+	if restored || o.Claim == nil && restorable(o) {
+		return methodRestore
+	}
+	return methodCopy
+}
+
 // restorable reports whether the driver can restore the snapshot to the DataVolume's claim.
 func restorable(o Observed) bool {
 	namespace, _, _ := SourceOf(&o.DataVolume.Spec, o.DataVolume.Namespace)

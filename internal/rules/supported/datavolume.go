@@ -30,7 +30,7 @@ var dataVolumeTable = table{
 	"source.blank":                          yes(),
 	"source.imageio":                        no("use http or an upload"),
 	"source.vddk":                           no("export the disk, and use http or an upload"),
-	"source.snapshot.namespace":             noted("only the DataVolume's own"),
+	"source.snapshot.namespace":             yes(),
 	"source.snapshot.name":                  yes(),
 	"sourceRef.kind":                        only("DataSource"),
 	"sourceRef.namespace":                   noted("another namespace needs the right to create datavolumes/source there"),
