@@ -110,11 +110,14 @@ func (r *round) observePods(ctx context.Context, o *datavolume.Observed) error {
 	}
 	namespace, kind, _ := datavolume.SourceOf(&r.dv.Spec, r.dv.Namespace)
 	if o.SourcePod = r.source; o.SourcePod == nil && kind != "" {
-		pod, err := r.pod(ctx, client.ObjectKey{Namespace: namespace, Name: datavolume.SourcePodName(r.dv)})
+		key, pod := client.ObjectKey{Namespace: namespace, Name: datavolume.SourcePodName(r.dv)}, &corev1.Pod{}
+		found, err := r.exists(ctx, key, pod)
 		if err != nil {
-			return err
+			return fmt.Errorf("reading the source pod %s: %w", key, err)
 		}
-		o.SourcePod = pod
+		if found {
+			o.SourcePod = pod
+		}
 	}
 	return nil
 }
@@ -125,25 +128,30 @@ func (r *round) observeRestored(ctx context.Context, o *datavolume.Observed) (er
 	return err
 }
 
-// restoredClaim reads the claim that a snapshot is copied from, nil when there is none. Before the DataVolume lets go of
-// its source's namespace, the API server decides.
+// restoredClaim reads the claim that a snapshot is copied from, nil when there is none.
 func (r *round) restoredClaim(ctx context.Context, key client.ObjectKey) (*corev1.PersistentVolumeClaim, error) {
 	if r.restored != nil || key.Name == "" {
 		return r.restored, nil
 	}
-	var claim corev1.PersistentVolumeClaim
-	err := r.Client.Get(ctx, key, &claim)
-	ends := datavolume.Ended(r.dv) || r.dv.DeletionTimestamp != nil
-	if apierrors.IsNotFound(err) && ends && slices.Contains(r.dv.Finalizers, datavolume.Finalizer) {
-		err = r.Reader.Get(ctx, key, &claim)
-	}
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
+	claim := &corev1.PersistentVolumeClaim{}
+	switch found, err := r.exists(ctx, key, claim); {
 	case err != nil:
 		return nil, fmt.Errorf("reading the claim %s, from which a snapshot is copied: %w", key, err)
+	case !found:
+		return nil, nil
 	}
-	return &claim, nil
+	return claim, nil
+}
+
+// exists reads something in the source's namespace; false says that there is none. Before the DataVolume lets go of that
+// namespace, the API server decides.
+func (r *round) exists(ctx context.Context, key client.ObjectKey, object client.Object) (bool, error) {
+	err := r.Client.Get(ctx, key, object)
+	ends := datavolume.Ended(r.dv) || r.dv.DeletionTimestamp != nil
+	if apierrors.IsNotFound(err) && ends && slices.Contains(r.dv.Finalizers, datavolume.Finalizer) {
+		err = r.Reader.Get(ctx, key, object)
+	}
+	return err == nil, client.IgnoreNotFound(err)
 }
 
 // pod reads a pod from the cache; before one is made the API server decides by

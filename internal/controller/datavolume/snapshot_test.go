@@ -66,6 +66,7 @@ func TestWhatWasRestoredElsewhereIsDeletedThoughTheCacheLags(t *testing.T) {
 		Namespace: "golden", Name: datavolume.RestoredName(dv), UID: "6-7", Annotations: map[string]string{datavolume.AnnTarget: "ns/disk"},
 	}}
 	loop, _ := lagging(t, dv)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: datavolume.SourcePodName(dv)}}
 	api, _ := lagging(t, dv, claim)
 	loop.Reader = api.Client
 	var deleted []string
@@ -85,5 +86,11 @@ func TestWhatWasRestoredElsewhereIsDeletedThoughTheCacheLags(t *testing.T) {
 	var left cdiv1.DataVolume
 	if err := loop.Client.Get(t.Context(), client.ObjectKeyFromObject(dv), &left); err != nil || len(left.Finalizers) != 1 {
 		t.Errorf("while the claim is there the DataVolume has the finalizers %q (%v)", left.Finalizers, err)
+	}
+	api, _ = lagging(t, dv, pod)
+	loop.Reader = api.Client
+	wake(t, loop, dv, 1)
+	if err := loop.Client.Get(t.Context(), client.ObjectKeyFromObject(dv), &left); err != nil || len(left.Finalizers) != 1 {
+		t.Errorf("while its pod is there the DataVolume has the finalizers %q (%v)", left.Finalizers, err)
 	}
 }
