@@ -112,7 +112,7 @@ func await(ctx context.Context, e *env.Env, c *client.Client, ref client.Ref, ti
 func attach(ctx context.Context, e *env.Env, conn net.Conn) error {
 	fd, isTerminal := e.Terminal()
 	if !isTerminal {
-		return converse(ctx, e.In, e.Out, conn)
+		return dictate(ctx, e.In, e.Out, conn)
 	}
 	previous, err := term.MakeRaw(fd)
 	if err != nil {
@@ -124,6 +124,14 @@ func attach(ctx context.Context, e *env.Env, conn net.Conn) error {
 	}
 	fmt.Fprintln(e.Err)
 	return err
+}
+
+// dictate is converse of input that nobody types.
+func dictate(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) error {
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	d := newDictation(ctx, in, out)
+	return converse(ctx, d, d, conn)
 }
 
 // converse copies both ways. It ends when the user leaves, when the guest's side
