@@ -80,7 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := r.Client.List(ctx, &objects); err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the CDI objects: %w", err)
 	}
-	plan := datavolume.Install(objects.Items, version.Version, r.Now())
+	plan := datavolume.PlanInstallation(objects.Items, version.Version, r.Now())
 	if err := r.config(ctx, authorities, plan.Config); err != nil {
 		return ctrl.Result{}, err
 	}

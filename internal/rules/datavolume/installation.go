@@ -28,9 +28,9 @@ type Installation struct {
 	Changed []*cdiv1.CDI
 }
 
-// Install decides what CDI objects do: the oldest one's spec.config is the CDIConfig's spec, and each is told how it is
+// PlanInstallation decides what CDI objects do: the oldest one's spec.config is the CDIConfig's spec, and each is told how it is
 // served by this version. An object that is being deleted, or that CDI's own operator has, is left alone.
-func Install(all []cdiv1.CDI, version string, now time.Time) Installation {
+func PlanInstallation(all []cdiv1.CDI, version string, now time.Time) Installation {
 	ours := slices.DeleteFunc(slices.Clone(all), func(o cdiv1.CDI) bool { return o.DeletionTimestamp != nil || OperatedByCDI(&o) })
 	slices.SortFunc(ours, func(a, b cdiv1.CDI) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

@@ -39,7 +39,7 @@ func TestWhatCDIObjectsDo(t *testing.T) {
 		"one that goes, and one beside": {[]cdiv1.CDI{object("b", 2, configures, deleted), object("a", 1, configures)}, []string{"a"}, map[string]string{"a": serves}},
 		"CDI's own":                     {[]cdiv1.CDI{object("cdi", 1, configures, operated)}, nil, nil},
 	} {
-		got := Install(test.all, "v1", began)
+		got := PlanInstallation(test.all, "v1", began)
 		var config []string
 		if got.Config != nil {
 			config = got.Config.InsecureRegistries
@@ -59,7 +59,7 @@ func TestWhatCDIObjectsDo(t *testing.T) {
 		if fmt.Sprint(status) != fmt.Sprint(test.status) && len(status)+len(test.status) > 0 {
 			t.Errorf("%s: the objects say %v, want %v", name, status, test.status)
 		}
-		if again := Install(test.all, "v1", began.Add(time.Hour)); len(again.Changed) > 0 {
+		if again := PlanInstallation(test.all, "v1", began.Add(time.Hour)); len(again.Changed) > 0 {
 			t.Errorf("%s: what is said already is written again: %+v", name, again.Changed[0].Status)
 		}
 	}
@@ -70,9 +70,9 @@ func TestAChangedSentenceKeepsItsTransition(t *testing.T) {
 	began := time.Unix(1_000_000, 0)
 	first := cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(began)}}
 	other := cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: "z", CreationTimestamp: metav1.NewTime(began.Add(time.Minute))}}
-	said := *Install([]cdiv1.CDI{first, other}, "v1", began).Changed[1]
+	said := *PlanInstallation([]cdiv1.CDI{first, other}, "v1", began).Changed[1]
 	first.Name = "b"
-	again := Install([]cdiv1.CDI{first, said}, "v1", began.Add(time.Hour)).Changed[1].Status.Conditions[0]
+	again := PlanInstallation([]cdiv1.CDI{first, said}, "v1", began.Add(time.Hour)).Changed[1].Status.Conditions[0]
 	if was := said.Status.Conditions[0]; again.Message == was.Message || !again.LastTransitionTime.Equal(&was.LastTransitionTime) || again.LastHeartbeatTime.Equal(&was.LastHeartbeatTime) {
 		t.Errorf("the condition was %+v, and is %+v", was, again)
 	}
