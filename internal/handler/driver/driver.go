@@ -12,6 +12,8 @@ package driver
 
 import (
 	"context"
+	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +49,8 @@ type Network interface {
 	// Tidy removes what was made for interfaces on other networks than the pods' that are not named.
 	Tidy(pod network.Pod, keep []string) error
 	Teardown(vmi types.UID)
+	// Dial connects to a port of a guest by one of its interfaces; namespace is its pod's.
+	Dial(ctx context.Context, namespace *os.File, to network.Interface, protocol string, port int) (net.Conn, error)
 }
 
 // Cluster is the API server as far as a driver needs it.

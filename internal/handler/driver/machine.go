@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strconv"
+	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/launcherclient"
 	"drydock.dev/drydock/internal/handler/metrics"
+	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
 )
@@ -33,8 +34,9 @@ var vmis = schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "virtual
 type Machine struct {
 	*attached
 	vmi *v1.VirtualMachineInstance
-	// address is where the guest's ports are reached, empty without a network.
-	address string
+	// network is the way to the guest's ports, by the interface reached.
+	network Network
+	reached network.Interface
 	// taps are the tap devices in the pod, by interface.
 	taps map[string]string
 }
@@ -48,12 +50,9 @@ func (d *Driver) machine() (*Machine, error) {
 	if guestlifecycle.RoleOf(instance, d.env.Node) != guestlifecycle.Home {
 		return nil, errors.New("VMI is not running on this node")
 	}
-	m := &Machine{attached: a, vmi: instance, taps: map[string]string{}}
+	m := &Machine{attached: a, vmi: instance, network: d.env.Network, reached: reached(a.prepared.interfaces), taps: map[string]string{}}
 	for _, i := range a.prepared.interfaces {
 		m.taps[i.Name] = i.Tap
-		if m.address == "" && len(i.IPs) > 0 {
-			m.address = i.IPs[0]
-		}
 	}
 	return m, nil
 }
@@ -147,6 +146,14 @@ func (m *Machine) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGue
 // ConsoleKey names the guest by its VMI, which has one life.
 func (m *Machine) ConsoleKey() string { return string(m.vmi.UID) }
 
+// reached is the interface by which the guest's ports are connected to, without a name where there is none.
+func reached(interfaces []network.Interface) network.Interface {
+	if i := slices.IndexFunc(interfaces, network.Interface.Reached); i >= 0 {
+		return interfaces[i]
+	}
+	return network.Interface{}
+}
+
 // DialSerial connects to the first serial console.
 func (m *Machine) DialSerial(ctx context.Context) (net.Conn, error) {
 	if attach := m.vmi.Spec.Domain.Devices.AutoattachSerialConsole; attach != nil && !*attach {
@@ -173,11 +180,10 @@ func (m *Machine) dial(ctx context.Context, socket string) (net.Conn, error) {
 
 // DialPort connects to a port of the guest.
 func (m *Machine) DialPort(ctx context.Context, protocol string, port int) (net.Conn, error) {
-	if m.address == "" {
-		return nil, m.conflict("VMI has no network address")
+	if m.reached.Name == "" {
+		return nil, m.conflict("VMI has no address on the pods' network, and ports of no other are forwarded")
 	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, protocol, net.JoinHostPort(m.address, strconv.Itoa(port)))
+	conn, err := m.network.Dial(ctx, m.link.Peer.NetNS, m.reached, protocol, port)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the guest: %w", err)
 	}

@@ -91,8 +91,16 @@ func connectBridge(pod Pod, p plan) (made Interface, outside facts, tap netlink.
 	}
 	return Interface{
 		Name: p.name, Tap: p.tap, MAC: mac.String(), MTU: outside.mtu, Queues: p.queues,
-		IPs: outside.ips(), PodInterface: p.podInterface, Stays: p.stays,
+		IPs: outside.ips(), Way: p.way(), PodInterface: p.podInterface, Stays: p.stays,
 	}, outside, tap, nil
+}
+
+// way is how a guest is reached that has taken over the pod's place on a network.
+func (p *plan) way() Way {
+	if p.secondary {
+		return NoWay
+	}
+	return OnPodNetwork
 }
 
 // missing says what an interface that is not there may mean.

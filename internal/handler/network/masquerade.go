@@ -80,7 +80,7 @@ func setupMasquerade(pod Pod, p plan, log logr.Logger) (Interface, []server, err
 	}
 	made := Interface{
 		Name: p.name, Tap: p.tap, MAC: p.mac.String(), MTU: outside.mtu, Queues: p.queues,
-		IPs: outside.ips(), PodInterface: p.podInterface,
+		IPs: outside.ips(), Way: InPod, PodInterface: p.podInterface,
 	}
 	return made, []server{dhcp.Serve(frames, lease, log)}, nil
 }

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,13 +19,24 @@ import (
 func inside(namespace *os.File, do func() error) error {
 	result := make(chan error, 1)
 	go onOwnThread(func() {
-		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+		if err := enter(namespace); err != nil {
 			result <- fmt.Errorf("entering the pod's network namespace: %w", err)
 			return
 		}
 		result <- do()
 	})
 	return <-result
+}
+
+// enter takes the calling thread into a network namespace, which nobody closes meanwhile.
+func enter(namespace *os.File) error {
+	raw, err := namespace.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var entered error
+	err = raw.Control(func(fd uintptr) { entered = unix.Setns(int(fd), unix.CLONE_NEWNET) })
+	return errors.Join(err, entered)
 }
 
 // onOwnThread runs do on a thread that ends with the calling goroutine: it

@@ -83,6 +83,8 @@ type Interface struct {
 	// IPs are the addresses that the guest is reached at, the first one of the
 	// pod's own family first; they are what the VMI's status reports.
 	IPs []string
+	// Way is how virt-handler connects to the guest's ports by the interface.
+	Way Way
 	// PodInterface is the pod's interface that the guest's is connected to.
 	PodInterface string
 	// Stays is why the guest can't leave its node with the interface, "" if it can.

@@ -249,6 +249,9 @@ func TestANetworkWithAddressManagementGivesItsAddressToTheGuest(t *testing.T) {
 	if len(made.IPs) != 1 || made.IPs[0] != redAddress || made.MAC != machine.MAC(vmi, red) {
 		t.Errorf("Setup answers %+v", made)
 	}
+	if made.Reached() {
+		t.Error("virt-handler is to connect to an address that the network's author chose")
+	}
 }
 
 func TestAPodWithoutItsSecondaryInterfaceNamesMultus(t *testing.T) {

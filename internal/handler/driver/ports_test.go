@@ -1,0 +1,42 @@
+package driver
+
+import (
+	"io"
+	"os"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/connection"
+	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/handler/podpath"
+)
+
+// A guest whose only addresses are those of networks beside the pods' has no port that virt-handler connects to.
+func TestPortsAreReachedOnThePodsNetworkOnly(t *testing.T) {
+	t.Parallel()
+	red := network.Interface{Name: "red", IPs: []string{"169.254.169.254"}}
+	own := network.Interface{Name: "default", IPs: []string{"10.244.9.5"}, Way: network.InPod}
+	if got := reached([]network.Interface{red, own}); got.Name != "default" {
+		t.Errorf("with a network beside the pods' it is reached by %q", got.Name)
+	}
+	m := &Machine{vmi: &v1.VirtualMachineInstance{}, network: &noNetwork{}, reached: reached([]network.Interface{red})}
+	if _, err := m.DialPort(t.Context(), "tcp", 80); !apierrors.IsConflict(err) {
+		t.Errorf("without the pods' network: %v", err)
+	}
+
+	namespace, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer namespace.Close()
+	m.attached, m.reached = &attached{link: &connection.Link{Peer: &podpath.Peer{NetNS: namespace}}}, own
+	conn, err := m.DialPort(t.Context(), "tcp", 22)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked, err := io.ReadAll(conn); string(asked) != os.DevNull+" default tcp 22\n" {
+		t.Errorf("the port is dialed as %q (error: %v)", asked, err)
+	}
+}

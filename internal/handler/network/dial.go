@@ -1,0 +1,109 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Way is how virt-handler connects to the ports of a guest.
+type Way int
+
+// A guest on another network than the pods' has an address that whoever made the network chose: it may be any of the
+// node's own, or of what only the node reaches. It is not connected to.
+const (
+	NoWay Way = iota
+	// InPod is from within the pod, where the pod's own address leads to the guest. From there nothing of the node is
+	// reached.
+	InPod
+	// OnPodNetwork is as other pods do: the guest has taken over the pod's place, and the pod itself does not reach it.
+	OnPodNetwork
+)
+
+// Reached reports whether the guest's ports are connected to by this interface.
+func (i Interface) Reached() bool { return i.Way != NoWay && len(i.IPs) > 0 }
+
+// Dial connects to a port of the guest by one of its interfaces. protocol is "tcp" or "udp".
+func (m *Manager) Dial(ctx context.Context, namespace *os.File, to Interface, protocol string, port int) (net.Conn, error) {
+	if !to.Reached() {
+		return nil, fmt.Errorf("interface %s has no address on the pods' network", to.Name)
+	}
+	address, err := netip.ParseAddr(to.IPs[0])
+	if err != nil {
+		return nil, fmt.Errorf("reading the address of interface %s: %w", to.Name, err)
+	}
+	if port < 1 || port > 65535 {
+		return nil, fmt.Errorf("port %d: must be from 1 to 65535", port)
+	}
+	if to.Way == InPod {
+		return dialInside(ctx, namespace, protocol, netip.AddrPortFrom(address, uint16(port)))
+	}
+	if !address.IsGlobalUnicast() {
+		return nil, fmt.Errorf("the address %s of interface %s is none on the pods' network", address, to.Name)
+	}
+	return (&net.Dialer{}).DialContext(ctx, protocol, net.JoinHostPort(address.String(), strconv.Itoa(port)))
+}
+
+// dialInside connects from a network namespace. The socket is made there, and stays there; no thread waits with it.
+func dialInside(ctx context.Context, namespace *os.File, protocol string, to netip.AddrPort) (net.Conn, error) {
+	kinds := map[string]int{"tcp": unix.SOCK_STREAM, "udp": unix.SOCK_DGRAM}
+	kind, known := kinds[protocol]
+	if !known {
+		return nil, fmt.Errorf("protocol %q: must be tcp or udp", protocol)
+	}
+	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())})
+	if to.Addr().Is4() {
+		family, address = unix.AF_INET, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
+	}
+	var socket *os.File
+	err := inside(namespace, func() error {
+		fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return fmt.Errorf("making a socket in the pod's network namespace: %w", err)
+		}
+		socket = os.NewFile(uintptr(fd), protocol+" "+to.String())
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer socket.Close() // the connection has a descriptor of its own
+	if err := connect(ctx, socket, address); err != nil {
+		return nil, fmt.Errorf("connecting to %s in the pod: %w", to, err)
+	}
+	conn, err := net.FileConn(socket)
+	if err != nil {
+		return nil, fmt.Errorf("using the connection to %s in the pod: %w", to, err)
+	}
+	return conn, nil
+}
+
+// connect connects a socket, until ctx ends.
+func connect(ctx context.Context, socket *os.File, to unix.Sockaddr) error {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = socket.SetWriteDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var connecting error
+	// The kernel is asked again whenever the socket can be written: what it says then is how it has ended.
+	err = raw.Write(func(fd uintptr) bool {
+		connecting = unix.Connect(int(fd), to)
+		if errors.Is(connecting, unix.EISCONN) {
+			connecting = nil
+		}
+		return !errors.Is(connecting, unix.EINPROGRESS) && !errors.Is(connecting, unix.EALREADY) && !errors.Is(connecting, unix.EINTR)
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.Join(err, connecting)
+}
