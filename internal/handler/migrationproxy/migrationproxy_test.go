@@ -254,6 +254,7 @@ func TestOnlyTheRecordedSourceIsAdmitted(t *testing.T) {
 
 // What a hostile caller costs is bounded in time and in memory, and nobody else waits.
 func TestAHostileCaller(t *testing.T) {
+	met := time.Now()
 	p := meet(t)
 	p.expect(&Facts{}, newEar())
 	t.Run("says nothing in its handshake", func(t *testing.T) {
@@ -314,8 +315,9 @@ func TestAHostileCaller(t *testing.T) {
 		// Its own address waits; soon after, all is as before.
 		p.awaitAdmission(migrationwire.Control)
 	})
-	if n := p.log.with(""); n == 0 || n > 30 {
-		t.Errorf("%d lines were logged", n)
+	// Twenty lines at once, and then one every five seconds.
+	if n, most := p.log.with(""), 21+int(time.Since(met)/(5*time.Second)); n == 0 || n > most {
+		t.Errorf("%d lines were logged, and at most %d may be", n, most)
 	}
 	p.stop()
 	if n := len(p.server.calls.byMigration) + p.server.greetings.Open(); n > 0 {
@@ -538,9 +540,8 @@ func TestASilentPeerIsNoticed(t *testing.T) {
 	if migrationwire.Silence+migrationwire.AliveEvery > 5*time.Second {
 		t.Error("a dead peer is noticed too late")
 	}
-	if p.log.with("has said nothing for 4s") != 1 {
-		t.Errorf("logged is %v", p.log.all)
-	}
+	// The target says so after it has told of the end.
+	p.log.await(t, "has said nothing for 4s")
 }
 
 // What a peer says beside facts of its own changes nothing, and too much of it ends the

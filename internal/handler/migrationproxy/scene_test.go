@@ -3,6 +3,7 @@ package migrationproxy
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -109,6 +111,10 @@ func folder(t testing.TB) *podpath.Dir {
 func (p *pair) serve(address string) {
 	p.t.Helper()
 	listener, err := net.Listen("tcp", address)
+	// A connection of another test may have the port of a server that was stopped, for as long as it lasts.
+	for deadline, tick := time.Now().Add(patience), time.Tick(10*time.Millisecond); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline); <-tick {
+		listener, err = net.Listen("tcp", address)
+	}
 	if err != nil {
 		p.t.Fatal(err)
 	}
