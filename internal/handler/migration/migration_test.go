@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -137,6 +138,10 @@ func newNodes(t testing.TB) *nodes {
 func (n *nodes) serve(address string) {
 	n.t.Helper()
 	listener, err := net.Listen("tcp", address)
+	// A connection of another test may have the port of a server that was stopped, for as long as it lasts.
+	for deadline, tick := time.Now().Add(patience), time.Tick(10*time.Millisecond); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline); <-tick {
+		listener, err = net.Listen("tcp", address)
+	}
 	if err != nil {
 		n.t.Fatal(err)
 	}
