@@ -323,8 +323,13 @@ func (w *world) answers(t *testing.T, mac string, patience time.Duration) int {
 	buffer := make([]byte, 2000)
 	for {
 		check(t, client.SetReadDeadline(time.Now().Add(patience)))
-		if _, _, err := client.ReadFrom(buffer); err != nil {
+		n, _, err := client.ReadFrom(buffer)
+		if err != nil {
 			return count
+		}
+		// What was asked for by somebody before may be answered late.
+		if answer, err := dhcpv4.FromBytes(buffer[:n]); err != nil || answer.TransactionID != discover.TransactionID {
+			continue
 		}
 		count++
 		patience = never
