@@ -292,7 +292,7 @@ func TestWhatAPeerWasStartedWith(t *testing.T) {
 }
 
 func TestAPeerMayLockMemory(t *testing.T) {
-	peer := peerOf(t, exec.Command("sleep", "60"))
+	peer := peerOf(t, exec.Command("sleep", "infinity"))
 	locks := func() (is unix.Rlimit) {
 		t.Helper()
 		if err := unix.Prlimit(peer.PID, unix.RLIMIT_MEMLOCK, nil, &is); err != nil {
