@@ -347,16 +347,20 @@ func TestTheHandshakeFails(t *testing.T) {
 }
 
 func TestCloseEndsWaitingCommands(t *testing.T) {
+	asked := make(chan struct{})
 	socket := listen(t, func(conn net.Conn) {
 		fmt.Fprintln(conn, `{"QMP": {}}`)
 		reader := bufio.NewReader(conn)
 		_, _ = reader.ReadString('\n')
 		fmt.Fprintln(conn, `{"return": {}, "id": 1}`)
+		_, _ = reader.ReadString('\n')
+		close(asked)
 		_, _ = reader.ReadString(0)
 	})
 	c := dial(t, socket, nil)
 	failed := make(chan error)
 	go func() { failed <- c.Execute(context.Background(), "wait", nil, nil) }()
+	<-asked
 	_ = c.Close()
 	if err := <-failed; !errors.Is(err, qmp.ErrClosed) {
 		t.Errorf("%v", err)
