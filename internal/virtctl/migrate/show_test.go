@@ -3,6 +3,7 @@ package migrate
 import (
 	"bytes"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,17 +24,19 @@ func TestALineOnATerminalIsWrittenOverItself(t *testing.T) {
 		"a file":                     {false, "moved", "Pending\nRunning\nmoved\n"},
 		"a file, after an error":     {false, "", "Pending\nRunning\n"},
 	} {
-		var out bytes.Buffer
-		p := &progress{env: &env.Env{Out: &out}, began: time.Now().Add(-time.Minute), rewrites: c.rewrites}
-		stop := p.keepTime(t.Context())
-		for _, text := range []string{"Pending", "Pending", "Running"} {
-			p.set(text)
-		}
-		stop()
-		p.end(c.last)
-		if out.String() != c.want {
-			t.Errorf("%s: %q, want %q", name, out.String(), c.want)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			var out bytes.Buffer
+			p := &progress{env: &env.Env{Out: &out}, began: time.Now().Add(-time.Minute), rewrites: c.rewrites}
+			stop := p.keepTime(t.Context())
+			for _, text := range []string{"Pending", "Pending", "Running"} {
+				p.set(text)
+			}
+			stop()
+			p.end(c.last)
+			if out.String() != c.want {
+				t.Errorf("%s: %q, want %q", name, out.String(), c.want)
+			}
+		})
 	}
 }
 
