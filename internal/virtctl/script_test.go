@@ -197,8 +197,11 @@ func exchange(network, address, text string, length int) (string, error) {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	// A datagram may be lost while nobody listens; talk sends it again.
-	if err := conn.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+	wait := patience
+	if network == "udp" {
+		wait = 2 * time.Second // a datagram may be lost while nobody listens; talk sends it again
+	}
+	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
 		return "", err
 	}
 	if _, err := io.WriteString(conn, text); err != nil {
