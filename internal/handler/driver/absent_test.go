@@ -80,10 +80,7 @@ func TestVMIGoneUnderAGuest(t *testing.T) {
 	n.api.remove(true, false)
 	h.supervisor.VMIGone(Here, n.api.vmi.UID)
 	p.awaitNoQEMU()
-	h.stop()
-	if len(h.supervisor.drivers) != 0 {
-		t.Error("the driver of a VMI that is gone has not let go")
-	}
+	awaitTrue(t, "the driver of a VMI that is gone to let go", func() bool { return !h.drives("deserted") })
 }
 
 func TestVMIGoneWhileTheAPIServerIsAway(t *testing.T) {

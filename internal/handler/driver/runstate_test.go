@@ -176,7 +176,8 @@ func TestADiskWithoutSpaceStopsTheGuestUntilThereIsSome(t *testing.T) {
 	second := n.startHandler(p)
 	m := n.machine(second, "full")
 	n.awaitAttempts(m, 1)
-	// A guest that was told to continue runs until it writes again.
+	// A guest that was told to continue runs until it writes again. Nobody tells it so before its user has paused it.
+	n.pass(-time.Minute)
 	awaitTrue(n.t, "the end of the attempt", func() bool { return n.runState(m) == runstate.IOError })
 	if after, _, _ := n.api.counts(); after != before {
 		t.Errorf("attempts to resume the guest wrote %v", n.api.patches[before:])
@@ -188,6 +189,7 @@ func TestADiskWithoutSpaceStopsTheGuestUntilThereIsSome(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.api.await(t, "a pause besides", reports(runstate.ReasonPausedIOError, runstate.ReasonPausedByUser))
+	n.stopped.Store(nil)
 	p.grow()
 	second.stop()
 	third := n.startHandler(p)

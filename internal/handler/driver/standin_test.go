@@ -103,6 +103,8 @@ func stand(conn net.Conn, behind string) {
 		defer write.Unlock()
 		_, _ = conn.Write(append(line, '\n'))
 	}
+	// What is pretended from here on has its event: nobody has been told anything yet.
+	last := pretended()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -122,7 +124,6 @@ func stand(conn net.Conn, behind string) {
 			}
 		}
 	}()
-	last := pretended()
 	for {
 		select {
 		case <-done:
