@@ -160,40 +160,74 @@ func TestLargeBodiesTakeTurns(t *testing.T) {
 	})
 }
 
-// Who sends without end has no room for long, and on a real connection all of a text arrives.
+// pipes is a listener to which dial connects.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	p.conns <- far
+	return near, nil
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error { close(p.closed); return nil }
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// Who sends without end has no room for long, and on a connection that has deadlines all of a text arrives.
 func TestABodyArrivesInTimeOrIsRefused(t *testing.T) {
-	sent := newRoom().entrance(bodies{}, smallBody)
-	sent.patience = 100 * time.Millisecond
-	served := httptest.NewServer(sent.inTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text, err := io.ReadAll(r.Body)
-		// Longer than the text may take: what bounds that ends with the text.
-		time.Sleep(2 * sent.patience)
-		if err == nil {
-			err = r.Context().Err()
+	synctest.Test(t, func(t *testing.T) {
+		sent := newRoom().entrance(bodies{}, smallBody)
+		connections := newPipes()
+		server := &http.Server{ReadHeaderTimeout: time.Hour, Handler: sent.inTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			text, err := io.ReadAll(r.Body)
+			// Longer than the text may take: what bounds that ends with the text.
+			time.Sleep(2 * sent.patience)
+			if err == nil {
+				err = r.Context().Err()
+			}
+			_, _ = fmt.Fprintln(w, len(text), err)
+		}))}
+		go func() { _ = server.Serve(connections) }()
+		defer server.Close()
+		client := &http.Client{Transport: &http.Transport{DialContext: connections.dial, DisableKeepAlives: true}}
+		for _, length := range []int{10, 10 << 10, 2 << 20} {
+			answered, err := client.Post("http://virt-api", "application/json", strings.NewReader(strings.Repeat(" ", length)))
+			must(t, err)
+			text, err := io.ReadAll(answered.Body)
+			must(t, err)
+			if want := fmt.Sprintln(length, nil); string(text) != want {
+				t.Errorf("of %d bytes arrive %q", length, text)
+			}
+			must(t, answered.Body.Close())
 		}
-		_, _ = fmt.Fprintln(w, len(text), err)
-	})))
-	defer served.Close()
-	for _, length := range []int{10, 10 << 10, 2 << 20} {
-		answered, err := served.Client().Post(served.URL, "application/json", strings.NewReader(strings.Repeat(" ", length)))
-		must(t, err)
-		text, err := io.ReadAll(answered.Body)
-		must(t, err)
-		if want := fmt.Sprintln(length, nil); string(text) != want {
-			t.Errorf("of %d bytes arrive %q", length, text)
+		for _, length := range []int{100, 10 << 10} {
+			began := time.Now()
+			slow, err := connections.dial(t.Context(), "", "")
+			must(t, err)
+			_, err = fmt.Fprintf(slow, "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n{", length)
+			must(t, err)
+			begin := make([]byte, 12)
+			if _, err := io.ReadFull(slow, begin); err != nil || string(begin) != "HTTP/1.1 400" {
+				t.Errorf("who sends one of %d bytes is answered %q, %v", length, begin, err)
+			}
+			if took := time.Since(began); took > 2*sent.patience {
+				t.Errorf("who sends one of %d bytes has room for %v", length, took)
+			}
+			must(t, slow.Close())
 		}
-		must(t, answered.Body.Close())
-	}
-	for _, length := range []int{100, 10 << 10} {
-		slow, err := net.Dial("tcp", served.Listener.Addr().String())
-		must(t, err)
-		_, err = fmt.Fprintf(slow, "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n{", length)
-		must(t, err)
-		must(t, slow.SetReadDeadline(time.Now().Add(5*time.Second)))
-		begin := make([]byte, 12)
-		if _, err := io.ReadFull(slow, begin); err != nil || string(begin) != "HTTP/1.1 400" {
-			t.Errorf("who sends one of %d bytes is answered %q, %v", length, begin, err)
-		}
-		must(t, slow.Close())
-	}
+	})
 }
