@@ -125,6 +125,16 @@ func TestAnAuthorityIsNotReplacedUnderRunningComponents(t *testing.T) {
 	}
 }
 
+// awaitName waits until a process that has been started shows its name, which is a moment after its program has begun.
+func awaitName(t *testing.T, pid int, name string) {
+	t.Helper()
+	for deadline, tick := time.Now().Add(4*time.Minute), time.Tick(time.Millisecond); proc.Program(proc.Argv(pid)) != name; <-tick {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d does not show that it is %s, but %q", pid, name, proc.Argv(pid))
+		}
+	}
+}
+
 // TestEndProgramsEndsThoseOnly has a node's processes under the names that they run as.
 func TestEndProgramsEndsThoseOnly(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
@@ -143,6 +153,7 @@ func TestEndProgramsEndsThoseOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		pids, processes[name] = append(pids, p.PID), p
+		awaitName(t, p.PID, name)
 	}
 	if err := endPrograms(pids, apiClients); err != nil {
 		t.Fatal(err)
