@@ -2,12 +2,14 @@ package podsync
 
 import (
 	"slices"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -109,6 +111,14 @@ func TestAClaimThatGrowsMarksItsPodOnceForEachSize(t *testing.T) {
 		patched <- patch.GetName() + " " + string(patch.GetPatch())
 		return false, nil, nil
 	})
+	// What changes between the informer's list and its watch is lost, as a cluster in memory has no versions.
+	watched := make(chan struct{})
+	begun := sync.OnceFunc(func() { close(watched) })
+	core.PrependWatchReactor("persistentvolumeclaims", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		events, err := core.Tracker().Watch(action.GetResource(), action.GetNamespace())
+		begun()
+		return true, events, err
+	})
 	factory := informers.NewSharedInformerFactory(core, 0)
 	claims := factory.Core().V1().PersistentVolumeClaims()
 	c, err := New(core, claims, workqueue.NewTypedItemExponentialFailureRateLimiter[string](1, 1))
@@ -119,6 +129,7 @@ func TestAClaimThatGrowsMarksItsPodOnceForEachSize(t *testing.T) {
 	if !cache.WaitForCacheSync(ctx.Done(), claims.Informer().HasSynced) {
 		t.Fatal("the claims were not read")
 	}
+	<-watched
 	ended := make(chan struct{})
 	go func() { defer close(ended); c.Run(ctx) }()
 	t.Cleanup(func() { <-ended })
