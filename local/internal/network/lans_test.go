@@ -22,7 +22,7 @@ import (
 // startMember starts a process in a network namespace of its own, as a node's init is.
 func startMember(t *testing.T, node string) (Member, func()) {
 	t.Helper()
-	cmd := exec.Command("sleep", "60")
+	cmd := exec.Command("sleep", "1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func reach(t *testing.T, from Member, address string) {
 			if err := netns.Set(ns); err != nil {
 				return err
 			}
-			conn, err := net.DialTimeout("tcp4", net.JoinHostPort(address, "9"), 10*time.Second)
+			conn, err := net.DialTimeout("tcp4", net.JoinHostPort(address, "9"), time.Minute)
 			if err == nil {
 				return errors.Join(errors.New("somebody listens there"), conn.Close())
 			}
