@@ -45,7 +45,7 @@ func TestThePluginsAreThoseOfTheCorefile(t *testing.T) {
 // Corefile, but for the directive that needs an API server, and asks it for a name
 // that only another name server knows.
 func TestNamesOutsideTheClusterAreForwarded(t *testing.T) {
-	asked := make(chan string, 1)
+	asked := make(chan string, 100)
 	upstream := listen(t)
 	server := &dns.Server{PacketConn: upstream, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
 		asked <- r.Question[0].Name
@@ -65,14 +65,17 @@ func TestNamesOutsideTheClusterAreForwarded(t *testing.T) {
 	address := serve(t, upstream.LocalAddr().String())
 	client := &dns.Client{Timeout: time.Minute}
 	for _, from := range []string{"the other name server", "the cache"} {
+		if from == "the cache" {
+			_ = server.Shutdown() // nobody else knows the name any more
+		}
 		query := new(dns.Msg).SetQuestion("example.org.", dns.TypeA)
 		got, _, err := client.Exchange(query, address)
 		if err != nil || len(got.Answer) != 1 || !strings.HasSuffix(got.Answer[0].String(), "192.0.2.7") {
 			t.Fatalf("from %s: got %v, %v", from, got, err)
 		}
 	}
-	if name := <-asked; name != "example.org." || len(asked) > 0 {
-		t.Errorf("the other name server was asked for %s, and then %d times more", name, len(asked))
+	if name := <-asked; name != "example.org." {
+		t.Errorf("the other name server was asked for %s", name)
 	}
 }
 
