@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -194,9 +194,15 @@ func TestProgressIsToldWhileTheWorkerWorks(t *testing.T) {
 	s := serve(t, content, "v1")
 	s.slow = int64(len(content)) / 2
 	p := newPod(t, transfer.Task{URL: s.URL, Size: 16 * mib})
-	free := httptest.NewServer(nil)
-	p.progress = free.Listener.Addr().String()
-	free.Close()
+	// An address of the test's own: nobody else takes the port before the worker does.
+	free, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+os.Getpid()>>16%254, os.Getpid()>>8&255, 1+os.Getpid()%254))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.progress = free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
 	worker := p.command()
 	if err := worker.Start(); err != nil {
 		t.Fatal(err)
