@@ -62,12 +62,12 @@ func TestProbesAskTheGuest(t *testing.T) {
 		code           int
 		stdout, stderr string
 	}{
-		"a ping":                     {[]string{"guest-agent-ping", "--timeout=10s"}, 0, "", ""},
-		"a program that succeeds":    {[]string{"exec", "--timeout=10", "--", "/bin/echo", "well", "--all"}, 0, "well --all\n", ""},
-		"a program that fails":       {[]string{"exec", "--timeout=10s", "--", "/bin/sh", "-c", "echo ill >&2; exit 4"}, 4, "", "ill\n"},
-		"a program that is not":      {[]string{"exec", "--timeout=10s", "--", "/no/such/program"}, 1, "", "virt-launcher: guest agent: guest-exec: "},
+		"a ping":                     {[]string{"guest-agent-ping", "--timeout=4m"}, 0, "", ""},
+		"a program that succeeds":    {[]string{"exec", "--timeout=240", "--", "/bin/echo", "well", "--all"}, 0, "well --all\n", ""},
+		"a program that fails":       {[]string{"exec", "--timeout=4m", "--", "/bin/sh", "-c", "echo ill >&2; exit 4"}, 4, "", "ill\n"},
+		"a program that is not":      {[]string{"exec", "--timeout=4m", "--", "/no/such/program"}, 1, "", "virt-launcher: guest agent: guest-exec: "},
 		"a program that takes long":  {[]string{"exec", "--timeout=300ms", "--", "/bin/sleep", "5"}, 1, "", "deadline exceeded"},
-		"a program that is killed":   {[]string{"exec", "--timeout=10s", "--", "/bin/sh", "-c", "kill -9 $$"}, 1, "", "a signal ended /bin/sh"},
+		"a program that is killed":   {[]string{"exec", "--timeout=4m", "--", "/bin/sh", "-c", "kill -9 $$"}, 1, "", "a signal ended /bin/sh"},
 		"nothing to run":             {[]string{"exec", "--timeout=1s", "--"}, 1, "", "probe exec needs a command"},
 		"an unknown probe":           {[]string{"dance"}, 1, "", `"dance" is none of guest-agent-ping, exec`},
 		"a deadline that is no time": {[]string{"exec", "--timeout=soon"}, 1, "", `"soon" is not a duration`},

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is for guests that end: no test waits for all of it.
-const patience = time.Minute
+const patience = 4 * time.Minute
 
 func qemu(t *testing.T) string {
 	t.Helper()
@@ -233,23 +233,23 @@ func answer(conn net.Conn, behavior string) {
 func TestABrokenQEMUIsNoticed(t *testing.T) {
 	for behavior, want := range map[string]struct {
 		reason string
-		// most is how long it may take; the deadline is longer.
-		deadline, most time.Duration
+		// deadline is far away for a QEMU that ends the probe by itself.
+		deadline time.Duration
 	}{
-		"dies": {"QEMU does not start: QEMU ended with exit code 1: qemu-system-x86_64: failed to initialize kvm: Device or resource busy", patience, startPatience},
+		"dies": {"QEMU does not start: QEMU ended with exit code 1: qemu-system-x86_64: failed to initialize kvm: Device or resource busy", time.Hour},
 		"internal-error": {"the guest stopped after real mode, before protected mode: QEMU's run state is internal-error: KVM internal error. Suberror: 1",
-			patience, startPatience},
+			time.Hour},
 		"refuses": {"the guest stopped after real mode, before protected mode: QEMU's run state is internal-error: KVM internal error. Suberror: 1",
-			patience, startPatience},
+			time.Hour},
 		"aborts": {"the guest stopped after real mode, before protected mode: QEMU was ended by signal 9 (killed): error: kvm run failed Bad address",
-			patience, startPatience},
-		"stops answering": {"the guest stopped after real mode, before protected mode: it did not finish within 200ms", 200 * time.Millisecond, startPatience},
-		"mute":            {"QEMU does not start: QEMU did not answer within 2s", time.Millisecond, startPatience},
-		"floods":          {"QEMU does not start: ", patience, 2 * startPatience},
+			time.Hour},
+		"stops answering": {"the guest stopped after real mode, before protected mode: it did not finish within 200ms", 200 * time.Millisecond},
+		"mute":            {"QEMU does not start: QEMU did not answer within 2s", time.Millisecond},
+		"floods":          {"QEMU does not start: ", time.Hour},
 	} {
 		t.Run(behavior, func(t *testing.T) {
 			t.Parallel()
-			probe := Probe{QEMU: os.Args[0], Accel: KVM, Firmware: BIOS, Deadline: want.deadline, env: []string{asQEMU + "=" + behavior}}
+			probe := Probe{QEMU: os.Args[0], Accel: KVM, Firmware: BIOS, Deadline: want.deadline, start: patience, env: []string{asQEMU + "=" + behavior}}
 			if behavior == "mute" {
 				probe.start = 2 * time.Second
 			}
@@ -258,7 +258,7 @@ func TestABrokenQEMUIsNoticed(t *testing.T) {
 			if got.OK || !strings.HasPrefix(got.Reason, want.reason) {
 				t.Errorf("%+v", got)
 			}
-			if took := time.Since(begin); took > want.most {
+			if took := time.Since(begin); took > patience {
 				t.Errorf("it took %v", took)
 			}
 		})
