@@ -2,6 +2,7 @@ package datavolume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -28,6 +29,9 @@ func (r *round) apply(ctx context.Context, plan datavolume.Plan) error {
 			// The DataVolume goes with its namespace, and wakes the loop then.
 			r.outdated = true
 			return nil
+		}
+		if apierrors.IsForbidden(err) {
+			return errors.Join(err, r.patchStatus(ctx, datavolume.Refused(r.dv, r.claim, err.Error(), r.Now())))
 		}
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
 // Reasons of the conditions; those of transfer.Result are further ones.
@@ -34,6 +35,9 @@ const (
 	ReasonSourceInUse     = "CloneSourceInUse"
 	ReasonWorkerGone      = "WorkerGone"
 	ReasonClaimInUse      = "ClaimInUse"
+	// ReasonQuota and ReasonForbidden are of what the API server does not let be made.
+	ReasonQuota     = "ErrExceededQuota"
+	ReasonForbidden = "ErrForbidden"
 	// ReasonImagePullFailed is of a container image that its registry does not give.
 	ReasonImagePullFailed = "ImagePullFailed"
 )
@@ -116,6 +120,23 @@ func boundCondition(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) c
 		return isFalse(ReasonClaimLost, fmt.Sprintf("PVC %s Lost", dv.Name))
 	}
 	return isFalse(ReasonPending, fmt.Sprintf("PVC %s Pending", dv.Name))
+}
+
+// Refused is the plan when the API server does not let be made what was planned: to say why, which stays until it is made.
+func Refused(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim, why string, now time.Time) Plan {
+	reason := ReasonForbidden
+	if strings.Contains(why, "exceeded quota") {
+		reason = ReasonQuota
+	}
+	why = objectevent.Fit(why)
+	plan := Plan{Status: *dv.Status.DeepCopy(), Event: &Event{corev1.EventTypeWarning, reason, why}}
+	list := &plan.Status.Conditions
+	if claim == nil {
+		set(list, cdiv1.DataVolumeBound, isFalse(reason, why), now)
+	}
+	set(list, cdiv1.DataVolumeReady, isFalse(reason, ""), now)
+	set(list, cdiv1.DataVolumeRunning, isFalse(reason, why), now)
+	return plan
 }
 
 // grown is the progress after what the worker told; it never goes back.
