@@ -27,16 +27,18 @@ type part struct {
 var mayPatch = []string{"/spec", "/metadata/labels", "/metadata/annotations"}
 
 // parse reads the clone's own patches. They are of a VM's spec, labels or annotations; what they do
-// there is judged by the restore, and the VM by admission.
+// there is judged by the restore, and the VM by admission. The error names all that is wrong with them.
 func parse(texts []string) ([]vmpatch.Operation, error) {
 	operations, err := vmpatch.Parse(texts)
-	if err != nil {
+	if len(operations) == 0 {
 		return nil, err
 	}
-	var faults []error
-	for i, o := range operations {
-		if !slices.ContainsFunc(mayPatch, func(path string) bool { return o.Path == path || strings.HasPrefix(o.Path, path+"/") }) {
-			faults = append(faults, fmt.Errorf("patch %d is of %q; a clone's patches are of %s", i+1, o.Path, strings.Join(mayPatch, ", ")))
+	faults := []error{err}
+	for i := range texts {
+		// Those that can be read, which may not be all.
+		one, err := vmpatch.Parse(texts[i : i+1])
+		if err == nil && !slices.ContainsFunc(mayPatch, func(path string) bool { return one[0].Path == path || strings.HasPrefix(one[0].Path, path+"/") }) {
+			faults = append(faults, fmt.Errorf("patch %d is of %q; a clone's patches are of %s", i+1, one[0].Path, strings.Join(mayPatch, ", ")))
 		}
 	}
 	return operations, errors.Join(faults...)
@@ -45,13 +47,10 @@ func parse(texts []string) ([]vmpatch.Operation, error) {
 // patches are what the restore is to do to the source's manifest: first the clone's own fields, and then
 // the patches that it has.
 func patches(c *clonev1.VirtualMachineClone, source *snapshotv1.VirtualMachine) ([]string, error) {
-	own, err := parse(c.Spec.Patches)
-	if err != nil {
-		return nil, err
-	}
+	own, wrong := parse(c.Spec.Patches)
 	spec := &source.Spec.Template.Spec
-	nics, err := interfaces(c, spec.Domain.Devices.Interfaces)
-	if err != nil {
+	nics, missing := interfaces(c, spec.Domain.Devices.Interfaces)
+	if err := errors.Join(wrong, missing); err != nil {
 		return nil, err
 	}
 	meta := source.Spec.Template.ObjectMeta
@@ -135,8 +134,9 @@ func interfaces(c *clonev1.VirtualMachineClone, source []v1.Interface) ([]v1.Int
 		}
 		out = append(out, nic)
 	}
-	if len(left) > 0 {
-		return nil, fmt.Errorf("newMacAddresses names the interface %s, which the VM does not have", slices.Sorted(maps.Keys(left))[0])
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		faults = append(faults, fmt.Errorf("spec.newMacAddresses[%.63q]: %.40q: the VM has no interface of that name", name, left[name]))
 	}
-	return out, nil
+	return out, errors.Join(faults...)
 }

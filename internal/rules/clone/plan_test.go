@@ -169,7 +169,12 @@ func TestDecide(t *testing.T) {
 		"a patch of what is not its owner's": {[]edit{func(o *Observed) { o.Clone.Spec.Patches = []string{`{"op":"remove","path":"/status"}`} }}, clonev1.Failed, ReasonRefused,
 			`patch 1 is of "/status"; a clone's patches are of /spec, /metadata/labels, /metadata/annotations`, Rest, 0},
 		"an interface that is not there": {[]edit{done, func(o *Observed) { o.Clone.Spec.NewMacAddresses = map[string]string{"z": mac, "y": mac, "a": mac} }}, clonev1.Failed, ReasonRefused,
-			"newMacAddresses names the interface y, which the VM does not have", Rest, 0},
+			`spec.newMacAddresses["y"]: "02:00:00:00:00:01": the VM has no interface of that name` + "\n" +
+				`spec.newMacAddresses["z"]: "02:00:00:00:00:01": the VM has no interface of that name`, Rest, 0},
+		"a patch that is none, and one of what is not its owner's": {[]edit{func(o *Observed) {
+			o.Clone.Spec.Patches = []string{`{"op":"copy","path":"/spec"}`, `{"op":"remove","path":"/spec/template"}`, `{"op":"remove","path":"/status"}`}
+		}}, clonev1.Failed, ReasonRefused, `patch 1 has the operation "copy"; add, replace, remove and test are supported` + "\n" +
+			`patch 3 is of "/status"; a clone's patches are of /spec, /metadata/labels, /metadata/annotations`, Rest, 0},
 
 		"a clone that is deleted":                 {[]edit{done, func(o *Observed) { o.Clone.DeletionTimestamp = gone }}, "", "", "", Rest, 0},
 		"afterwards the restore goes first":       {[]edit{done, restored, succeeded}, clonev1.Succeeded, "", "", DropRestore, 0},
