@@ -126,7 +126,7 @@ func TestWhoMayRestore(t *testing.T) {
 		"not who may not":                   {restore(inPlace), allButDeleting, "a restore makes claims, and with"},
 		"a target of another kind":          {restore(func(r *snapshotv1.VirtualMachineRestoreSpec) { r.Target.Kind = "Pod" }), all, "spec.target: "},
 		"of another group":                  {restore(func(r *snapshotv1.VirtualMachineRestoreSpec) { r.Target.APIGroup = new("x") }), all, "spec.target: "},
-		"without a name":                    {restore(func(r *snapshotv1.VirtualMachineRestoreSpec) { r.Target.Name = "" }), all, "spec.target: "},
+		"without a name":                    {restore(func(r *snapshotv1.VirtualMachineRestoreSpec) { r.Target.Name = "" }), all, "spec.target.name: "},
 		"without a snapshot":                {restore(func(r *snapshotv1.VirtualMachineRestoreSpec) { r.VirtualMachineSnapshotName = "" }), all, "spec.virtualMachineSnapshotName: "},
 		"a readiness that there is not": {restore(func(r *snapshotv1.VirtualMachineRestoreSpec) {
 			r.TargetReadinessPolicy = new(snapshotv1.TargetReadinessPolicy("x"))
@@ -144,6 +144,20 @@ func TestWhoMayRestore(t *testing.T) {
 		got := policy.Answer(t, policytest.Write{By: tenant, Resource: "virtualmachinerestores", New: c.restore, May: may})
 		if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s: answered %q, want %q", name, got, c.want)
+		}
+	}
+	wrong := restore(func(r *snapshotv1.VirtualMachineRestoreSpec) {
+		r.Target.Kind, r.Target.Name, r.VirtualMachineSnapshotName = "Pod\n", "", ""
+		r.TargetReadinessPolicy, r.VolumeRestorePolicy = new(snapshotv1.TargetReadinessPolicy("x")), new(snapshotv1.VolumeRestorePolicy("y"))
+		r.VolumeOwnershipPolicy = new(snapshotv1.VolumeOwnershipPolicy("z"))
+	})
+	told := policy.Told(t, policytest.Write{By: tenant, Resource: "virtualmachinerestores", New: wrong})
+	for _, fault := range []string{
+		`spec.target: Invalid value: "kubevirt.io/Pod\n": `, `spec.target.name: Required value: `, `spec.virtualMachineSnapshotName: Required value: `,
+		`spec.targetReadinessPolicy: Invalid value: "x": `, `spec.volumeRestorePolicy: Invalid value: "y": `, `spec.volumeOwnershipPolicy: Invalid value: "z": `,
+	} {
+		if !strings.Contains(told, fault) {
+			t.Errorf("of a restore that is all wrong it is told %q, without %q", told, fault)
 		}
 	}
 	old := restore()
