@@ -91,7 +91,7 @@ func (w *world) olderVersionsAreJudged(t *testing.T) {
 	for group, kind := range map[string]string{current.Group: kind, clonev1.SchemeGroupVersion.Group: "VirtualMachineClone"} {
 		refuses := func(version string) error {
 			_, err := ask(group, version, kind, "Pod")
-			if says := fmt.Sprint(err); !strings.Contains(says, "spec.source: a ") {
+			if says := fmt.Sprint(err); !strings.Contains(says, "spec.source: ") || !strings.Contains(says, " is of a VirtualMachine") {
 				return fmt.Errorf("a %s of a Pod: %s", kind, says)
 			}
 			return nil
