@@ -109,8 +109,8 @@ func TestTheClusterHasTheCommonTypes(t *testing.T) {
 	w.do("deleting a type", w.client.Delete(w.ctx, one))
 	w.awaitCommonTypes(all, preferences)
 	w.awaitSettled()
-	if writes := w.commonWrites()[before:]; len(writes) != 1 || !strings.HasPrefix(writes[0], "POST ") {
-		t.Errorf("after a new start and the loss of one type there were the writes %q", writes)
+	if created := w.commonEffects(before, "POST"); created != 1 {
+		t.Errorf("after a new start and the loss of one type there were the writes %q", w.commonWrites()[before:])
 	}
 }
 

@@ -73,9 +73,10 @@ func TestAVirtControllerThatIsTakenOverMakesNoPodOfItsChoice(t *testing.T) {
 	}
 	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "token", Namespace: w.namespace,
 		Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}, Type: corev1.SecretTypeServiceAccountToken}
-	if err := loops.Create(w.ctx, token, client.DryRunAll); !apierrors.IsInvalid(err) {
-		t.Errorf("a Secret with a service account's token is answered %v", err)
-	}
+	w.eventually("a Secret with a service account's token to be refused, which is another policy", func() (bool, string) {
+		err := loops.Create(w.ctx, token, client.DryRunAll)
+		return apierrors.IsInvalid(err), fmt.Sprint(err)
+	})
 }
 
 func TestAVirtControllerThatIsTakenOverRunsNothingAsVirtHandler(t *testing.T) {

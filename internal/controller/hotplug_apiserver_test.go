@@ -267,9 +267,16 @@ func TestAVolumeComesAndGoesWithoutTouchingAnother(t *testing.T) {
 	if left := w.awaitAttachmentPods(1); left[0].UID != both[1].UID || left[0].DeletionTimestamp != nil {
 		t.Errorf("the pod of volume b was touched")
 	}
-	if ever, now := w.history.Pods(); ever != 2 || now != 1 {
-		t.Errorf("%d pods were made and %d are left, want 2 and 1", ever, now)
-	}
+	w.awaitHistory(2, 1)
+}
+
+// awaitHistory waits until the test's watch has told of that many attachment pods ever made, and that many left.
+func (w *plugWorld) awaitHistory(ever, now int) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("%d pods to be made and %d to be left", ever, now), func() (bool, string) {
+		made, left := w.history.Pods()
+		return made == ever && left == now, fmt.Sprintf("%d were made and %d are left", made, left)
+	})
 }
 
 // awaitNoAttachmentPod waits until a pod is deleted, and plays the kubelet's part.
@@ -373,9 +380,7 @@ func TestTheLoopMayEndAtAnyMomentOfAPlug(t *testing.T) {
 	for i := range 4 {
 		w.awaitNoVolume(fmt.Sprintf("v%d", i))
 	}
-	if ever, _ := w.history.Pods(); ever != 4 {
-		t.Errorf("%d pods were made for 4 volumes", ever)
-	}
+	w.awaitHistory(4, 0)
 }
 
 // The names of attachment pods are no secret: whoever may make pods can make one

@@ -151,9 +151,7 @@ func TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt(t *testing.T) {
 			g.unplug("a")
 			g.awaitNoAttachmentPod(g.next)
 			g.awaitNoVolume("a")
-			if ever, now := g.history.Pods(); ever != 2 || now != 0 {
-				t.Errorf("%d pods were made and %d are left, want 2 and 0", ever, now)
-			}
+			g.awaitHistory(2, 0)
 		})
 	}
 }

@@ -67,6 +67,7 @@ func TestWhichTargetPodsMayHaveUserfaultfd(t *testing.T) {
 	} {
 		w.allowPostCopy(step.allowed)
 		step.change()
+		w.awaitSettled() // the loops have seen the nodes
 		name := fmt.Sprintf("vmi-%d", i)
 		vmi := &v1.VirtualMachineInstance{Spec: testSpec()}
 		vmi.Name, vmi.Namespace, vmi.Finalizers = name, w.namespace, []string{v1.VirtualMachineInstanceFinalizer}

@@ -158,9 +158,10 @@ func TestStorageThatFailsHalfWay(t *testing.T) {
 	w.claimOfNobody("nobodys")
 	w.createVMOn("vm", "one", "nobodys")
 	w.snapshot("snap", "vm", func(s *snapshotv1.VirtualMachineSnapshot) {
-		s.Spec.FailureDeadline = &metav1.Duration{Duration: 15 * time.Second}
+		s.Spec.FailureDeadline = &metav1.Duration{Duration: time.Hour}
 	})
 	w.eventually("both cuts to be asked for", func() (bool, string) { n := w.volumeSnapshots(); return n == 2, fmt.Sprint(n) })
+	w.goesBy(2 * time.Hour)
 	s := w.awaitSnapshot("snap", snapshotv1.Failed)
 	if !condition.IsTrue(s.Status.Conditions, snapshotv1.ConditionFailure) || *s.Status.ReadyToUse {
 		t.Errorf("the snapshot says %+v", s.Status)

@@ -65,6 +65,7 @@ func (w *world) noSuccessor(than *v1.VirtualMachineInstance) {
 func TestAVMIsStartedAndStoppedWithFewWrites(t *testing.T) {
 	w := newWorld(t, clockStands)
 	w.createVM("vm", v1.RunStrategyAlways)
+	w.awaitPrintable("vm", v1.VirtualMachineStatusStarting)
 	pod := w.run("vm")
 	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 	if !vm.Status.Created || !vm.Status.Ready || vm.Status.RunStrategy != v1.RunStrategyAlways {
@@ -148,7 +149,7 @@ func TestAGuestThatFailsIsRunAgain(t *testing.T) {
 }
 
 func TestAGuestThatNeverRunsIsInACrashLoop(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, clockStands) // or it may be tried again before anybody has looked
 	w.createVM("vm", v1.RunStrategyAlways)
 	pod := w.awaitLauncher("vm")
 	w.bind(pod)
