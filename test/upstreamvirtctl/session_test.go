@@ -3,9 +3,11 @@ package upstreamvirtctl
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +63,7 @@ var session = []step{
 	{line: "virtctl fslist vm-cirros", says: `"mountPoint": "/mnt"`},
 	{line: "virtctl userlist vm-cirros", says: `"items": \[`},
 	{line: "virtctl pause vm vm-cirros", says: "VMI vm-cirros was scheduled to pause"},
-	{line: "virtctl pause vm vm-cirros", fails: true, says: "VMI is already paused"},
+	{line: "virtctl pause vm vm-cirros", fails: true, says: "VMI is already paused", awaited: true},
 	{line: "virtctl unpause vm vm-cirros", says: "VMI vm-cirros was scheduled to unpause"},
 
 	{line: "virtctl vnc screenshot vm-cirros --file=screen.png && head -c 4 screen.png", says: "PNG"},
@@ -128,7 +130,7 @@ var session = []step{
 	{line: "virtctl restart vm-cirros", says: "VM vm-cirros was scheduled to restart"},
 	{line: anew, says: "booted anew", awaited: true},
 	{line: "virtctl stop vm-cirros", says: "VM vm-cirros was scheduled to stop"},
-	{line: "virtctl stop vm-cirros", fails: true, says: "VM is not running"},
+	{line: "virtctl stop vm-cirros", fails: true, says: "VM is not running", awaited: true},
 	{line: "kubectl wait vm/vm-cirros --for=jsonpath='{.status.printableStatus}'=Stopped --timeout=5m", awaited: true},
 	{line: "virtctl restart vm-cirros", fails: true, says: "Halted does not support manual restart requests"},
 	{line: "virtctl start vm-cirros", says: "VM vm-cirros was scheduled to start"},
@@ -273,17 +275,20 @@ func greets(port, greeting string) func(*testing.T, *program) {
 	}
 }
 
-// freePort is a port of this machine that nobody listens on.
+// freePort is a port of this machine that nobody listens on. It is one of those that the kernel gives to nobody by itself, so
+// that it is still free when virtctl comes to listen there.
 func freePort(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, count = 12000, 20000
+	var problem error
+	for range 100 {
+		port := strconv.Itoa(first + rand.N(count))
+		var listener net.Listener
+		if listener, problem = net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); problem == nil {
+			_ = listener.Close()
+			return port
+		}
 	}
-	defer listener.Close()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	t.Fatalf("finding a free port: %v", problem)
+	return ""
 }
