@@ -19,7 +19,7 @@ import (
 const guestImage = "drydock.dev/test-guest:devel"
 
 // ready is the guest's own line, once its userland is up.
-var ready = regexp.MustCompile(`drydock guest ready: (\S+) uuid=(\S+)\n`)
+var ready = regexp.MustCompile(`drydock guest ready: \S+ uuid=\S+\n`)
 
 func contains(text, part string) bool { return strings.Contains(text, part) }
 
@@ -108,16 +108,30 @@ func openConsole(t *testing.T, namespace, name string) terminal {
 // closeWith ends a connection with its test. It may have ended by itself.
 func closeWith(t *testing.T, conn net.Conn) { t.Cleanup(func() { _ = conn.Close() }) }
 
-// awaitReady waits for the guest's own line and returns its name and UUID.
-func (c terminal) awaitReady() (hostname, uuid string) {
+// awaitReady waits for the guest's own line, on a console that was opened before the guest boots: nobody is shown what was
+// said before.
+func (c terminal) awaitReady() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
-	match, err := c.Expect(ctx, ready)
-	if err != nil {
+	if _, err := c.Expect(ctx, ready); err != nil {
 		c.t.Fatalf("waiting for the guest to be ready: %v\nthe console says:\n%s", err, c.Transcript())
 	}
-	return match[1], match[2]
+}
+
+// identity is how the guest calls itself, and the UUID that it sees, which is for root to know.
+func (c terminal) identity() (hostname, uuid string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	if err := c.Login(ctx); err != nil {
+		c.t.Fatalf("logging in as root: %v\nthe console says:\n%s", err, c.Transcript())
+	}
+	hostname, uuid = c.run("hostname"), c.run("guestinfo uuid")
+	if err := c.Logout(ctx); err != nil {
+		c.t.Fatalf("logging out: %v\nthe console says:\n%s", err, c.Transcript())
+	}
+	return hostname, uuid
 }
 
 // login logs in as the guest's user without privileges.

@@ -27,7 +27,6 @@ func TestMigrateAVM(t *testing.T) {
 		return runs(vmi) && hasCondition(vmi, v1.VirtualMachineInstanceIsMigratable)
 	})
 	guest := openConsole(t, namespace, name)
-	guest.awaitReady()
 	guest.login()
 	bootID := guest.bootID()
 

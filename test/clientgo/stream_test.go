@@ -16,7 +16,7 @@ func TestConsoles(t *testing.T) {
 	const name = "console"
 	vmi := createVMI(t, namespace, name)
 	guest := openConsole(t, namespace, name)
-	hostname, uuid := guest.awaitReady()
+	hostname, uuid := guest.identity()
 	if hostname != name {
 		t.Errorf("the guest calls itself %s, not %s", hostname, name)
 	}
@@ -104,7 +104,7 @@ func TestPortForward(t *testing.T) {
 	namespace := newNamespace(t)
 	const name = "ports"
 	createVMI(t, namespace, name)
-	openConsole(t, namespace, name).awaitReady()
+	openConsole(t, namespace, name).login()
 	vmi, err := virt.VirtualMachineInstance(namespace).PortForward(name, 7777, "tcp")
 	if err != nil {
 		t.Fatalf("forwarding the echo port of the VMI: %v", err)
@@ -122,7 +122,7 @@ func TestPortForwardOfAVM(t *testing.T) {
 	const name = "ports"
 	createVM(t, namespace, name, "Always")
 	awaitVMI(t, namespace, name, "run", runs)
-	openConsole(t, namespace, name).awaitReady()
+	openConsole(t, namespace, name).login()
 	vm, err := virt.VirtualMachine(namespace).PortForward(name, 7777, "tcp")
 	if err != nil {
 		t.Fatalf("forwarding the echo port of the VM: %v", err)

@@ -16,7 +16,6 @@ func TestPauseAndUnpauseAVMI(t *testing.T) {
 	vmis := virt.VirtualMachineInstance(namespace)
 	createVMI(t, namespace, name)
 	guest := openConsole(t, namespace, name)
-	guest.awaitReady()
 	guest.login()
 	before := guest.bootID()
 
@@ -55,7 +54,6 @@ func TestRebootsKeepTheVMI(t *testing.T) {
 	} {
 		created := createVMI(t, namespace, name)
 		guest := openConsole(t, namespace, name)
-		guest.awaitReady()
 		guest.login()
 		before := guest.bootID()
 		if err := reboot(); err != nil {
