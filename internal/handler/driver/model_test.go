@@ -345,7 +345,7 @@ func TestEachRunState(t *testing.T) {
 func TestAnIOErrorIsOneEvent(t *testing.T) {
 	t.Parallel()
 	n, m, h := driven(t, "full")
-	n.pass(0) // or virt-handler may have the guest try again before its user pauses it
+	n.pass(-time.Minute) // or virt-handler may have the guest try again before its user pauses it
 	m.qemu.FailDisk(machine.DiskID("scratch"), "nospace")
 	stopped := n.api.await(t, "a guest stopped by its disk", reports(runstate.ReasonPausedIOError, runstate.ReasonPausedIOError))
 	const message = "The guest is stopped: there is no space left for disk scratch. It continues by itself when that works again."
