@@ -197,14 +197,15 @@ func (w *world) inferredElsewhere(t *testing.T) {
 	}
 }
 
-// notInferred has a VM with a template of a DataVolume refused, whether failures are to be ignored or not.
+// notInferred has a VM with a template of a DataVolume refused, whether failures are to be ignored or not. What else is wrong
+// with the template is told beside it.
 func (w *world) notInferred(t *testing.T, as client.Client, what, makes, want string) {
 	t.Helper()
 	for _, ignore := range []bool{false, true} {
 		vm := w.inferring(t, `{"name":"root","dataVolume":{"name":"made"}}`, makes, ignore, true)
 		w.eventually(t, what, func() error {
 			err := as.Create(t.Context(), vm.DeepCopy(), client.DryRunAll)
-			if apierrors.IsInvalid(err) && strings.HasSuffix(sentence(err), want) {
+			if apierrors.IsInvalid(err) && strings.Contains(sentence(err), want) {
 				return nil
 			}
 			return fmt.Errorf("the answer is %w", err)

@@ -153,6 +153,7 @@ func TestTheDisksOfAVMIInMaintenanceArePlaced(t *testing.T) {
 		t.Errorf("the provisioning pods are %v", names)
 	}
 	w.bindClaim("root")
+	w.placeProvisioning()
 	w.awaitNoProvisioning()
 	w.fills("root")
 	w.awaitPhase("lone", lock.Phase)

@@ -72,6 +72,17 @@ func (w *world) provisioningPods() []string {
 	return names
 }
 
+// placeProvisioning plays the scheduler, which gives provisioning pods their node when their claims are bound.
+func (w *world) placeProvisioning() {
+	w.t.Helper()
+	pods := w.pods()
+	for i := range pods {
+		if pods[i].Annotations[v1.EphemeralProvisioningObject] != "" && pods[i].Spec.NodeName == "" {
+			w.bind(&pods[i])
+		}
+	}
+}
+
 func (w *world) awaitNoProvisioning() {
 	w.t.Helper()
 	w.eventually("the provisioning pod to go", func() (bool, string) {
@@ -156,6 +167,11 @@ func TestTheLoopsMayEndWhileDisksArePlaced(t *testing.T) {
 		w.bindClaim(fmt.Sprintf("disk-%d", i))
 		w.restartLoops()
 	}
+	w.awaitSettled()
+	if names := w.provisioningPods(); len(names) != vms {
+		t.Errorf("before they have their nodes the provisioning pods are %v", names)
+	}
+	w.placeProvisioning()
 	w.awaitNoProvisioning()
 	for i := range vms {
 		worker := w.awaitWorker(fmt.Sprintf("importer-disk-%d", i))

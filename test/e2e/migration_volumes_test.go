@@ -214,7 +214,6 @@ func awaitPlugged(t *testing.T, ns, name, claim string) {
 func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	warnsOfNothing(t, ns)
 	vm := newLocalVM(t, ns, "local")
 	plugLocal(t, vm)
 	g := bootVM(t, vm)

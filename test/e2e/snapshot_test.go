@@ -34,7 +34,6 @@ import (
 func TestAVMIsSnapshottedAndRestored(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	warnsOfNothing(t, ns)
 	vmi := newVMI(ns, "vm")
 	for _, name := range []string{"one", "two"} {
 		create(t, &corev1.PersistentVolumeClaim{

@@ -170,13 +170,13 @@ func TestWhatOfATemplateReachesTheVMI(t *testing.T) {
 		synced bool
 		says   string
 	}{
-		"LiveUpdate": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(running), true, fixed},
-		"Stage": {v1.VMRolloutStrategyStage, newTestVMI(running), false, staged + "the KubeVirt object's vmRolloutStrategy is Stage"},
+		"LiveUpdate":                        {v1.VMRolloutStrategyLiveUpdate, newTestVMI(running), true, fixed},
+		"Stage":                             {v1.VMRolloutStrategyStage, newTestVMI(running), false, staged + "the KubeVirt object's vmRolloutStrategy is Stage"},
 		"LiveUpdate while a migration runs": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(running, inFlight), false, fixed},
 		"LiveUpdate of a guest that starts": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(starting), false,
 			staged + "the launcher pod has been made without it, and the guest does not run yet"},
 		"LiveUpdate of a VMI that goes": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(running, vmiDeleting), false, fixed},
-		"a guest that has ended": {v1.VMRolloutStrategyStage, newTestVMI(succeeded), false, ""},
+		"a guest that has ended":        {v1.VMRolloutStrategyStage, newTestVMI(succeeded), false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := decide(Observed{VM: newVM(v1.RunStrategyManual, other, onNode("a")), VMI: test.vmi, Started: started, Strategy: test.strategy, Now: now})
