@@ -202,7 +202,7 @@ func TestABodyArrivesInTimeOrIsRefused(t *testing.T) {
 			_, _ = fmt.Fprintln(w, len(text), err)
 		}))}
 		go func() { _ = server.Serve(connections) }()
-		defer server.Close()
+		defer func() { must(t, server.Close()) }()
 		client := &http.Client{Transport: &http.Transport{DialContext: connections.dial, DisableKeepAlives: true}}
 		for _, length := range []int{10, 10 << 10, 2 << 20} {
 			answered, err := client.Post("http://virt-api", "application/json", strings.NewReader(strings.Repeat(" ", length)))

@@ -147,7 +147,7 @@ func TestClonesThatFailLeaveNothing(t *testing.T) {
 	w.clone("nic", "VirtualMachine", "vm", "copy", func(s *clonev1.VirtualMachineCloneSpec) {
 		s.NewMacAddresses = map[string]string{"nothing": "02:00:00:00:00:09"}
 	})
-	fails("nic", "newMacAddresses names the interface nothing")
+	fails("nic", "spec.newMacAddresses[\"nothing\"]: \"02:00:00:00:00:09\": the VM has no interface of that name")
 	w.clone("patched", "VirtualMachine", "vm", "copy", func(s *clonev1.VirtualMachineCloneSpec) {
 		s.Patches = []string{`{"op": "remove", "path": "/spec/template/spec/nothing"}`}
 	})

@@ -56,7 +56,7 @@ func TestTheGuestsPortsAreReachedFromWithinItsPod(t *testing.T) {
 		heard, err = net.ListenPacket("udp4", ":53")
 		return err
 	})
-	defer heard.Close()
+	defer func() { check(t, heard.Close()) }()
 	datagrams, err := w.dialGuest(t, made, "udp", 53)
 	check(t, err)
 	_, err = datagrams.Write([]byte("asked"))

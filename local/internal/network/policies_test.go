@@ -77,13 +77,13 @@ func (n *policyNode) addresses(name string) []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr(n.at[name].address)}
 }
 
-// enforce loads the rules of policies, which are given by their specs as YAML.
-func (n *policyNode) enforce(namespace string, specs ...string) {
+// enforce loads the rules of policies of the namespace shop, which are given by their specs as YAML.
+func (n *policyNode) enforce(specs ...string) {
 	n.t.Helper()
 	n.state.Policies = nil
 	for i, spec := range specs {
 		policy := &networkingv1.NetworkPolicy{}
-		policy.Namespace, policy.Name = namespace, fmt.Sprint(i)
+		policy.Namespace, policy.Name = "shop", fmt.Sprint(i)
 		if err := yaml.UnmarshalStrict([]byte(spec), &policy.Spec); err != nil {
 			n.t.Fatal(err)
 		}
@@ -185,7 +185,7 @@ func TestPoliciesHold(t *testing.T) {
 		{"policies are deleted", nil, everybody, nil},
 	} {
 		t.Logf("%s", test.name)
-		n.enforce("shop", test.specs...)
+		n.enforce(test.specs...)
 		n.check(test.passes, test.blocked)
 	}
 }
@@ -193,9 +193,9 @@ func TestPoliciesHold(t *testing.T) {
 // TestConnectionsOutliveThePolicyThatWouldRefuseThem: policies judge how a connection begins.
 func TestConnectionsOutliveThePolicyThatWouldRefuseThem(t *testing.T) {
 	n := newPolicyNode(t)
-	n.enforce("shop")
+	n.enforce()
 	// A table that is loaded tells the kernel to track connections.
-	n.enforce("shop", `{podSelector: {matchLabels: {app: none}}}`, `{podSelector: {matchLabels: {app: db}}}`)
+	n.enforce(`{podSelector: {matchLabels: {app: none}}}`, `{podSelector: {matchLabels: {app: db}}}`)
 	var listener net.Listener
 	err := within(n.at["web"].ns, func() (err error) { listener, err = net.Listen("tcp4", "10.77.64.2:80"); return err })
 	if err != nil {
@@ -213,7 +213,7 @@ func TestConnectionsOutliveThePolicyThatWouldRefuseThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	n.enforce("shop", denyAll)
+	n.enforce(denyAll)
 	if _, err := client.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func TestNoWayAroundByIPv6(t *testing.T) {
 	if err := dial(20 * time.Second); err != nil {
 		t.Fatalf("without a policy it must pass: %v", err)
 	}
-	n.enforce("shop", denyAll)
+	n.enforce(denyAll)
 	if err := dial(300 * time.Millisecond); err == nil {
 		t.Error("an address of IPv6 is a way around the policy")
 	}
