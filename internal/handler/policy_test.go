@@ -159,7 +159,7 @@ func TestVirtHandlersEventsAreItsOwn(t *testing.T) {
 		"of another node":                  {by: handlerOn("node1"), new: event(of("v1", "Node", "", "node2")), refused: "its own node"},
 		"of a node, bound to no pod":       {by: handlerOn(), new: event(of("v1", "Node", "", "node1")), refused: "its own node"},
 		"of a pod":                         {by: handlerOn("node1"), new: event(of("v1", "Pod", "shop", "web")), refused: "only tell of"},
-		"of a guest elsewhere":             {by: handlerOn("node1"), new: event(of("kubevirt.io/v1", "VirtualMachineInstance", "other", "web")), refused: "only tell of"},
+		"of a guest elsewhere":             {by: handlerOn("node1"), new: event(of(v1.SchemeGroupVersion.String(), "VirtualMachineInstance", "other", "web")), refused: "only tell of"},
 		"of another group's kind":          {by: handlerOn("node1"), new: event(of("example.com/v1", "VirtualMachineInstance", "shop", "web")), refused: "only tell of"},
 		"of nothing":                       {by: handlerOn("node1"), new: event(of("", "", "", "")), refused: "only tell of"},
 		"in virt-controller's name":        {by: handlerOn("node1"), new: event(by("virtualmachine-controller")), refused: "no events but its own"},
