@@ -87,6 +87,8 @@ func TestWhatIsKeptOutlivesTheGuest(t *testing.T) {
 	// The kernel lets nobody write it a second time.
 	first.prints("[ -e "+efiVariable+` ] || printf '\007\000\000\000kept' > `+efiVariable+"; tail -c 4 "+efiVariable, "kept")
 	first.prints(enroll+"; tail -c 32 "+efiKeys, enrolled)
+	// A busy host's TPM answers the kernel too late, which then manages no keys.
+	first.prints("echo MSFT0101:00 > /sys/bus/acpi/drivers/tpm_crb/unbind; ls /dev/tpmrm0 2>/dev/null || echo none", "none")
 	key, sealed := first.says("tpmkey"), first.says("tpmseal a secret")
 	if len(key) != 2*eccPublic {
 		t.Errorf("the TPM's endorsement key is %q", key)

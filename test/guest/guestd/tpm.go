@@ -117,13 +117,27 @@ const (
 type tpm struct{ device *os.File }
 
 func withTPM(name string, use func(tpm) error) error {
-	// A file of package os is polled, and then a read does not wait for the response.
-	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, err := openTPM(name)
 	if err != nil {
 		return fmt.Errorf("opening the TPM: %w", err)
 	}
 	device := os.NewFile(uintptr(fd), name)
 	return errors.Join(use(tpm{device}), device.Close())
+}
+
+// openTPM opens a device of the TPM. On a busy host the TPM may take longer for the kernel's first commands than the driver waits,
+// which then offers no tpmManaged: the driver is bound again.
+func openTPM(name string) (int, error) {
+	const driver, device, attempts = "/sys/bus/acpi/drivers/tpm_crb/", "MSFT0101:00", 20
+	for i := 0; ; i++ {
+		// A file of package os is polled, and then a read does not wait for the response.
+		fd, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.ENOENT) || i == attempts {
+			return fd, err
+		}
+		_ = os.WriteFile(driver+"unbind", []byte(device), 0) // it may be bound to nothing
+		_ = os.WriteFile(driver+"bind", []byte(device), 0)   // what comes of it is seen in the device
+	}
 }
 
 // send has the TPM execute a command.
