@@ -123,7 +123,7 @@ func serverUnderTest() (*rest.Config, error) {
 	return config, nil
 }
 
-// servedKinds are asked for once: the loops of a process do so, too, in 40 requests.
+// servedKinds are asked for once, as the loops of one process do.
 var servedKinds = sync.OnceValues(func() (meta.RESTMapper, error) {
 	config, err := serverUnderTest()
 	if err != nil {
