@@ -280,6 +280,15 @@ func (w *world) startLoops() {
 	w.t.Cleanup(w.stop)
 }
 
+// anotherNamespace makes a namespace beside the world's.
+func (w *world) anotherNamespace() string {
+	w.t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "controller-test-"}}
+	w.do("creating another namespace", w.client.Create(w.ctx, ns))
+	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), ns) })
+	return ns.Name
+}
+
 // cleanup is the context of what is to be done when the test has ended.
 func (w *world) cleanup() context.Context { return context.WithoutCancel(w.ctx) }
 

@@ -360,23 +360,21 @@ func TestACopyAcrossNamespacesLeavesNothingBehind(t *testing.T) {
 	w := newWorld(t)
 	w.uploadAuthority()
 	class := w.storageClass(storagev1.VolumeBindingImmediate)
-	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "controller-test-source-"}}
-	w.do("creating a namespace", w.client.Create(w.ctx, other))
-	t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), other) })
+	other := w.anotherNamespace()
 	source := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "image", Namespace: other.Name},
+		ObjectMeta: metav1.ObjectMeta{Name: "image", Namespace: other},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 		},
 	}
 	w.do("creating the source", w.client.Create(w.ctx, source))
-	w.bindIn(other.Name, "image")
+	w.bindIn(other, "image")
 
-	from := cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: other.Name, Name: "image"}}
+	from := cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: other, Name: "image"}}
 	w.createDV("forbidden", class, from)
 	w.createDV("copy", class, from, func(dv *cdiv1.DataVolume) {
-		dv.Annotations = map[string]string{datavolume.AnnCloneAllowed: "pvc/" + other.Name + "/image"}
+		dv.Annotations = map[string]string{datavolume.AnnCloneAllowed: "pvc/" + other + "/image"}
 	})
 	dv := w.awaitDV("forbidden", cdiv1.Failed)
 	if c := datavolume.Condition(dv, cdiv1.DataVolumeRunning); c.Reason != datavolume.ReasonNotAllowed {
@@ -386,7 +384,7 @@ func TestACopyAcrossNamespacesLeavesNothingBehind(t *testing.T) {
 	w.awaitWorker("cdi-upload-copy")
 	dv = w.dv("copy")
 	var sender corev1.Pod
-	key := client.ObjectKey{Namespace: other.Name, Name: datavolume.SourcePodName(dv)}
+	key := client.ObjectKey{Namespace: other, Name: datavolume.SourcePodName(dv)}
 	w.eventually("the source pod", func() (bool, string) {
 		err := w.client.Get(w.ctx, key, &sender)
 		return err == nil, fmt.Sprint(err)

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -57,14 +56,12 @@ func TestASnapshotElsewhereIsCopiedAndLeavesNothingBehind(t *testing.T) {
 	w := newWorld(t)
 	w.uploadAuthority()
 	class := w.storageClass(storagev1.VolumeBindingImmediate)
-	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "controller-test-source-"}}
-	w.do("creating a namespace", w.client.Create(w.ctx, other))
-	t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), other) })
-	w.blockSnapshot(other.Name, "snap")
+	other := w.anotherNamespace()
+	w.blockSnapshot(other, "snap")
 
-	source := cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: other.Name, Name: "snap"}}
+	source := cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: other, Name: "snap"}}
 	w.createDV("copy", class, source, func(dv *cdiv1.DataVolume) {
-		dv.Annotations = map[string]string{datavolume.AnnCloneAllowed: "snapshot/" + other.Name + "/snap"}
+		dv.Annotations = map[string]string{datavolume.AnnCloneAllowed: "snapshot/" + other + "/snap"}
 	})
 	w.bindClaim("copy")
 	dv := w.dv("copy")
@@ -80,7 +77,7 @@ func TestASnapshotElsewhereIsCopiedAndLeavesNothingBehind(t *testing.T) {
 	w.bindIn(key.Namespace, key.Name)
 	w.awaitWorker("cdi-upload-copy")
 	var sender corev1.Pod
-	pod := client.ObjectKey{Namespace: other.Name, Name: datavolume.SourcePodName(dv)}
+	pod := client.ObjectKey{Namespace: other, Name: datavolume.SourcePodName(dv)}
 	w.eventually("the source pod", func() (bool, string) {
 		err := w.client.Get(w.ctx, pod, &sender)
 		return err == nil, fmt.Sprint(err)

@@ -97,13 +97,11 @@ func TestASettingIsInForceWithTheNextPod(t *testing.T) {
 // The object may have any name and namespace; where there are two, the one in the components' namespace counts.
 func TestTheKubeVirtObjectMayBeElsewhere(t *testing.T) {
 	w := newWorld(t)
-	elsewhere := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "controller-test-"}}
-	w.do("creating another namespace", w.client.Create(w.ctx, elsewhere))
-	t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), elsewhere) })
+	elsewhere := w.anotherNamespace()
 
-	w.setEmulation("ours", elsewhere.Name, true)
+	w.setEmulation("ours", elsewhere, true)
 	t.Cleanup(func() {
-		_ = w.client.Delete(w.cleanup(), &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: "ours", Namespace: elsewhere.Name}})
+		_ = w.client.Delete(w.cleanup(), &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: "ours", Namespace: elsewhere}})
 	})
 	w.createVMI("emulated")
 	if w.asksForKVM(w.awaitLauncher("emulated")) {

@@ -59,9 +59,7 @@ func (w *world) monitored(namespace string, account string) {
 
 func TestPrometheusIsToldOfTheMetrics(t *testing.T) {
 	w := newWorld(t)
-	elsewhere := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "controller-test-"}}
-	w.do("creating another namespace", w.client.Create(w.ctx, elsewhere))
-	t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), elsewhere) })
+	elsewhere := w.anotherNamespace()
 	w.setEmulation("kubevirt", w.namespace, true)
 	w.say(func(spec *v1.KubeVirtSpec) { spec.MonitorNamespace, spec.MonitorAccount = w.namespace, "eye" })
 	w.monitored(w.namespace, "")
@@ -74,9 +72,9 @@ func TestPrometheusIsToldOfTheMetrics(t *testing.T) {
 	w.awaitSettled()
 
 	w.say(func(spec *v1.KubeVirtSpec) {
-		spec.ServiceMonitorNamespace, spec.MonitorAccount = elsewhere.Name, "other"
+		spec.ServiceMonitorNamespace, spec.MonitorAccount = elsewhere, "other"
 	})
-	w.monitored(elsewhere.Name, "other")
+	w.monitored(elsewhere, "other")
 	w.eventually("the first ServiceMonitor to be gone", func() (bool, string) {
 		monitor := &unstructured.Unstructured{}
 		monitor.SetGroupVersionKind(components.ServiceMonitorKind)
@@ -93,7 +91,7 @@ func TestPrometheusIsToldOfTheMetrics(t *testing.T) {
 	w.say(func(spec *v1.KubeVirtSpec) {
 		spec.MonitorNamespace, spec.ServiceMonitorNamespace, spec.MonitorAccount = "", "", ""
 	})
-	w.monitored(elsewhere.Name, "")
+	w.monitored(elsewhere, "")
 
 	w.say(func(spec *v1.KubeVirtSpec) { spec.MonitorNamespace = w.namespace })
 	w.monitored(w.namespace, "prometheus-k8s")

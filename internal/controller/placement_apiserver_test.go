@@ -4,6 +4,7 @@ package controller
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,13 +62,17 @@ func (w *world) awaitProvisioning(name string) *corev1.Pod {
 	return &pod
 }
 
-// provisioningPods are those of the namespace.
+// provisioning are the provisioning pods of the namespace.
+func (w *world) provisioning() []corev1.Pod {
+	w.t.Helper()
+	return slices.DeleteFunc(w.pods(), func(pod corev1.Pod) bool { return pod.Annotations[v1.EphemeralProvisioningObject] == "" })
+}
+
+// provisioningPods are the names of the provisioning pods of the namespace.
 func (w *world) provisioningPods() []string {
 	var names []string
-	for _, pod := range w.pods() {
-		if pod.Annotations[v1.EphemeralProvisioningObject] != "" {
-			names = append(names, pod.Name)
-		}
+	for _, pod := range w.provisioning() {
+		names = append(names, pod.Name)
 	}
 	return names
 }
@@ -75,9 +80,9 @@ func (w *world) provisioningPods() []string {
 // placeProvisioning plays the scheduler, which gives provisioning pods their node when their claims are bound.
 func (w *world) placeProvisioning() {
 	w.t.Helper()
-	pods := w.pods()
+	pods := w.provisioning()
 	for i := range pods {
-		if pods[i].Annotations[v1.EphemeralProvisioningObject] != "" && pods[i].Spec.NodeName == "" {
+		if pods[i].Spec.NodeName == "" {
 			w.bind(&pods[i])
 		}
 	}

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -25,14 +24,7 @@ func TestADataVolumeSaysWhyItsClaimIsRefused(t *testing.T) {
 		"others":  {"no claims here", "ErrForbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dv := &cdiv1.DataVolume{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", UID: "1234-5"},
-				Spec: cdiv1.DataVolumeSpec{
-					Source:  &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://example.com/disk.qcow2"}},
-					Storage: &cdiv1.StorageSpec{},
-				},
-				Status: cdiv1.DataVolumeStatus{Phase: cdiv1.Pending},
-			}
+			dv := pendingImport()
 			r, _ := lagging(t, dv)
 			recorder := events.NewFakeRecorder(10)
 			r.Recorder = recorder

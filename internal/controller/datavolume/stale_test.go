@@ -55,8 +55,9 @@ func newest(t *testing.T, object client.Object, shown, stored string) (r *Reconc
 	return r, &claims
 }
 
-func TestNoClaimIsMadeOfWhatOnlyTheCacheShows(t *testing.T) {
-	dv := &cdiv1.DataVolume{
+// pendingImport is a DataVolume whose claim is to be made.
+func pendingImport() *cdiv1.DataVolume {
+	return &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", UID: "1234-5"},
 		Spec: cdiv1.DataVolumeSpec{
 			Source:  &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://example.com/disk.qcow2"}},
@@ -64,6 +65,10 @@ func TestNoClaimIsMadeOfWhatOnlyTheCacheShows(t *testing.T) {
 		},
 		Status: cdiv1.DataVolumeStatus{Phase: cdiv1.Pending},
 	}
+}
+
+func TestNoClaimIsMadeOfWhatOnlyTheCacheShows(t *testing.T) {
+	dv := pendingImport()
 	for name, c := range versions {
 		t.Run(name, func(t *testing.T) {
 			r, made := newest(t, dv, c.shown, c.stored)

@@ -403,6 +403,19 @@ func pool(certificate tls.Certificate) *x509.CertPool {
 	return p
 }
 
+// serve runs a server at an address until cancel is called. Then ended has its error.
+func serve(t *testing.T, s *Server) (address string, cancel func(), ended <-chan error) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ends := make(chan error, 1)
+	go func() { ends <- s.Serve(ctx, listener) }()
+	return listener.Addr().String(), cancel, ends
+}
+
 func TestOnlyVirtAPIIsServedAndStreamsEndWithTheServer(t *testing.T) {
 	handler, api, stranger := identity(t), identity(t), identity(t)
 	m := &recorder{dialed: make(chan net.Conn, 1)}
@@ -410,15 +423,9 @@ func TestOnlyVirtAPIIsServedAndStreamsEndWithTheServer(t *testing.T) {
 		Certificates: []tls.Certificate{handler}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool(api),
 		NextProtos: []string{"h2", "http/1.1"},
 	}, testr.New(t))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, listener) }()
+	server, cancel, ended := serve(t, s)
 
-	address := listener.Addr().String() + nodeapi.Path("ns", "vm", "u1", nodeapi.VNC).String()
+	address := server + nodeapi.Path("ns", "vm", "u1", nodeapi.VNC).String()
 	open := func(certificates ...tls.Certificate) (*websocket.Conn, error) {
 		dialer := websocket.Dialer{TLSClientConfig: &tls.Config{RootCAs: pool(handler), Certificates: certificates}}
 		ws, response, err := dialer.Dial("wss://"+address, nil)
@@ -452,16 +459,10 @@ func TestConnectionsThatShowNoCertificateAreBounded(t *testing.T) {
 	s := New(one{&recorder{}}, stream.NewConsoles(), &tls.Config{
 		Certificates: []tls.Certificate{handler}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool(api),
 	}, testr.New(t))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, listener) }()
+	server, cancel, ended := serve(t, s)
 	var silent []net.Conn
 	for range 2 * greeting.MaxOpen {
-		conn, err := net.Dial("tcp", listener.Addr().String())
+		conn, err := net.Dial("tcp", server)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -475,7 +476,7 @@ func TestConnectionsThatShowNoCertificateAreBounded(t *testing.T) {
 		t.Errorf("%d connections are without a certificate, want some and %d at most", n, greeting.MaxOpen)
 	}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool(handler), Certificates: []tls.Certificate{api}}}}
-	response, err := client.Get("https://" + listener.Addr().String() + "/")
+	response, err := client.Get("https://" + server + "/")
 	if err != nil {
 		t.Fatalf("virt-api is kept out: %v", err)
 	}
