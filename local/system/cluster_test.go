@@ -119,14 +119,18 @@ func endLeftover(ctx context.Context, program, name, path string) error {
 	return errors.Join(os.RemoveAll(dir), os.RemoveAll(path))
 }
 
-// try runs drydock and returns what it printed.
+// try runs drydock and returns its standard output. What it said beside that, such as what client-go logs of an API
+// server that is being killed, is told with an error only.
 func (c *cluster) try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.program, append([]string{"--dir=" + c.Dir, "--name=" + c.Name}, args...)...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
 	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, said.String())
+	}
 	return out.String(), err
 }
 

@@ -40,8 +40,8 @@ func TestHelpShowsDrydocksFlagsOnly(t *testing.T) {
 			t.Errorf("drydock %s shows a flag of Kubernetes:\n%s", command, help)
 		}
 	}
-	if out, err := c.try("status", "--version=v1.99.0"); err == nil || !strings.Contains(out, "unknown flag: --version") {
-		t.Errorf("a flag of Kubernetes is taken: %v: %s", err, out)
+	if _, err := c.try("status", "--version=v1.99.0"); err == nil || !strings.Contains(err.Error(), "unknown flag: --version") {
+		t.Errorf("a flag of Kubernetes is taken: %v", err)
 	}
 	if out := c.drydock("kubectl", "kustomize", "--help"); !strings.Contains(out, "--enable-helm") {
 		t.Errorf("kubectl lost its own flags: %s", out)
