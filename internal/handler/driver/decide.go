@@ -73,7 +73,7 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 		s.agentAfter = a.agent.Tend(ctx, len(seen.VMI.Spec.Domain.Devices.Interfaces))
 		s.plug, s.plugAfter = a.volumes.Tend(ctx, a.guest.Monitor(), volumes.View{
 			VMI: seen.VMI, AttachmentPods: seen.AttachmentPods, LauncherPod: a.link.Pod,
-			Images: a.prepared.images, Halted: a.guest.Observe().Halted, Still: migrations.InFlight(seen.VMI),
+			Images: a.prepared.images, Claims: a.prepared.claims, Halted: a.guest.Observe().Halted, Still: migrations.InFlight(seen.VMI),
 		})
 	}
 	d.receiveDisks(ctx, &s, seen)

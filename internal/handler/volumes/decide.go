@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -53,9 +55,10 @@ func (g *growing) ended(of growth, size int64, err error, now time.Time) {
 }
 
 // decideGrowth gives the disks that are to grow now, and when to decide again if nothing
-// happens; 0 for never.
+// happens; 0 for never. While the guest moves, its disks keep their size: QEMU at the target has opened them, and
+// QEMU here resizes none that it copies.
 func decideGrowth(view View, g *growing, now time.Time) (due []growth, after time.Duration) {
-	if !view.VMI.IsRunning() || view.VMI.DeletionTimestamp != nil {
+	if !view.VMI.IsRunning() || view.VMI.DeletionTimestamp != nil || view.Still {
 		return nil, 0
 	}
 	for _, grown := range growths(view) {
@@ -79,21 +82,31 @@ func growths(view View) []growth {
 		if s.PersistentVolumeClaimInfo == nil || machine.ReadOnly(&view.VMI.Spec, s.Name) {
 			continue
 		}
-		capacity := s.PersistentVolumeClaimInfo.Capacity[corev1.ResourceStorage]
-		grown := growth{
-			volume: s.Name, claim: s.PersistentVolumeClaimInfo.ClaimName, capacity: capacity.Value(), have: s.Size, pod: view.LauncherPod,
-		}
-		if s.HotplugVolume != nil {
-			grown.pod = s.HotplugVolume.AttachPodUID
-			if s.Phase != v1.VolumeReady {
-				continue
-			}
-		} else if image, ok := view.Images[s.Name]; !ok || image.Overlay != "" {
+		pod, ok := view.holder(s)
+		if !ok {
 			continue
 		}
+		capacity := s.PersistentVolumeClaimInfo.Capacity[corev1.ResourceStorage]
+		grown := growth{volume: s.Name, claim: s.PersistentVolumeClaimInfo.ClaimName, capacity: capacity.Value(), have: s.Size, pod: pod}
 		if grown.have > 0 && grown.capacity > grown.have {
 			list = append(list, grown)
 		}
 	}
 	return list
+}
+
+// holder returns the pod on this node from which QEMU has a volume's disk, and false if QEMU does not have it from the
+// claim that the status names, or no pod here does. Where a guest has arrived, the status still names, until
+// it is written there for the first time, the claims or the attachment pods of the node that the guest has left.
+func (view *View) holder(s *v1.VolumeStatus) (types.UID, bool) {
+	claim := s.PersistentVolumeClaimInfo.ClaimName
+	if s.HotplugVolume == nil {
+		image, opened := view.Images[s.Name]
+		mounted := view.Claims[s.Name]
+		return view.LauncherPod, opened && image.Overlay == "" && mounted != nil && mounted.ClaimName == claim
+	}
+	held := slices.ContainsFunc(view.AttachmentPods, func(p hotplug.Pod) bool {
+		return p.UID == s.HotplugVolume.AttachPodUID && p.Holds(hotplug.Volume{Name: s.Name, Claim: claim})
+	})
+	return s.HotplugVolume.AttachPodUID, held && s.Phase == v1.VolumeReady
 }

@@ -9,9 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
 // status is that of a volume whose claim has a size, and whose disk has another.
@@ -26,6 +28,14 @@ func TestDecideGrowth(t *testing.T) {
 	grown := growth{volume: "root", claim: "c", capacity: 9, have: 5, pod: "launcher"}
 	plugged := grown
 	plugged.pod = "attachment"
+	// plug makes the volume one that is plugged in, and lets a pod have a volume on this node.
+	plug := func(phase v1.VolumePhase, pod types.UID, volume, claim string) func(*View, *growing) {
+		return func(v *View, _ *growing) {
+			v.VMI.Status.VolumeStatus[0].HotplugVolume = &v1.HotplugVolumeStatus{AttachPodUID: "attachment"}
+			v.VMI.Status.VolumeStatus[0].Phase = phase
+			v.AttachmentPods = []hotplug.Pod{{UID: pod, Volumes: []hotplug.Volume{{Name: volume, Claim: claim}}}}
+		}
+	}
 	for name, c := range map[string]struct {
 		change func(*View, *growing)
 		want   []growth
@@ -45,20 +55,24 @@ func TestDecideGrowth(t *testing.T) {
 		"it was brought to another size":  {func(_ *View, g *growing) { g.tried["root"] = 8 }, []growth{grown}, 0},
 		"it failed just now":              {func(_ *View, g *growing) { g.ended(grown, 0, errors.New("full"), now) }, nil, growPause},
 		"it failed some time ago":         {func(_ *View, g *growing) { g.ended(grown, 0, errors.New("full"), now.Add(-growPause)) }, []growth{grown}, 0},
-		"it is hotplugged": {func(v *View, _ *growing) {
-			v.VMI.Status.VolumeStatus[0].HotplugVolume = &v1.HotplugVolumeStatus{AttachPodUID: "attachment"}
-			v.VMI.Status.VolumeStatus[0].Phase = v1.VolumeReady
-		}, []growth{plugged}, 0},
-		"it is being unplugged": {func(v *View, _ *growing) {
-			v.VMI.Status.VolumeStatus[0].HotplugVolume = &v1.HotplugVolumeStatus{AttachPodUID: "attachment"}
-			v.VMI.Status.VolumeStatus[0].Phase = v1.HotplugVolumeDetaching
-		}, nil, 0},
+		"the guest moves":                 {func(v *View, _ *growing) { v.Still = true }, nil, 0},
+		"the guest has come, and the status names the claim that it has left": {
+			func(v *View, _ *growing) { v.Claims["root"].ClaimName = "c-there" }, nil, 0},
+		"the launcher pod has no claim for it": {func(v *View, _ *growing) { delete(v.Claims, "root") }, nil, 0},
+		"it is hotplugged":                     {plug(v1.VolumeReady, "attachment", "root", "c"), []growth{plugged}, 0},
+		"it is being unplugged":                {plug(v1.HotplugVolumeDetaching, "attachment", "root", "c"), nil, 0},
+		"it is hotplugged, and its attachment pod is on the node that the guest has left": {
+			plug(v1.VolumeReady, "attachment-there", "root", "c"), nil, 0},
+		"it is hotplugged, and its attachment pod is on the claim that the guest has left": {
+			plug(v1.VolumeReady, "attachment", "root", "c-there"), nil, 0},
+		"its attachment pod has another volume": {plug(v1.VolumeReady, "attachment", "data", "c"), nil, 0},
 	} {
 		instance := &v1.VirtualMachineInstance{}
 		instance.Status.Phase = v1.Running
 		instance.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{}}}}
 		instance.Status.VolumeStatus = []v1.VolumeStatus{status("root", "c", 9, 5)}
 		view, g := View{VMI: instance, LauncherPod: "launcher", Images: map[string]launch.PreparedImage{"root": {}}}, newGrowing()
+		view.Claims = Claims{"root": {ClaimName: "c"}}
 		c.change(&view, &g)
 		due, after := decideGrowth(view, &g, now)
 		if !slices.Equal(due, c.want) || after != c.after {

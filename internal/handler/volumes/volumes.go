@@ -111,6 +111,8 @@ type View struct {
 	LauncherPod types.UID
 	// Images are the disks that QEMU has been started with.
 	Images map[string]launch.PreparedImage
+	// Claims are those of the launcher pod.
+	Claims Claims
 	// Halted means that the guest's CPUs have never been started.
 	Halted bool
 	// Still means that the guest is to keep what it has: it is being migrated.

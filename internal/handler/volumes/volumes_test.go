@@ -279,6 +279,7 @@ func grows(t *testing.T) *world {
 	w.storage.image(t, "launcher", "claim-root")
 	w.qemu.AddNode(machine.NodeName("root"), 1<<20)
 	w.view.Images = map[string]launch.PreparedImage{"root": {Name: "root"}}
+	w.view.Claims = Claims{"root": {ClaimName: "claim-root"}}
 	w.view.VMI.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}}}
 	w.view.VMI.Status.VolumeStatus = []v1.VolumeStatus{status("root", "claim-root", claimSize, 1<<20)}
 	return w
