@@ -114,8 +114,8 @@ func mayClone(o Observed) bool {
 // obstacle is what stands in the way of a DataVolume, for its Running condition.
 type obstacle struct {
 	reason, message string
-	// permanent ones end in Failed.
-	permanent bool
+	// permanent ones end in Failed, passing ones go away by themselves: nobody is warned of them.
+	permanent, passing bool
 }
 
 // notAllowed is the obstacle when the DataVolume's creator may not read the source.
@@ -125,8 +125,8 @@ func notAllowed(dv *cdiv1.DataVolume) *obstacle {
 		return nil
 	}
 	namespace, kind, name := SourceOf(&dv.Spec, dv.Namespace)
-	return &obstacle{ReasonNotAllowed, fmt.Sprintf("the user who created this DataVolume may not read %s %s/%s: "+
-		"create it again as a user who may create datavolumes/source in namespace %s", kind, namespace, name, namespace), true}
+	return &obstacle{reason: ReasonNotAllowed, message: fmt.Sprintf("the user who created this DataVolume may not read %s %s/%s: "+
+		"create it again as a user who may create datavolumes/source in namespace %s", kind, namespace, name, namespace), permanent: true}
 }
 
 // unknownSource is the obstacle as long as not enough is known of the source to
@@ -148,7 +148,7 @@ func unknownClaim(o Observed) *obstacle {
 	case o.Source.Claim == nil:
 		return &obstacle{reason: ReasonSourceNotFound, message: fmt.Sprintf("the source claim %s/%s does not exist", namespace, name)}
 	case o.Source.Claim.Status.Phase != corev1.ClaimBound:
-		return &obstacle{reason: ReasonSourceNotReady, message: fmt.Sprintf("the source claim %s/%s is not bound yet", namespace, name)}
+		return &obstacle{reason: ReasonSourceNotReady, message: fmt.Sprintf("the source claim %s/%s is not bound yet", namespace, name), passing: true}
 	}
 	return nil
 }
@@ -162,14 +162,14 @@ func unusableSnapshot(o Observed) *obstacle {
 	case !o.Source.SnapshotExists:
 		return &obstacle{reason: ReasonSourceNotFound, message: fmt.Sprintf("the VolumeSnapshot %s/%s does not exist", namespace, name)}
 	case !o.Source.SnapshotReady:
-		return &obstacle{reason: ReasonSourceNotReady, message: fmt.Sprintf("the VolumeSnapshot %s/%s is not ready to use yet", namespace, name)}
+		return &obstacle{reason: ReasonSourceNotReady, message: fmt.Sprintf("the VolumeSnapshot %s/%s is not ready to use yet", namespace, name), passing: true}
 	case o.Class != nil && o.Source.SnapshotDriver != "" && o.Source.SnapshotDriver != o.Class.Provisioner:
-		return &obstacle{ReasonIncompatible, fmt.Sprintf("the VolumeSnapshot %s/%s is of the driver %s, the class %s of %s: "+
-			"name a class of the snapshot's driver", namespace, name, o.Source.SnapshotDriver, o.Class.Name, o.Class.Provisioner), true}
+		return &obstacle{reason: ReasonIncompatible, message: fmt.Sprintf("the VolumeSnapshot %s/%s is of the driver %s, the class %s of %s: "+
+			"name a class of the snapshot's driver", namespace, name, o.Source.SnapshotDriver, o.Class.Name, o.Class.Provisioner), permanent: true}
 	case size > 0 && size < o.Source.RestoreSize && (o.Source.SnapshotMode != corev1.PersistentVolumeFilesystem || restorable(o)):
 		// A disk that is copied out of a file system is smaller than that.
-		return &obstacle{ReasonIncompatible, fmt.Sprintf("the VolumeSnapshot %s/%s needs %s, the DataVolume asks for %s",
-			namespace, name, human(o.Source.RestoreSize), human(size)), true}
+		return &obstacle{reason: ReasonIncompatible, message: fmt.Sprintf("the VolumeSnapshot %s/%s needs %s, the DataVolume asks for %s",
+			namespace, name, human(o.Source.RestoreSize), human(size)), permanent: true}
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func busySource(o Observed) *obstacle {
 	namespace, _, name := SourceOf(&o.DataVolume.Spec, o.DataVolume.Namespace)
 	switch {
 	case o.Source.Unfilled != "":
-		return &obstacle{reason: ReasonSourceNotReady,
+		return &obstacle{reason: ReasonSourceNotReady, passing: true,
 			message: fmt.Sprintf("the source claim %s/%s is not filled yet by its DataVolume %s", namespace, name, o.Source.Unfilled)}
 	case AwaitsUpload(o.Source.Claim):
 		return &obstacle{reason: ReasonSourceNotReady, message: uploadAwaited(o.Source.Claim)}

@@ -166,6 +166,64 @@ func TestWhyASnapshotCannotBeRestored(t *testing.T) {
 	}
 }
 
+// Whoever asks for a clone of what is still being made is told, and warned only of what somebody has to do something about.
+func TestWhatPassesByItselfIsNoWarning(t *testing.T) {
+	of := func(source cdiv1.DataVolumeSource) Observed {
+		o := cloning()
+		o.DataVolume = newDV(source, inPhase(cdiv1.Pending))
+		asksFor("2Gi", corev1.PersistentVolumeFilesystem)(&o)
+		return o
+	}
+	copied := func(o *Observed) {
+		o.Source.Volume, o.DataVolume.Status.Phase = nil, cdiv1.CloneScheduled
+		o.Claim = claimOf(*o, corev1.ClaimBound)
+	}
+	snapshot := cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Name: "snap"}}
+	for name, test := range map[string]struct {
+		source cdiv1.DataVolumeSource
+		edit   func(*Observed)
+		want   string
+	}{
+		"the source does not exist":   {cloneOf("ns", "image"), func(o *Observed) { o.Source.Claim = nil }, "Warning CloneSourceNotFound"},
+		"the source is not bound yet": {cloneOf("ns", "image"), func(o *Observed) { o.Source.Claim.Status.Phase = corev1.ClaimPending }, "Normal CloneSourceNotReady"},
+		"the source is not filled yet": {cloneOf("ns", "image"), func(o *Observed) {
+			copied(o)
+			o.Source.Unfilled = "image"
+		}, "Normal CloneSourceNotReady"},
+		"somebody uses the source": {cloneOf("ns", "image"), func(o *Observed) {
+			copied(o)
+			o.Source.UsedBy = "pod"
+		}, "Warning CloneSourceInUse"},
+		"the snapshot does not exist":   {snapshot, func(*Observed) {}, "Warning CloneSourceNotFound"},
+		"the snapshot is not ready yet": {snapshot, func(o *Observed) { o.Source.SnapshotExists = true }, "Normal CloneSourceNotReady"},
+		"the claim of before is being deleted": {httpSource(), func(o *Observed) {
+			o.Claim = claimOf(*o, corev1.ClaimBound)
+			o.Claim.DeletionTimestamp = &metav1.Time{Time: noon}
+		}, "Normal Pending"},
+		"a claim of somebody else's is there": {httpSource(), func(o *Observed) {
+			o.Claim = claimOf(*o, corev1.ClaimBound)
+			o.Claim.OwnerReferences = nil
+		}, "Warning ErrResourceExists"},
+		"the worker of before is being deleted": {httpSource(), func(o *Observed) {
+			o.DataVolume.Status.Phase = cdiv1.ImportInProgress
+			o.Claim, o.Worker = claimOf(*o, corev1.ClaimBound), podOf(o.DataVolume, running())
+			o.Worker.DeletionTimestamp = &metav1.Time{Time: noon}
+		}, "Normal WorkerGone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := of(test.source)
+			test.edit(&o)
+			got := ""
+			if e := decide(o).Event; e != nil {
+				got = e.Type + " " + e.Reason
+			}
+			if got != test.want {
+				t.Errorf("the event is %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 // A driver of a claim's source says nothing about the claim: only a snapshot's counts.
 func TestWhatIsKnownOfASnapshotDoesNotStopTheCloneOfAClaim(t *testing.T) {
 	o := cloning()

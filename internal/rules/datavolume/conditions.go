@@ -189,6 +189,9 @@ func (d *decision) stopAt(o *obstacle) {
 	last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
 	if last == nil || last.Reason != o.reason {
 		d.plan.Event = &Event{corev1.EventTypeWarning, o.reason, o.message}
+		if o.passing {
+			d.plan.Event.Type = corev1.EventTypeNormal
+		}
 	}
 	d.set(cdiv1.DataVolumeRunning, isFalse(o.reason, o.message))
 	d.set(cdiv1.DataVolumeReady, isFalse(o.reason, ""))

@@ -264,23 +264,23 @@ func (d *decision) stopped() *obstacle {
 		return o
 	}
 	if d.worker.permanent() && d.how.byWorker() {
-		return &obstacle{string(d.worker.failure.Reason), d.worker.failure.Message, true}
+		return &obstacle{reason: string(d.worker.failure.Reason), message: d.worker.failure.Message, permanent: true}
 	}
 	claim := d.Claim
 	begun := d.stage() >= stageBound
 	switch {
 	case claim == nil && begun:
-		return &obstacle{ReasonClaimLost, claimDeleted(dv), true}
+		return &obstacle{reason: ReasonClaimLost, message: claimDeleted(dv), permanent: true}
 	case claim == nil:
 		return nil
 	case claim.DeletionTimestamp != nil && begun:
-		return &obstacle{ReasonClaimLost, fmt.Sprintf("the claim %s is being deleted before it was filled: "+
-			"delete the DataVolume to begin again", dv.Name), true}
+		return &obstacle{reason: ReasonClaimLost, message: fmt.Sprintf("the claim %s is being deleted before it was filled: "+
+			"delete the DataVolume to begin again", dv.Name), permanent: true}
 	case claim.DeletionTimestamp != nil:
-		return &obstacle{reason: ReasonPending, message: fmt.Sprintf("the claim %s is being deleted", dv.Name)}
+		return &obstacle{reason: ReasonPending, message: fmt.Sprintf("the claim %s is being deleted", dv.Name), passing: true}
 	case claim.Status.Phase == corev1.ClaimLost:
-		return &obstacle{ReasonClaimLost, fmt.Sprintf("the claim %s has lost its volume %s: "+
-			"delete the DataVolume to begin again", dv.Name, claim.Spec.VolumeName), true}
+		return &obstacle{reason: ReasonClaimLost, message: fmt.Sprintf("the claim %s has lost its volume %s: "+
+			"delete the DataVolume to begin again", dv.Name, claim.Spec.VolumeName), permanent: true}
 	case metav1.IsControlledBy(claim, dv), d.how == methodAdopt, mayAdopt(dv, claim):
 		return nil
 	}
@@ -331,7 +331,7 @@ func (d *decision) makeWorker() *obstacle {
 	case d.Conflicting:
 		return &obstacle{reason: ReasonExists, message: fmt.Sprintf("a pod %s exists that is not of this DataVolume", WorkerName(d.DataVolume))}
 	case d.worker.terminating:
-		return &obstacle{reason: ReasonWorkerGone, message: "the worker pod is being deleted; another is made when it is gone"}
+		return &obstacle{reason: ReasonWorkerGone, message: "the worker pod is being deleted; another is made when it is gone", passing: true}
 	case d.worker.dead:
 		d.plan.DeleteWorker = true
 		return &obstacle{reason: d.failureReason(), message: d.worker.failure.Message}

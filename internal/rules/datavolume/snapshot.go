@@ -109,7 +109,7 @@ func (d *decision) restore() (wait bool, stop *obstacle) {
 		return true, d.makeRestored()
 	case claim.DeletionTimestamp != nil && d.SourcePod == nil:
 		return true, &obstacle{reason: ReasonSourceNotReady, message: fmt.Sprintf("the claim %s/%s, from which the VolumeSnapshot is copied, "+
-			"is being deleted; another is made when it is gone", claim.Namespace, claim.Name)}
+			"is being deleted; another is made when it is gone", claim.Namespace, claim.Name), passing: true}
 	case !ours(d.DataVolume, claim) || !equality.Semantic.DeepEqual(claim.Spec.DataSource, snapshotOf(d.DataVolume.Spec.Source.Snapshot)):
 		return true, &obstacle{reason: ReasonExists, message: fmt.Sprintf("the claim %s/%s exists and is not of this DataVolume: delete it",
 			claim.Namespace, claim.Name)}
