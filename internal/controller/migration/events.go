@@ -49,6 +49,8 @@ func eventsOfVMI(m *v1.VirtualMachineInstanceMigration, told migration.Told) []n
 	case told.Begin != nil:
 		return []notice{{corev1.EventTypeNormal, string(v1.PreparingTarget), "HandOver",
 			fmt.Sprintf("Migrating from node %s to node %s (migration %s)", told.Begin.SourceNode, told.Begin.TargetNode, m.Name)}}
+	case told.Failure != "" && m.DeletionTimestamp != nil:
+		return []notice{{corev1.EventTypeNormal, string(v1.Migrated), "Migrate", fmt.Sprintf("The migration %s was canceled", m.Name)}}
 	case told.Failure != "":
 		return []notice{{corev1.EventTypeWarning, string(v1.Migrated), "Migrate", fmt.Sprintf("The migration %s has failed: %s", m.Name, told.Failure)}}
 	}
