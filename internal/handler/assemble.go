@@ -23,7 +23,6 @@ import (
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/nodekey"
-	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
@@ -104,10 +103,18 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, changed func(clu
 	}
 	served := serve(mgr, o, supervisor, consoles, clientset, certificates)
 	mgr.GetLogger().Info("the node was probed", "selinux", selinux != nil, "guests", probe.Use(), "qemu", probe.QEMU, "kvm", probe.KVM, "tcg", probe.TCG)
-	parts := append(append(served, coming, migrations), plugins(mgr, o, probe.Use() == nodeprobe.KVM, settings)...)
+	resources := device.Resources(device.Facts{
+		KVM: probe.Use() == nodeprobe.KVM, Exists: device.Exists,
+		Emulation: func() bool { return settings.Get().UseEmulation },
+	})
+	labeler := newLabeler(mgr, o, probe, selinux != nil, resources)
+	if err := serveCheck(mgr, "/readyz", ready(mgr.GetCache().WaitForCacheSync, labeler.Await)); err != nil {
+		return nil, err
+	}
+	parts := append(append(served, coming, migrations), plugins(mgr, o, resources)...)
 	return append(parts,
 		manager.RunnableFunc(watcher.Run),
-		manager.RunnableFunc(newLabeler(mgr, o, probe, selinux != nil).Run),
+		manager.RunnableFunc(labeler.Run),
 		manager.RunnableFunc(postCopy(mgr, o).Run),
 		guests(supervisor, networks),
 	), nil
@@ -124,10 +131,14 @@ func register(collectors ...prometheus.Collector) error {
 }
 
 // newLabeler says on the node what its probe has found.
-func newLabeler(mgr ctrl.Manager, o options, probe nodeprobe.Result, selinux bool) *node.Labeler {
+func newLabeler(mgr ctrl.Manager, o options, probe nodeprobe.Result, selinux bool, resources []device.Resource) *node.Labeler {
+	var offers []string
+	for _, resource := range resources {
+		offers = append(offers, resource.Name)
+	}
 	return &node.Labeler{
 		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Node: o.node, Probe: probe, SELinux: selinux,
-		Offers:   device.Exists(layout.TUNDevice),
+		Offers:   offers,
 		Recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("node"),
 	}
 }
@@ -149,12 +160,9 @@ func guests(s *driver.Supervisor, networks *network.Manager) manager.RunnableFun
 }
 
 // plugins offer the node's devices to the kubelet.
-func plugins(mgr ctrl.Manager, o options, kvm bool, settings *clusterconfig.Current) []manager.Runnable {
+func plugins(mgr ctrl.Manager, o options, resources []device.Resource) []manager.Runnable {
 	var list []manager.Runnable
-	for _, resource := range device.Resources(device.Facts{
-		KVM: kvm, Exists: device.Exists,
-		Emulation: func() bool { return settings.Get().UseEmulation },
-	}) {
+	for _, resource := range resources {
 		plugin := device.NewPlugin(resource, o.devicePlugins(), mgr.GetLogger().WithName("device"))
 		list = append(list, manager.RunnableFunc(plugin.Run))
 	}

@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -49,22 +50,25 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
-	checks := map[string]healthz.Checker{"/healthz": healthz.Ping, "/readyz": synced(mgr)}
-	for path, check := range checks {
-		handler := &healthz.Handler{Checks: map[string]healthz.Checker{"ok": check}}
-		if err := mgr.AddMetricsServerExtraHandler(path, http.StripPrefix(path, handler)); err != nil {
-			return nil, fmt.Errorf("serving %s: %w", path, err)
-		}
-	}
-	return mgr, nil
+	return mgr, serveCheck(mgr, "/healthz", healthz.Ping)
 }
 
-func synced(mgr ctrl.Manager) healthz.Checker {
+// serveCheck has the kubelet's question at a path answered by a check.
+func serveCheck(mgr ctrl.Manager, path string, check healthz.Checker) error {
+	handler := &healthz.Handler{Checks: map[string]healthz.Checker{"ok": check}}
+	if err := mgr.AddMetricsServerExtraHandler(path, http.StripPrefix(path, handler)); err != nil {
+		return fmt.Errorf("serving %s: %w", path, err)
+	}
+	return nil
+}
+
+// ready answers when guests can come to the node, and not before: the kubelet warns of each answer that says no.
+func ready(synced func(context.Context) bool, offers func(context.Context) error) healthz.Checker {
 	return func(req *http.Request) error {
-		if !mgr.GetCache().WaitForCacheSync(req.Context()) {
+		if !synced(req.Context()) {
 			return errors.New("the VMIs and pods of this node are not known yet")
 		}
-		return nil
+		return offers(req.Context())
 	}
 }
 

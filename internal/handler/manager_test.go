@@ -1,6 +1,10 @@
 package handler
 
 import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -26,6 +30,29 @@ func TestWhatAPodSaysOfItsNetworksIsKeptWithinBounds(t *testing.T) {
 			if _, there := got[name]; there != kept || got["other"] != "" {
 				t.Errorf("of %d bytes of %s there is left: %v, %d annotations", length, name, there, len(got))
 			}
+		}
+	}
+}
+
+// The kubelet warns of each answer that says no: virt-handler answers when it is ready, or when the kubelet waits no longer.
+func TestVirtHandlerIsReadyWhenGuestsCanCome(t *testing.T) {
+	missing := errors.New("the kubelet does not offer the devices yet")
+	for name, c := range map[string]struct {
+		synced bool
+		offers error
+		want   string
+	}{
+		"it knows its node, which offers the devices": {true, nil, ""},
+		"its node does not offer the devices":         {true, missing, missing.Error()},
+		"it does not know its node":                   {false, nil, "the VMIs and pods of this node are not known yet"},
+	} {
+		check := ready(func(context.Context) bool { return c.synced }, func(context.Context) error { return c.offers })
+		got := ""
+		if err := check(httptest.NewRequest(http.MethodGet, "/readyz", nil)); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s: it says %q, want %q", name, got, c.want)
 		}
 	}
 }

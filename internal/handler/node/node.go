@@ -14,8 +14,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -106,13 +108,15 @@ type Labeler struct {
 	Probe  nodeprobe.Result
 	// SELinux says that the node has SELinux.
 	SELinux bool
-	// Offers says that the kubelet is offered the node's devices.
-	Offers bool
+	// Offers are the resources that the kubelet is offered, and the node with it: their names.
+	Offers []string
 	// Recorder takes the events on the node.
 	Recorder events.EventRecorder
 	Log      logr.Logger
 
 	reported bool
+	once     sync.Once
+	offering chan struct{}
 }
 
 // The delays bound the back-off from an API server that is away, and the looks at a node whose kubelet has not
@@ -131,10 +135,27 @@ const (
 // last look, or never does.
 func (l *Labeler) Run(ctx context.Context) error {
 	l.until(ctx, backoff.Doubling(firstDelay, longestDelay), func(bool) bool { return true })
-	if l.Offers {
-		l.until(ctx, backoff.Doubling(firstLook, longestLook), func(offered bool) bool { return offered })
+	l.until(ctx, backoff.Doubling(firstLook, longestLook), func(offered bool) bool { return offered })
+	if ctx.Err() == nil {
+		close(l.offered())
 	}
 	return nil
+}
+
+// Await returns when the node has its labels and offers the devices, so that a guest that is made now gets a node.
+func (l *Labeler) Await(ctx context.Context) error {
+	select {
+	case <-l.offered():
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the kubelet of node %s does not offer %s yet", l.Node, strings.Join(l.Offers, ", "))
+	}
+}
+
+// offered is closed when Await is to return.
+func (l *Labeler) offered() chan struct{} {
+	l.once.Do(func() { l.offering = make(chan struct{}) })
+	return l.offering
 }
 
 // until labels the node until that has come about and is enough.
@@ -145,6 +166,14 @@ func (l *Labeler) until(ctx context.Context, delays wait.Backoff, enough func(of
 			l.Log.Info("the node could not be labeled; trying again", "reason", err.Error())
 		}
 		return err == nil && enough(offered)
+	})
+}
+
+// offers reports whether the node offers all that it is to.
+func (l *Labeler) offers(node *corev1.Node) bool {
+	return !slices.ContainsFunc(l.Offers, func(resource string) bool {
+		devices := node.Status.Allocatable[corev1.ResourceName(resource)]
+		return devices.IsZero()
 	})
 }
 
@@ -166,8 +195,7 @@ func (l *Labeler) label(ctx context.Context) (offered bool, err error) {
 	if l.SELinux {
 		want[layout.SELinuxLabel] = layout.SELinuxEnabled
 	}
-	devices := node.Status.Allocatable[layout.ResourceTUN]
-	offered = !devices.IsZero()
+	offered = l.offers(node)
 	patch, err := Patch(node.Labels, want)
 	if err != nil || patch == nil {
 		return offered, err

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -166,7 +165,8 @@ func TestVirtHandlerComesBackToANode(t *testing.T) {
 }
 
 // A write of virt-controller's, which judged the node before virt-handler was back, comes after virt-handler has found
-// nothing to write. It can't come any more when the kubelet offers the devices.
+// nothing to write. It can't come any more when the kubelet offers the devices. Only then is the node ready for guests: the
+// scheduler would find none for them, and warn.
 func TestTheLabelIsLookedAtAgainWhenTheDevicesAreOffered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		probe := nodeprobe.Result{KVM: runs, TCG: runs}
@@ -174,7 +174,7 @@ func TestTheLabelIsLookedAtAgainWhenTheDevicesAreOffered(t *testing.T) {
 		node.Name = "node1"
 		node.Labels = Labels(probe)
 		server := fake.NewClientBuilder().WithObjects(node).WithStatusSubresource(node).Build()
-		l := &Labeler{Reader: server, Writer: server, Node: "node1", Probe: probe, Offers: true,
+		l := &Labeler{Reader: server, Writer: server, Node: "node1", Probe: probe, Offers: []string{layout.ResourceKVM, layout.ResourceTUN},
 			Recorder: events.NewFakeRecorder(10), Log: logr.Discard()}
 		ended := make(chan error, 1)
 		go func() { ended <- l.Run(t.Context()) }()
@@ -184,15 +184,29 @@ func TestTheLabelIsLookedAtAgainWhenTheDevicesAreOffered(t *testing.T) {
 		if err := server.Patch(t.Context(), node, patch(`{"metadata":{"labels":{"kubevirt.io/schedulable":"false"}}}`)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(longestLook)
-		synctest.Wait()
-		select {
-		case err := <-ended:
-			t.Fatalf("virt-handler does not look any more, before the devices are offered: %v", err)
-		default:
+		for _, allocatable := range []string{
+			`{}`, `{"devices.kubevirt.io/kvm":"1k"}`, `{"devices.kubevirt.io/kvm":"1k","devices.kubevirt.io/tun":"0"}`,
+		} {
+			if err := server.Status().Patch(t.Context(), node, patch(`{"status":{"allocatable":`+allocatable+`}}`)); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), longestLook)
+			err := l.Await(ctx)
+			cancel()
+			if err == nil || !strings.Contains(err.Error(), "node1 does not offer devices.kubevirt.io/kvm, devices.kubevirt.io/tun yet") {
+				t.Errorf("the node offers %s, and is ready: %v", allocatable, err)
+			}
+			select {
+			case err := <-ended:
+				t.Fatalf("virt-handler does not look any more, before the devices are offered: %v", err)
+			default:
+			}
 		}
 		if err := server.Status().Patch(t.Context(), node, patch(`{"status":{"allocatable":{"devices.kubevirt.io/tun":"1k"}}}`)); err != nil {
 			t.Fatal(err)
+		}
+		if err := l.Await(t.Context()); err != nil {
+			t.Error(err)
 		}
 		if err := <-ended; err != nil {
 			t.Fatal(err)
