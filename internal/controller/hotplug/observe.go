@@ -185,6 +185,11 @@ func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []cor
 			return err
 		}
 		age := now.Sub(seen.Created)
+		if podstatus.BeingScheduled(pod) {
+			if err := r.observeScheduling(ctx, s, pod, &seen); err != nil {
+				return err
+			}
+		}
 		if !seen.Running && !seen.Terminating && !seen.Finished {
 			if err := r.observeStart(ctx, s, pod, &seen, age); err != nil {
 				return err
@@ -265,6 +270,23 @@ func (r *Reconciler) observeStart(ctx context.Context, s *observation, pod *core
 		seen.Why = why
 		s.lookAgain(stuckAfter)
 	}
+	return nil
+}
+
+// observeScheduling finds out whether the scheduler gives a pod its node next: nothing else is waited for, since the pod's
+// claims are bound.
+func (r *Reconciler) observeScheduling(ctx context.Context, s *observation, pod *corev1.Pod, seen *hotplug.Pod) error {
+	reader := client.Reader(r.Client)
+	if s.Live {
+		reader = r.Reader
+	}
+	for _, v := range seen.Volumes {
+		claim, err := get(ctx, reader, types.NamespacedName{Namespace: pod.Namespace, Name: v.Claim}, &corev1.PersistentVolumeClaim{})
+		if err != nil || claim == nil || claim.Status.Phase != corev1.ClaimBound {
+			return err
+		}
+	}
+	seen.Scheduling = true
 	return nil
 }
 

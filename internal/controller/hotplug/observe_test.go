@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugpod"
 )
 
 func TestHowFarAVMIIs(t *testing.T) {
@@ -46,6 +47,56 @@ func TestHowFarAVMIIs(t *testing.T) {
 	}
 	if got := stage(&v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}, nil); got != hotplug.Frozen {
 		t.Errorf("without a pod in the cache: stage %v", got)
+	}
+}
+
+// A pod's claims are in the API server what the cache does not show yet: before a deletion it is asked.
+func TestWhetherAPodGetsItsNodeNext(t *testing.T) {
+	now := time.Unix(1000, 0)
+	pod := func(edit func(*corev1.Pod)) corev1.Pod {
+		vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vmi", UID: "u"}}
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "hp-volume-1", Labels: hotplugpod.Labels(vmi), CreationTimestamp: metav1.Time{Time: now}}}
+		for _, claim := range []string{"first", "second"} {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+		}
+		edit(&p)
+		return p
+	}
+	as := func(*corev1.Pod) {}
+	for name, test := range map[string]struct {
+		edit         func(*corev1.Pod)
+		second, seen corev1.PersistentVolumeClaimPhase
+		live, want   bool
+	}{
+		"all its claims are bound":                           {as, corev1.ClaimBound, corev1.ClaimBound, false, true},
+		"one of its claims is being bound":                   {as, corev1.ClaimPending, corev1.ClaimPending, false, false},
+		"one of its claims is bound, as the API server says": {as, corev1.ClaimBound, corev1.ClaimPending, true, true},
+		"one of its claims is bound, which the cache lacks":  {as, corev1.ClaimBound, corev1.ClaimPending, false, false},
+		"one of its claims is gone":                          {as, "", "", true, false},
+		"it has its node":                                    {func(p *corev1.Pod) { p.Spec.NodeName = "n" }, corev1.ClaimBound, corev1.ClaimBound, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := func(second corev1.PersistentVolumeClaimPhase) client.Client {
+				objects := fake.NewClientBuilder()
+				for claim, phase := range map[string]corev1.PersistentVolumeClaimPhase{"first": corev1.ClaimBound, "second": second} {
+					if phase != "" {
+						objects = objects.WithObjects(&corev1.PersistentVolumeClaim{
+							ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: claim}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase}})
+					}
+				}
+				return objects.Build()
+			}
+			r := &Reconciler{Reader: store(test.second), Client: store(test.seen), Now: func() time.Time { return now }}
+			s := &observation{vmi: &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vmi", UID: "u"}}}
+			s.Live = test.live
+			if err := r.observePods(t.Context(), s, []corev1.Pod{pod(test.edit)}); err != nil {
+				t.Fatal(err)
+			}
+			if len(s.Pods) != 1 || s.Pods[0].Scheduling != test.want {
+				t.Errorf("the pods are %+v", s.Pods)
+			}
+		})
 	}
 }
 

@@ -214,11 +214,12 @@ func (p *planning) drop(name string) {
 	p.record.Pods = slices.DeleteFunc(p.record.Pods, func(h AttachmentPod) bool { return h.Name == name })
 }
 
-// deletable are the pods that may be deleted.
+// deletable are the pods that may be deleted. One that is about to get its node goes after that: the scheduler warns of a
+// pod that is gone by then.
 func (p *planning) deletable() []Pod {
 	var out []Pod
 	for i := range p.Pods {
-		if pod := &p.Pods[i]; !pod.Terminating && !p.record.Names(pod.Name) && p.unused(pod) {
+		if pod := &p.Pods[i]; !pod.Terminating && !pod.Scheduling && !p.record.Names(pod.Name) && p.unused(pod) {
 			out = append(out, *pod)
 		}
 	}

@@ -52,7 +52,8 @@
 //     another pod that runs, is not terminating and is named by the volume's status,
 //     or is not in use at all and not about to be (AttachedToNode) through this
 //     pod. "Not in use" includes a volume that never was: an attachment pod that can't start
-//     must not hold back the volumes that it shares (decision 111).
+//     must not hold back the volumes that it shares (decision 111). One that the scheduler is about to
+//     give its node to goes after that.
 //
 //   - H3: where nothing changed, nothing is created, deleted or written.
 //

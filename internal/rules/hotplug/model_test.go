@@ -285,9 +285,14 @@ func uidOf(uid types.UID) uint8 {
 	return uint8(n)
 }
 
+// pace is what only time tells of the pods that start, and of the others. The zero value is noPace.
+type pace struct{ scheduling, stuck, settled bool }
+
+var noPace pace
+
 // observed is what the planner gets to see of a VMI and pods.
-func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool) hotplug.Observed {
-	o := hotplug.Observed{Prefix: "hp", Settled: settled, Live: live, MaxAttachmentPods: sc.maxAttachmentPods, MaintainersAsked: true, Budget: hotplug.Budget{State: hotplug.BudgetRight}}
+func (sc *scenario) observed(vmi *object, seen *pods, at pace, live bool) hotplug.Observed {
+	o := hotplug.Observed{Prefix: "hp", Settled: at.settled, Live: live, MaxAttachmentPods: sc.maxAttachmentPods, MaintainersAsked: true, Budget: hotplug.Budget{State: hotplug.BudgetRight}}
 	for v := range sc.volumes {
 		if vmi.wanted.has(v) {
 			o.Wanted = append(o.Wanted, hotplug.Wanted{Volume: volumeNames[sc.at(v, vmi.node)], Attach: true, Alone: sc.exclusive.has(v)})
@@ -320,7 +325,7 @@ func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool)
 		o.Pods = append(o.Pods, hotplug.Pod{
 			Name: podNames[p.name], UID: uids[p.uid], Created: creationTimes[i], Volumes: volumeLists[p.volumes],
 			Running: p.state == running || p.state == ending && p.ran, Terminating: p.state == ending, Finished: p.state == failed,
-			Stuck: stuck && p.state == starting, Elsewhere: p.node != vmi.node, Left: p.node != vmi.node && !vmi.other,
+			Stuck: at.stuck && p.state == starting, Scheduling: at.scheduling && p.state == starting, Elsewhere: p.node != vmi.node, Left: p.node != vmi.node && !vmi.other,
 		})
 	}
 	return o

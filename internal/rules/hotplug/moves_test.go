@@ -100,7 +100,7 @@ func (j *journey) uses(name, uid uint8) bool {
 
 // vmi is the object as AtRest and Arrivals see it.
 func (sc *scenario) vmi(o *object) *v1.VirtualMachineInstance {
-	seen := sc.observed(o, &pods{}, false, false, false)
+	seen := sc.observed(o, &pods{}, noPace, false)
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Status.NodeName = fmt.Sprint(o.node)
 	if o.migration > 0 {
@@ -188,7 +188,7 @@ func (sc *scenario) takes(s *state) bool {
 			there[i].state = noPod
 		}
 	}
-	_, missing := hotplug.Arrivals(sc.vmi(&s.vmi), sc.observed(&s.vmi, &there, false, false, true).Pods)
+	_, missing := hotplug.Arrivals(sc.vmi(&s.vmi), sc.observed(&s.vmi, &there, noPace, true).Pods)
 	return len(missing) == 0
 }
 

@@ -55,6 +55,8 @@ type Pod struct {
 	Created time.Time
 	// Running reports whether its container runs, and with it that every volume is there.
 	Running bool
+	// Scheduling reports whether the scheduler has had its claims bound and gives it its node next.
+	Scheduling bool
 	// Terminating reports whether it is being deleted, Finished whether it has ended.
 	Terminating, Finished bool
 	// Stuck reports whether it should have been running by now, and Why what is in its way.

@@ -96,6 +96,9 @@ func TestPlan(t *testing.T) {
 	alone[0].Alone = true
 	waiting := []Wanted{{Volume: vol("d")[0], Reason: "PVCNotReady", Message: "it waits"}}
 	empty := []Wanted{{Volume: vol("e")[0], Attach: true, Alone: true, Empty: true, Reason: "WaitForFirstConsumer"}}
+	filling := []Wanted{{Volume: vol("e")[0], Reason: "DataVolumeNotReady"}}
+	scheduling := starts(1, "e")
+	scheduling.Scheduling = true
 	stuck := starts(1, "a", "b")
 	stuck.Stuck, stuck.Why = true, "no room"
 	ending := runs(1, "a", "b")
@@ -140,6 +143,18 @@ func TestPlan(t *testing.T) {
 		"the pod goes when the API server says the same": {
 			Observed{Entries: []Entry{through(1, unmounted, "a")}, Record: Record{Generation: 1}, Pods: []Pod{runs(1, "a")}, Live: true},
 			"a=a UnMountedFromPod hp-1; delete hp-1"},
+		"a claim is bound, and the pod that it is bound by gets its node next": {
+			Observed{Wanted: filling, Entries: []Entry{{Volume: vol("e")[0], Phase: v1.VolumePending, Reason: "DataVolumeNotReady"}},
+				Record: Record{Generation: 1}, Pods: []Pod{scheduling}},
+			"e=e Pending"},
+		"and the API server says the same": {
+			Observed{Wanted: filling, Entries: []Entry{{Volume: vol("e")[0], Phase: v1.VolumePending, Reason: "DataVolumeNotReady"}},
+				Record: Record{Generation: 1}, Pods: []Pod{scheduling}, Live: true},
+			"e=e Pending"},
+		"the pod that the claim was bound by goes when it has its node": {
+			Observed{Wanted: filling, Entries: []Entry{{Volume: vol("e")[0], Phase: v1.VolumePending, Reason: "DataVolumeNotReady"}},
+				Record: Record{Generation: 1}, Pods: []Pod{starts(1, "e")}, Live: true},
+			"e=e Pending; delete hp-1"},
 		"the entry goes with the pod": {
 			Observed{Entries: []Entry{through(1, unmounted, "a")}, Record: Record{Generation: 1}}, ""},
 		"what shared a pod with a removed volume gets another": {

@@ -288,12 +288,14 @@ func (sc *scenario) controller(s *state, emit emitter) {
 	for v := range vmi.entries {
 		anyReady = anyReady || vmi.entries[v].phase == ready
 	}
-	for _, stuck := range [...]bool{false, true} {
+	for _, start := range [...]pace{noPace, {scheduling: true}, {stuck: true}} {
 		for _, settled := range [...]bool{false, true} {
-			if stuck && !anyStarting || settled && !anyReady {
+			// A pod that the controller asks for, to delete it, has its node, and keeps it.
+			if start != noPace && !anyStarting || start.scheduling && s.asking || settled && !anyReady {
 				continue
 			}
-			plan := sc.decide(sc.observed(vmi, seen, stuck, settled, s.asking))
+			start.settled = settled
+			plan := sc.decide(sc.observed(vmi, seen, start, s.asking))
 			sc.act(s, vmi, &plan, emit)
 		}
 	}

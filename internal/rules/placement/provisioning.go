@@ -142,10 +142,9 @@ func provision(o Observed, p *Plan) {
 }
 
 // beingScheduled reports whether the scheduler has had the pod's claims bound and gives it their node next, which takes it
-// a second. A pod that it does not find then is a failure to it, of which it warns the pod's owner in an event.
+// a second.
 func beingScheduled(o Observed) bool {
-	return o.Pod != nil && o.Pod.DeletionTimestamp == nil && o.Pod.Spec.NodeName == "" && !podstatus.Terminal(o.Pod) &&
-		podstatus.Condition(o.Pod, corev1.PodScheduled) == nil && !anyOf(o.Claims, func(c *Claim) bool { return !c.bound() })
+	return o.Pod != nil && podstatus.BeingScheduled(o.Pod) && !anyOf(o.Claims, func(c *Claim) bool { return !c.bound() })
 }
 
 // MissingClaims names the claims that do not exist and that nothing is known to

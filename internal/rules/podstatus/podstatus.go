@@ -28,6 +28,12 @@ func Condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodConditi
 	return nil
 }
 
+// BeingScheduled reports whether the scheduler has yet to say whether it has a node for the pod. A pod that it has chosen a
+// node for and does not find any more is a failure to it, of which it warns in an event.
+func BeingScheduled(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && !Terminal(pod) && Condition(pod, corev1.PodScheduled) == nil
+}
+
 // Terminal reports whether no process of the pod runs any more: the kubelet reports
 // these phases only then, and whoever else sets them (the pod garbage collector, for a
 // node that is fenced) says the same with it. A pod that is being deleted is not

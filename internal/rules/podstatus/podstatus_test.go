@@ -36,6 +36,26 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+func TestBeingScheduled(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(*corev1.Pod)
+		want bool
+	}{
+		"a pod that was just made": {func(*corev1.Pod) {}, true},
+		"one that has its node":    {func(p *corev1.Pod) { p.Spec.NodeName = "n" }, false},
+		"one that there is no node for": {func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse}}
+		}, false},
+		"one that is being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, false},
+		"one that has ended":        {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false},
+	} {
+		pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}
+		if c.edit(pod); BeingScheduled(pod) != c.want {
+			t.Errorf("%s: %v, want %v", name, !c.want, c.want)
+		}
+	}
+}
+
 func TestCondition(t *testing.T) {
 	pod := &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
 		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "NotYet"},
