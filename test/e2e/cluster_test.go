@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,8 +102,8 @@ func newNamespace(t *testing.T) string {
 }
 
 // warnsOfNothing fails the test at its end if an event of its namespace warns of something: its VMs live as they should, and
-// what is wrong with one must not be lost among others.
-func warnsOfNothing(t *testing.T, namespace string) {
+// what is wrong with one must not be lost among others. The test itself brings about warnings of the reasons that it names.
+func warnsOfNothing(t *testing.T, namespace string, but ...string) {
 	t.Helper()
 	t.Cleanup(func() {
 		var events corev1.EventList
@@ -111,6 +112,9 @@ func warnsOfNothing(t *testing.T, namespace string) {
 			t.Errorf("listing the warnings of namespace %s: %v", namespace, err)
 		}
 		for _, e := range events.Items {
+			if slices.Contains(but, e.Reason) {
+				continue
+			}
 			if e.Reason == "Unhealthy" && strings.HasPrefix(e.Message, "Readiness probe failed") {
 				continue // the kubelet asks a guest that has not booted yet
 			}

@@ -210,10 +210,12 @@ func awaitPlugged(t *testing.T, ns, name, claim string) {
 // TestLocalDisksMigrateWithTheirGuest brings a guest with three disks on local storage to the other node and to
 // other claims, while it writes to all of them. One is plugged in, and comes from a file to a device; one comes to a claim
 // that is larger, and is larger in the guest that runs. Which claims a VM, a VMI and a pod name when is in
-// internal/rules/volumemigration; only a guest knows what is on its disks.
+// internal/rules/volumemigration; only a guest knows what is on its disks. In the end the VM is deleted, and nothing has been
+// warned of from the import on.
 func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
+	warnsOfNothing(t, ns)
 	vm := newLocalVM(t, ns, "local")
 	plugLocal(t, vm)
 	g := bootVM(t, vm)
@@ -254,6 +256,8 @@ func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
 	if got := claims(sources(&again.Spec)); !slices.Equal(got, claims(to)) {
 		t.Errorf("the VM was started again with %v, want %v", got, claims(to))
 	}
+	deleteObject(t, vm)
+	awaitGone(t, again)
 }
 
 // sizeOf is how many bytes a disk of the guest has.

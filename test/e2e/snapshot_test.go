@@ -34,6 +34,7 @@ import (
 func TestAVMIsSnapshottedAndRestored(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
+	warnsOfNothing(t, ns, "VirtualMachineSnapshotFailed") // of the guest that could not be held still
 	vmi := newVMI(ns, "vm")
 	for _, name := range []string{"one", "two"} {
 		create(t, &corev1.PersistentVolumeClaim{
