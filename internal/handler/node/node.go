@@ -148,7 +148,7 @@ func (l *Labeler) Await(ctx context.Context) error {
 	case <-l.offered():
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the kubelet of node %s does not offer %s yet", l.Node, strings.Join(l.Offers, ", "))
+		return fmt.Errorf("the node %s does not have its labels and its devices (%s) yet", l.Node, strings.Join(l.Offers, ", "))
 	}
 }
 

@@ -193,7 +193,7 @@ func TestTheLabelIsLookedAtAgainWhenTheDevicesAreOffered(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), longestLook)
 			err := l.Await(ctx)
 			cancel()
-			if err == nil || !strings.Contains(err.Error(), "node1 does not offer devices.kubevirt.io/kvm, devices.kubevirt.io/tun yet") {
+			if err == nil || !strings.Contains(err.Error(), "node1 does not have its labels and its devices (devices.kubevirt.io/kvm, devices.kubevirt.io/tun) yet") {
 				t.Errorf("the node offers %s, and is ready: %v", allocatable, err)
 			}
 			select {
