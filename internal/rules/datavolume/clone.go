@@ -2,6 +2,7 @@ package datavolume
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -186,6 +187,9 @@ func busySource(o Observed) *obstacle {
 			message: fmt.Sprintf("the source claim %s/%s is not filled yet by its DataVolume %s", namespace, name, o.Source.Unfilled)}
 	case AwaitsUpload(o.Source.Claim):
 		return &obstacle{reason: ReasonSourceNotReady, message: uploadAwaited(o.Source.Claim)}
+	case slices.Contains(Workers(name), o.Source.UsedBy):
+		return &obstacle{reason: ReasonSourceNotReady, passing: true,
+			message: fmt.Sprintf("pod %s/%s, which fills the source claim %s, has not ended yet", namespace, o.Source.UsedBy, name)}
 	case o.Source.UsedBy != "":
 		return &obstacle{reason: ReasonSourceInUse,
 			message: fmt.Sprintf("pod %s/%s is using the source claim %s: stop it, and the clone begins", namespace, o.Source.UsedBy, name)}

@@ -190,6 +190,10 @@ func TestWhatPassesByItselfIsNoWarning(t *testing.T) {
 			copied(o)
 			o.Source.Unfilled = "image"
 		}, "Normal CloneSourceNotReady"},
+		"the source's worker has filled it and ends": {cloneOf("ns", "image"), func(o *Observed) {
+			copied(o)
+			o.Source.UsedBy = "importer-image"
+		}, "Normal CloneSourceNotReady"},
 		"somebody uses the source": {cloneOf("ns", "image"), func(o *Observed) {
 			copied(o)
 			o.Source.UsedBy = "pod"
