@@ -97,7 +97,11 @@ func TestPatchesSayWhatIsKept(t *testing.T) {
 			t.Errorf("%s: the VM has %s and %q", name, id, address)
 		}
 	}
-	vm := made(t, patches(`{"op":"remove","path":"/spec/template/spec/domain/devices/interfaces/1"}`,
+	vm := made(t, patches(`{"op":"replace","path":"/spec/template/spec/domain/devices/interfaces/1/macAddress","value":"02:00:00:00:00:09"}`))
+	if nics := vm.Spec.Template.Spec.Domain.Devices.Interfaces; nics[0].MacAddress != "" || nics[1].MacAddress != "02:00:00:00:00:09" {
+		t.Errorf("with an address that the snapshot has not, the interfaces are %+v", nics)
+	}
+	vm = made(t, patches(`{"op":"remove","path":"/spec/template/spec/domain/devices/interfaces/1"}`,
 		`{"op":"add","path":"/spec/template/spec/domain/devices/interfaces/-","value":{"name":"c","macAddress":"`+mac+`"}}`))
 	if nics := vm.Spec.Template.Spec.Domain.Devices.Interfaces; len(nics) != 2 || nics[0].MacAddress != "" || nics[1].MacAddress != mac {
 		t.Errorf("the interfaces are %+v", nics)
@@ -228,7 +232,8 @@ func TestVMsThatAreNotMade(t *testing.T) {
 		"the volume data is on the claim data-claim, ":                                  observed(inPlace, locked, excluded, func(o *Observed) { o.VM.Spec.Template = nil }),
 		"patch 2 is no operation of a JSON patch":                                       observed(patches(`{"op":"test","path":"/metadata/name","value":"vm"}`, "x")),
 		`patch 1 has the operation "copy"; add, replace`:                                observed(patches(`{"op":"copy","from":"/spec","path":"/spec/x"}`)),
-		"applying the patches to the VM of the snapshot":                                observed(patches(`{"op":"replace","path":"/spec/nothing","value":1}`)),
+		"applying the patches to the VM of the snapshot":                                observed(patches(`{"op":"replace","path":"/spec/nothing/x","value":1}`)),
+		"the patches set what a VirtualMachine does not have: unknown field":            observed(patches(`{"op":"replace","path":"/spec/nothing","value":1}`)),
 		"the patches make no VirtualMachine":                                            observed(patches(`{"op":"replace","path":"/spec","value":"x"}`)),
 		`the patches name the VM "other", the restore's target is "copy"`:               observed(patches(`{"op":"replace","path":"/metadata/name","value":"other"}`)),
 		"the VM of the snapshot has no template":                                        observed(patches(`{"op":"remove","path":"/spec/template"}`)),

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -108,12 +109,28 @@ func parse(text string) (Operation, error) {
 	return Operation{Op: op, Path: path, Value: value}, nil
 }
 
-// Apply returns the VM as the operations make it.
+// inList matches the paths that end in a place of a list, if what they are of is one.
+var inList = regexp.MustCompile(`/(-|-?[0-9]+)$`)
+
+// lenient is the operation as the API defines it: a replace sets a field that is unset, too. An add does the same to a
+// field, set or not; in a list it would insert, so what may be a place of one stays a replace.
+func lenient(o Operation) Operation {
+	if o.Op == "replace" && !inList.MatchString(o.Path) {
+		o.Op = "add"
+	}
+	return o
+}
+
+// Apply returns the VM as the operations make it. They can't set what a VM does not have.
 func Apply(vm *v1.VirtualMachine, operations []Operation) (*v1.VirtualMachine, error) {
 	if len(operations) == 0 {
 		return vm.DeepCopy(), nil
 	}
-	text, err := json.Marshal(operations)
+	applied := make([]Operation, 0, len(operations))
+	for _, o := range operations {
+		applied = append(applied, lenient(o))
+	}
+	text, err := json.Marshal(applied)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the patches: %w", err)
 	}
@@ -128,8 +145,39 @@ func Apply(vm *v1.VirtualMachine, operations []Operation) (*v1.VirtualMachine, e
 		return nil, fmt.Errorf("applying the patches to the VM of the snapshot: %w", err)
 	}
 	out := &v1.VirtualMachine{}
-	if err := sigsjson.UnmarshalCaseSensitivePreserveInts(text, out); err != nil {
+	unknown, err := decode(text, out)
+	if err != nil {
 		return nil, fmt.Errorf("the patches make no VirtualMachine of the snapshot's: %w", err)
 	}
+	if len(unknown) > 0 {
+		// A replace of a misspelled field would otherwise change nothing, and say so nowhere.
+		return nil, fmt.Errorf("the patches set what a VirtualMachine does not have: %w", errors.Join(unknown...))
+	}
 	return out, nil
+}
+
+// guest is a guest's spec without its own decoder, which takes no notice of unknown fields.
+type guest v1.VirtualMachineInstanceSpec
+
+// decode reads a VM, and returns what of the text is no field of one.
+func decode(text []byte, to *v1.VirtualMachine) ([]error, error) {
+	unknown, err := sigsjson.UnmarshalStrict(text, to)
+	if err != nil || to.Spec.Template == nil {
+		return unknown, err
+	}
+	var raw struct {
+		Spec struct {
+			Template struct {
+				Spec json.RawMessage `json:"spec"`
+			} `json:"template"`
+		} `json:"spec"`
+	}
+	if err := sigsjson.UnmarshalCaseSensitivePreserveInts(text, &raw); err != nil || len(raw.Spec.Template.Spec) == 0 {
+		return unknown, err
+	}
+	inGuest, err := sigsjson.UnmarshalStrict(raw.Spec.Template.Spec, &guest{})
+	for _, fault := range inGuest {
+		unknown = append(unknown, fmt.Errorf("in spec.template.spec: %w", fault))
+	}
+	return unknown, err
 }

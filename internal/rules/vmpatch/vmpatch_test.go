@@ -94,16 +94,43 @@ func TestApply(t *testing.T) {
 	if got, err := Apply(vm, nil); err != nil || got == vm || got.Name != "vm" {
 		t.Errorf("without patches it is %+v, %v", got, err)
 	}
-	// A field is one by its exact name only.
-	if got, err := Apply(vm, operation("add", "/metadata/Name", "other")); err != nil || got.Name != "vm" {
-		t.Errorf("got %q, %v", got.Name, err)
-	}
 	for want, operations := range map[string][]Operation{
-		"applying the patches to the VM of the snapshot": operation("replace", "/spec/nothing", 1),
-		"the patches make no VirtualMachine":             operation("replace", "/spec", "x"),
+		"applying the patches to the VM of the snapshot":                                                operation("replace", "/spec/nothing/x", 1),
+		"the patches make no VirtualMachine":                                                            operation("replace", "/spec", "x"),
+		`the patches set what a VirtualMachine does not have: unknown field "spec.nothing"`:             operation("replace", "/spec/nothing", 1),
+		`the patches set what a VirtualMachine does not have: unknown field "metadata.Name"`:            operation("add", "/metadata/Name", "other"),
+		`the patches set what a VirtualMachine does not have: in spec.template.spec: unknown field "x"`: operation("add", "/spec/template", map[string]any{"spec": map[string]any{"x": 1}}),
 	} {
 		if _, err := Apply(vm, operations); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// A replace sets a field that is unset, and a place of a list only where the list has it.
+func TestAReplaceSetsWhatIsUnset(t *testing.T) {
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", Labels: map[string]string{"a": "b"}},
+		Spec: v1.VirtualMachineSpec{Template: &v1.VirtualMachineInstanceTemplateSpec{}}}
+	vm.Spec.Template.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "one"}, {Name: "two"}}
+	const nics = "/spec/template/spec/domain/devices/interfaces"
+	got, err := Apply(vm, []Operation{
+		{"replace", nics + "/0/macAddress", "02:00:00:00:00:02"}, {"replace", nics + "/1", map[string]any{"name": "other"}},
+		{"replace", "/spec/template/metadata/labels", map[string]any{}}, {"replace", "/spec/template/metadata/labels/x", "y"},
+		{"replace", "/metadata/labels/a", "c"}, {"replace", "/spec/runStrategy", "Halted"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := vm.DeepCopy()
+	want.Labels, want.Spec.RunStrategy = map[string]string{"a": "c"}, new(v1.RunStrategyHalted)
+	want.Spec.Template.ObjectMeta.Labels = map[string]string{"x": "y"}
+	want.Spec.Template.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "one", MacAddress: "02:00:00:00:00:02"}, {Name: "other"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for _, path := range []string{nics + "/2", nics + "/-", nics + "/5/macAddress"} {
+		if got, err := Apply(vm, []Operation{{"replace", path, map[string]any{"name": "x"}}}); err == nil {
+			t.Errorf("%s: got %+v", path, got.Spec.Template.Spec.Domain.Devices.Interfaces)
 		}
 	}
 }
