@@ -84,6 +84,9 @@ func TestWhichClonesAreAdmitted(t *testing.T) {
 		"of annotations":               {func(c *spec) { c.AnnotationFilters = []string{"**"} }, "spec.annotationFilters: "},
 		"of the template's labels":     {func(c *spec) { c.Template.LabelFilters = []string{"!!a"} }, "spec.template.labelFilters: "},
 		"of its annotations":           {func(c *spec) { c.Template.AnnotationFilters = []string{"a**"} }, "spec.template.annotationFilters: "},
+		"a target of no VM's name":     {func(c *spec) { c.Target.Name = "A_B" }, `spec.target.name: Invalid value: "A_B": `},
+		"one that is too long":         {func(c *spec) { c.Target.Name = strings.Repeat("n", 254) }, "spec.target.name: "},
+		"a source of no name":          {func(c *spec) { c.Source.Name = "a..b" }, `spec.source.name: Invalid value: "a..b": `},
 		"no MAC address":               {address("02:00:00:00:00"), `spec.newMacAddresses["b"]: Invalid value: "02:00:00:00:00": `},
 		"the address of a group":       {address("01:00:00:00:00:01"), `spec.newMacAddresses["b"]: `},
 		"a serial that is too long":    {func(c *spec) { c.NewSMBiosSerial = new(strings.Repeat("s", 257)) }, "spec.newSMBiosSerial: "},
@@ -110,7 +113,7 @@ func TestAllThatIsWrongWithACloneIsToldAtOnce(t *testing.T) {
 	policy := policytest.Load(t, "../../config/rbac/clone-policy.yaml", "drydock-clones")
 	long := strings.Repeat("\n\"", 1000)
 	wrong := aClone(func(c *clonev1.VirtualMachineCloneSpec) {
-		c.Source.APIGroup, c.Source.Name, c.Target.Kind, c.Target.Name = new(long), "", long, ""
+		c.Source.APIGroup, c.Source.Name, c.Target.Kind, c.Target.Name = new(long), "", long, "A_B"
 		c.LabelFilters, c.AnnotationFilters = slices.Repeat([]string{"a"}, 65), []string{"ok", "*no*", long}
 		c.Template.LabelFilters, c.Template.AnnotationFilters = []string{long}, []string{long}
 		c.NewMacAddresses = map[string]string{"eth0": "01:00:00:00:00:01"}
@@ -120,6 +123,7 @@ func TestAllThatIsWrongWithACloneIsToldAtOnce(t *testing.T) {
 	at := -1
 	for _, fault := range []string{
 		`spec.source.name: Required value: `, `spec.source: Invalid value: "\n\"`, `spec.target: Invalid value: "kubevirt.io/\n\"`,
+		`spec.target.name: Invalid value: "A_B": no VM can have that name`,
 		`spec.labelFilters: Too many: 65: `, `spec.annotationFilters: Invalid value: "*no*": `,
 		`spec.template.labelFilters: Invalid value: "\n\"`, `spec.template.annotationFilters: Invalid value: "\n\"`,
 		`spec.newMacAddresses["eth0"]: Invalid value: "01:00:00:00:00:01": `, `spec.newSMBiosSerial: Too long: `,

@@ -75,10 +75,17 @@ func TestWhichSnapshotsAreAdmitted(t *testing.T) {
 		"": aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) {
 			s.DeletionPolicy, s.FailureDeadline = new(snapshotv1.VirtualMachineSnapshotContentRetain), &metav1.Duration{Duration: time.Minute}
 		}),
-		"spec.source: a snapshot is of a VirtualMachine: name":       aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) { s.Source.Kind = "Pod" }),
-		"spec.source: a snapshot is of a VirtualMachine: name its":   aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) { s.Source.APIGroup = nil }),
-		"spec.source: a snapshot is of a VirtualMachine: name its a": aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) { s.Source.Name = "" }),
-		"spec.failureDeadline: must not be negative": aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) {
+		`spec.source: Invalid value: "kubevirt.io/Pod": a snapshot is of`:  aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) { s.Source.Kind = "Pod" }),
+		`spec.source: Invalid value: "/VirtualMachine": a snapshot is of`:  aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) { s.Source.APIGroup = nil }),
+		"spec.source.name: Required value":                                 aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) { s.Source.Name = "" }),
+		`spec.source.name: Invalid value: "A_B": no VM can have that name`: aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) { s.Source.Name = "A_B" }),
+		// All at once, quoted and cut.
+		`spec.source: Invalid value: "kubevirt.io/` + strings.Repeat("P", 68) + `": a snapshot is of a VirtualMachine: name its apiGroup kubevirt.io and its kind; ` +
+			`spec.source.name: Invalid value: "\n\"": no VM can have that name: it has at most 253 lower-case letters, digits, dots and dashes, and begins and ends with a letter or digit; ` +
+			`spec.failureDeadline: Invalid value: "-1s": must not be negative; 0 means no deadline`: aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) {
+			s.Source.Kind, s.Source.Name, s.FailureDeadline = strings.Repeat("P", 1000), "\n\"", &metav1.Duration{Duration: -time.Second}
+		}),
+		`spec.failureDeadline: Invalid value: "-1s": must not be negative`: aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) {
 			s.FailureDeadline = &metav1.Duration{Duration: -time.Second}
 		}),
 	} {
@@ -127,6 +134,8 @@ func TestWhoMayRestore(t *testing.T) {
 		"a target of another kind":          {restore(func(r *snapshotv1.VirtualMachineRestoreSpec) { r.Target.Kind = "Pod" }), all, "spec.target: "},
 		"of another group":                  {restore(func(r *snapshotv1.VirtualMachineRestoreSpec) { r.Target.APIGroup = new("x") }), all, "spec.target: "},
 		"without a name":                    {restore(func(r *snapshotv1.VirtualMachineRestoreSpec) { r.Target.Name = "" }), all, "spec.target.name: "},
+		"with none that a VM can have":      {restore(func(r *snapshotv1.VirtualMachineRestoreSpec) { r.Target.Name = "A_B" }), all, `spec.target.name: Invalid value: "A_B": `},
+		"a snapshot of no name":             {restore(func(r *snapshotv1.VirtualMachineRestoreSpec) { r.VirtualMachineSnapshotName = "A_B" }), all, `spec.virtualMachineSnapshotName: Invalid value: "A_B": `},
 		"without a snapshot":                {restore(func(r *snapshotv1.VirtualMachineRestoreSpec) { r.VirtualMachineSnapshotName = "" }), all, "spec.virtualMachineSnapshotName: "},
 		"a readiness that there is not": {restore(func(r *snapshotv1.VirtualMachineRestoreSpec) {
 			r.TargetReadinessPolicy = new(snapshotv1.TargetReadinessPolicy("x"))
