@@ -167,7 +167,7 @@ func (w *world) snapshotsOfGroupsThatRun(n *node) {
 	from := vmi.DeepCopy()
 	vmi.Status.Conditions = append(slices.Clone(vmi.Status.Conditions), v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceAgentConnected, Status: corev1.ConditionTrue})
 	w.do("saying that there is an agent", w.client.Patch(w.ctx, vmi, client.MergeFrom(from)))
-	if got := said("frozen"); n.holds != 1 || n.releases != 1 || len(got) != 2 || !strings.HasPrefix(got[1], "GuestAgent") {
+	if got := said("frozen"); n.holds != 1 || n.releases != 1 || len(got) != 2 || !strings.HasPrefix(got[0], "GuestAgent") {
 		w.t.Errorf("with an agent the guest was held %d times and released %d times; the snapshot says %q", n.holds, n.releases, got)
 	}
 }

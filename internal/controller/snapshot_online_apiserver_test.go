@@ -97,8 +97,8 @@ func TestAVMThatRunsIsSnapshotted(t *testing.T) {
 	if n.holds != 1 || n.releases != 1 {
 		t.Errorf("the guest was held %d times, and released %d times", n.holds, n.releases)
 	}
-	if said := s.Status.SourceIndications; len(said) != 2 || said[0].Indication != snapshotv1.VMSnapshotOnlineSnapshotIndication ||
-		said[1].Indication != snapshotv1.VMSnapshotGuestAgentIndication || !strings.Contains(said[1].Message, "0.30 s") {
+	if said := s.Status.SourceIndications; len(said) != 2 || said[1].Indication != snapshotv1.VMSnapshotOnlineSnapshotIndication ||
+		said[0].Indication != snapshotv1.VMSnapshotGuestAgentIndication || !strings.Contains(said[0].Message, "0.30 s") {
 		t.Errorf("the snapshot says %+v", said)
 	}
 

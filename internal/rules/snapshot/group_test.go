@@ -322,12 +322,12 @@ func TestWhatASnapshotByGroupSays(t *testing.T) {
 		edits []edit
 		want  []string
 	}{
-		"frozen":  {[]edit{grouped(group(token("t1"))), named(cut, cut), reported(false), hold(over)}, []string{"Online", "GuestAgent: The guest agent had frozen the guest's file systems, for 0.40 s."}},
-		"went on": {[]edit{grouped(group(token(Unheld))), named(cut, cut), reported(false), runs}, []string{"Online", "NoGuestAgent: There was no guest agent to freeze file systems. The guest went on"}},
+		"frozen":  {[]edit{grouped(group(token("t1"))), named(cut, cut), reported(false), hold(over)}, []string{"GuestAgent: The guest agent had frozen the guest's file systems, for 0.40 s.", "Online"}},
+		"went on": {[]edit{grouped(group(token(Unheld))), named(cut, cut), reported(false), runs}, []string{"NoGuestAgent: There was no guest agent to freeze file systems. The guest went on", "Online"}},
 		"stopped": {[]edit{grouped(group()), named(cut, cut), reported(false)}, nil},
 		// It is said with the end, if that comes next.
 		"went on, and is ready":    {[]edit{grouped(group(token(Unheld))), named(ready, ready), reported(true), runs}, nil},
-		"went on, and is complete": {[]edit{grouped(group(token(Unheld))), named(ready, ready), reported(true), unlocked}, []string{"Online", "NoGuestAgent: There was no guest agent to freeze file systems. The guest went on"}},
+		"went on, and is complete": {[]edit{grouped(group(token(Unheld))), named(ready, ready), reported(true), unlocked}, []string{"NoGuestAgent: There was no guest agent to freeze file systems. The guest went on", "Online"}},
 	} {
 		var got []string
 		for _, said := range Decide(observed(c.edits...)).Snapshot.Status.SourceIndications {

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -206,7 +207,9 @@ func words(text string) string {
 	return strings.TrimRight(line[:min(len(line), launch.MaxRefusal)], ".")
 }
 
+// indications are a set, and are in the order of their names.
 func (d *decision) indications(list ...snapshotv1.SourceIndication) {
+	slices.SortFunc(list, func(a, b snapshotv1.SourceIndication) int { return cmp.Compare(a.Indication, b.Indication) })
 	status := d.Snapshot.Status
 	status.SourceIndications, status.Indications = list, nil //nolint:staticcheck // Programs that are older read the deprecated field.
 	for _, i := range list {

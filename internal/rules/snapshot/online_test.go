@@ -170,10 +170,10 @@ func TestWhatASnapshotSaysOfAGuestThatRan(t *testing.T) {
 		edits []edit
 		want  []string
 	}{
-		"frozen": {[]edit{begun(taken, taken), reported(false), hold(over)}, []string{"Online", "GuestAgent: The guest agent had frozen the guest's file systems, for 0.40 s."}},
+		"frozen": {[]edit{begun(taken, taken), reported(false), hold(over)}, []string{"GuestAgent: The guest agent had frozen the guest's file systems, for 0.40 s.", "Online"}},
 		"refused": {[]edit{begun(taken, taken), reported(false), hold(func(h *launch.Hold) { h.Method, h.Refusal = launch.MethodStop, "failed to freeze /:\n\x1b[31mbusy." })},
 			[]string{"Online", "QuiesceFailed: The guest agent could not freeze file systems: failed to freeze /: [31mbusy. The guest was stopped for 0.40 s"}},
-		"stopped":    {[]edit{begun(taken, taken), reported(false), hold(by(launch.MethodStop))}, []string{"Online", "NoGuestAgent: No guest agent had frozen file systems. The guest was stopped for 0.40 s"}},
+		"stopped":    {[]edit{begun(taken, taken), reported(false), hold(by(launch.MethodStop))}, []string{"NoGuestAgent: No guest agent had frozen file systems. The guest was stopped for 0.40 s", "Online"}},
 		"paused":     {[]edit{begun(taken, taken), reported(false), hold(by(launch.MethodPaused))}, []string{"Online", "Paused: The VM was paused"}},
 		"not known":  {[]edit{begun(taken, taken), reported(false), runs}, []string{"Online"}},
 		"of another": {[]edit{begun(taken, taken), reported(false), hold(func(h *launch.Hold) { h.Token = "t2" })}, []string{"Online"}},

@@ -15,7 +15,7 @@ const (
 	ReasonInProgress         = "InProgress"
 	ReasonWaiting            = "Waiting"
 	ReasonDeleting           = "Deleting"
-	ReasonComplete           = "OperationComplete"
+	ReasonComplete           = "Operation complete"
 	ReasonContentGone        = "ContentGone"
 	ReasonNotSupported       = "VolumeSnapshotsNotSupported"
 	ReasonSourceLost         = "SourceLost"
