@@ -200,6 +200,7 @@ func CreateGroup(ctx context.Context, c client.Client, namespace string, wanted 
 		"volumeGroupSnapshotClassName": wanted.Class,
 		"source":                       map[string]any{"selector": map[string]any{"matchLabels": map[string]any{wanted.Label: labeled}}},
 	})
+	object.SetLabels(wanted.Labels)
 	if err := c.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("making the VolumeGroupSnapshot %s/%s: %w", namespace, wanted.Name, err)
 	}

@@ -114,6 +114,7 @@ func Create(ctx context.Context, c client.Client, namespace string, wanted snaps
 		"volumeSnapshotClassName": wanted.Class,
 		"source":                  map[string]any{"persistentVolumeClaimName": wanted.Claim},
 	})
+	object.SetLabels(wanted.Labels)
 	if err := c.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("making the VolumeSnapshot %s/%s of the claim %s: %w", namespace, wanted.Name, wanted.Claim, err)
 	}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
@@ -52,8 +53,24 @@ type VolumeSnapshot struct {
 type NewVolumeSnapshot struct {
 	Name, Claim, Class string
 	// Token is of the hold on the guest, "" if there is none. It is kept in TokenAnnotation.
-	Token string
-	Owner metav1.OwnerReference
+	Token  string
+	Owner  metav1.OwnerReference
+	Labels map[string]string
+}
+
+// Labels of a VolumeSnapshot: the VM that it is of.
+const (
+	sourceNameLabel      = "snapshot.kubevirt.io/source-vm-name"
+	sourceNamespaceLabel = "snapshot.kubevirt.io/source-vm-namespace"
+)
+
+// sourceLabels name the VM of a content, if its name is short enough for a label.
+func sourceLabels(content *snapshotv1.VirtualMachineSnapshotContent) map[string]string {
+	of := content.Spec.Source.VirtualMachine
+	if of == nil || len(validation.IsValidLabelValue(of.Name)) > 0 {
+		return nil
+	}
+	return map[string]string{sourceNameLabel: of.Name, sourceNamespaceLabel: content.Namespace}
 }
 
 // TokenAnnotation has the token of a VolumeSnapshot of a VM that runs.
@@ -186,7 +203,7 @@ func survey(o Observed) state {
 		case !exists:
 			s.missing = append(s.missing, NewVolumeSnapshot{
 				Name: name, Claim: backup.PersistentVolumeClaim.Name, Class: backup.PersistentVolumeClaim.Annotations[ClassAnnotation],
-				Owner: *metav1.NewControllerRef(o.Content, contentKind),
+				Owner: *metav1.NewControllerRef(o.Content, contentKind), Labels: sourceLabels(o.Content),
 			})
 			s.taken, s.ready = nil, false
 		case !IsOf(o.Content, backup, snapshot):

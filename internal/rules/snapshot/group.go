@@ -54,6 +54,8 @@ type Volume struct{ Driver, Handle string }
 type NewGroup struct {
 	Name, Class, Label, Token string
 	Owner                     metav1.OwnerReference
+	// Labels are the group's own.
+	Labels map[string]string
 }
 
 // Labels is a label that claims are to have, and which claims are to get or to lose it.
@@ -175,7 +177,7 @@ func surveyGroup(o Observed) state {
 	taken := (&decision{o: o}).cutTaken()
 	switch {
 	case g == nil && !taken && !s.ready:
-		s.group = &NewGroup{Name: GroupName(o.Snapshot), Class: groupClassOf(o.Content), Owner: *metav1.NewControllerRef(o.Content, contentKind)}
+		s.group = &NewGroup{Name: GroupName(o.Snapshot), Class: groupClassOf(o.Content), Owner: *metav1.NewControllerRef(o.Content, contentKind), Labels: sourceLabels(o.Content)}
 	case g == nil && (!taken || !s.ready):
 		s.lost = fmt.Sprintf("the VolumeGroupSnapshot %s was deleted before it was ready to use", GroupName(o.Snapshot))
 		return s

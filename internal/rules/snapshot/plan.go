@@ -204,6 +204,7 @@ func (d *decision) again() time.Duration {
 // progress is what is next for a snapshot that has not ended.
 func (d *decision) progress() {
 	d.Snapshot.Status.Phase, d.Snapshot.Status.ReadyToUse = snapshotv1.InProgress, new(false)
+	d.recall()
 	switch {
 	case !d.o.Supported:
 		d.fail(ReasonNotSupported, "the cluster serves no VolumeSnapshots: install the definitions of snapshot.storage.k8s.io, its controller, and a storage driver that makes snapshots")
@@ -215,6 +216,36 @@ func (d *decision) progress() {
 		d.cut()
 	}
 	d.expire()
+}
+
+// recall says again what a status said that somebody has cleared, as far as the content knows it.
+func (d *decision) recall() {
+	status, c := d.Snapshot.Status, d.o.Content
+	if c == nil || c.Spec.Source.VirtualMachine == nil {
+		return
+	}
+	of := c.Spec.Source.VirtualMachine
+	if status.SourceUID == nil {
+		status.SourceUID = new(of.UID)
+	}
+	if status.VirtualMachineSnapshotContentName == nil {
+		status.VirtualMachineSnapshotContentName = new(c.Name)
+	}
+	if status.SnapshotVolumes != nil {
+		return
+	}
+	status.SnapshotVolumes = &snapshotv1.SnapshotVolumesLists{}
+	for i := range c.Spec.VolumeBackups {
+		status.SnapshotVolumes.IncludedVolumes = append(status.SnapshotVolumes.IncludedVolumes, c.Spec.VolumeBackups[i].VolumeName)
+	}
+	if of.Spec.Template == nil {
+		return
+	}
+	for _, volume := range OnClaims(of.Spec.Template.Spec.Volumes) {
+		if !slices.Contains(status.SnapshotVolumes.IncludedVolumes, volume[0]) {
+			status.SnapshotVolumes.ExcludedVolumes = append(status.SnapshotVolumes.ExcludedVolumes, volume[0])
+		}
+	}
 }
 
 // lost says why the source can't be snapshotted any more, "" when it can.

@@ -346,3 +346,34 @@ func TestWhatIsRefusedFails(t *testing.T) {
 	}
 	judgeFailure(t, got)
 }
+
+// A status that somebody has cleared is said again, as far as the content knows it.
+func TestAStatusThatWasClearedIsSaidAgain(t *testing.T) {
+	o := observed(begun(cut, cut), unlocked, reported(false))
+	o.Snapshot.Status = nil
+	of := o.Content.Spec.Source.VirtualMachine
+	of.Spec.Template = &v1.VirtualMachineInstanceTemplateSpec{}
+	for _, name := range []string{"root", "data", "left"} {
+		of.Spec.Template.Spec.Volumes = append(of.Spec.Template.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: name}}})
+	}
+	status := Decide(o).Snapshot.Status
+	if status.SourceUID == nil || *status.SourceUID != "v1" || status.VirtualMachineSnapshotContentName == nil || *status.VirtualMachineSnapshotContentName != o.Content.Name {
+		t.Errorf("it says %+v", status)
+	}
+	if diff := cmp.Diff(&snapshotv1.SnapshotVolumesLists{IncludedVolumes: []string{"root", "data"}, ExcludedVolumes: []string{"left"}}, status.SnapshotVolumes); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// VolumeSnapshots, and groups of them, say of which VM they are.
+func TestVolumeSnapshotsNameTheirVM(t *testing.T) {
+	want := map[string]string{"snapshot.kubevirt.io/source-vm-name": "vm", "snapshot.kubevirt.io/source-vm-namespace": "ns"}
+	for _, c := range Decide(observed(begun())).Cuts {
+		if diff := cmp.Diff(want, c.Labels); diff != "" {
+			t.Errorf("%s: %s", c.Name, diff)
+		}
+	}
+	if diff := cmp.Diff(want, Decide(observed(grouped(nil))).Group.Labels); diff != "" {
+		t.Error(diff)
+	}
+}
