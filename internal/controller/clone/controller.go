@@ -184,6 +184,10 @@ func (r *Reconciler) take(ctx context.Context, o clone.Observed, plan clone.Plan
 		return r.create(ctx, "the snapshot", plan.Snapshot)
 	case clone.MakeRestore:
 		return r.create(ctx, "the restore", plan.Restore)
+	case clone.Adopt:
+		to := plan.Clone.DeepCopy()
+		to.OwnerReferences = append(to.OwnerReferences, clone.Owner(o.Target))
+		return versioned.Patch(ctx, r.Client, "making VM "+o.Target.Name+" an owner of the clone", plan.Clone, to)
 	case clone.DropRestore:
 		return r.drop(ctx, "the restore", o.Restore)
 	case clone.DropSnapshot:

@@ -2,6 +2,7 @@ package clone
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,6 +53,8 @@ const (
 	// MakeSnapshot and MakeRestore make what Plan has.
 	MakeSnapshot Step = "make the snapshot"
 	MakeRestore  Step = "make the restore"
+	// Adopt makes the target an owner of the clone.
+	Adopt Step = "have the clone go with its target"
 	// DropRestore and DropSnapshot delete what was observed.
 	DropRestore  Step = "delete the restore"
 	DropSnapshot Step = "delete the snapshot"
@@ -149,7 +152,7 @@ func (d *decision) progress() {
 	}
 	switch restored := d.o.Restore; {
 	case restored == nil && d.o.Target != nil && d.madeByRestore():
-		d.succeed()
+		d.complete()
 	case restored == nil && d.o.Target != nil:
 		d.fail(ReasonTargetExists, fmt.Sprintf("the VM %s exists already: a clone makes a new one", *status.TargetName))
 	case restored == nil && ofVM(d.o.Clone):
@@ -226,13 +229,31 @@ func (d *decision) follow() {
 	r := d.o.Restore
 	switch {
 	case restore.Complete(r):
-		d.succeed()
+		d.complete()
 	case restore.Failed(r):
 		d.fail(ReasonRestoreFailed, fmt.Sprintf("making the VM %s has failed: %s", TargetName(d.o.Clone), restoreSays(r, snapshotv1.ConditionFailure)))
 	case d.o.Target != nil:
 		d.say(clonev1.CreatingTargetVM, ReasonTarget, fmt.Sprintf("the VM %s is there: %s", d.o.Target.Name, restoreSays(r, snapshotv1.ConditionProgressing)))
 	default:
 		d.say(clonev1.RestoreInProgress, ReasonRestore, fmt.Sprintf("the restore is in progress: %s", restoreSays(r, snapshotv1.ConditionProgressing)))
+	}
+}
+
+// complete ends a clone whose target is there, and which goes with it.
+func (d *decision) complete() {
+	target := d.o.Target
+	if target != nil && !slices.ContainsFunc(d.o.Clone.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == target.UID }) {
+		d.say(clonev1.CreatingTargetVM, ReasonTarget, fmt.Sprintf("the VM %s is there", target.Name))
+		d.Step = Adopt
+		return
+	}
+	d.succeed()
+}
+
+// Owner makes a clone go with its target; it controls nothing.
+func Owner(target *v1.VirtualMachine) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineGroupVersionKind.Kind, Name: target.Name, UID: target.UID,
 	}
 }
 

@@ -90,7 +90,15 @@ func restored(o *Observed) {
 	o.Restore.Status.Complete = new(true)
 }
 
-func target(o *Observed) { o.Target = &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "copy"}} }
+func target(o *Observed) {
+	o.Target = &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "copy", UID: "t1"}}
+	o.Clone.OwnerReferences = []metav1.OwnerReference{Owner(o.Target)}
+}
+
+// notAdopted has the clone owned by somebody else alone.
+func notAdopted(o *Observed) {
+	o.Clone.OwnerReferences = []metav1.OwnerReference{{Kind: "Other", Name: "copy", UID: "o1"}}
+}
 
 func foreign(o *Observed) {
 	if o.Snapshot != nil {
@@ -164,6 +172,7 @@ func TestDecide(t *testing.T) {
 		"that has no status":      {[]edit{done, restored, func(o *Observed) { o.Restore.Status = nil }}, clonev1.RestoreInProgress, ReasonRestore, "the restore is in progress: it was not begun", Rest, 0},
 		"that has made the VM":    {[]edit{done, target, restoring(snapshotv1.ConditionProgressing, "owner")}, clonev1.CreatingTargetVM, ReasonTarget, "the VM copy is there: owner", Rest, 0},
 		"that has failed":         {[]edit{done, restoring(snapshotv1.ConditionFailure, "quota")}, clonev1.Failed, ReasonRestoreFailed, "making the VM copy has failed: quota", Rest, 0},
+		"goes with its target":    {[]edit{done, target, restored, notAdopted}, clonev1.CreatingTargetVM, ReasonTarget, "the VM copy is there", Adopt, 0},
 		"that is complete":        {[]edit{done, target, restored}, clonev1.Succeeded, ReasonComplete, "the VM copy is there", Rest, 0},
 		"that is somebody else's": {[]edit{done, target, restored, foreign}, clonev1.Failed, ReasonNameTaken, "the restore tmp-restore-" + uid + " exists and is not the clone's", Rest, 0},
 		"a patch of what is not its owner's": {[]edit{func(o *Observed) { o.Clone.Spec.Patches = []string{`{"op":"remove","path":"/status"}`} }}, clonev1.Failed, ReasonRefused,
@@ -321,4 +330,12 @@ func manifest() *snapshotv1.VirtualMachine {
 	firmware.Set(spec, "5d307ca9-b3ef-428c-8861-06e72d69f223")
 	spec.Domain.Firmware.Serial = "S1"
 	return vm
+}
+
+// The target owns its clone beside others, and controls nothing.
+func TestTheOwnerOfAClone(t *testing.T) {
+	want := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "copy", UID: "t1"}
+	if got := Owner(&v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "copy", UID: "t1"}}); got != want {
+		t.Errorf("it is %+v", got)
+	}
 }
