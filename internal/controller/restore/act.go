@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -37,12 +38,34 @@ func (r *Reconciler) apply(ctx context.Context, o restore.Observed, plan restore
 		to := restore.Refused(o, plan, err.Error())
 		_, werr := r.writeStatus(ctx, plan.Restore, to)
 		r.tell(plan.Restore, to)
+		r.refuse(o.Restore, err)
 		if werr == nil && !restore.Failed(to) {
 			werr = err
 		}
 		return werr == nil, werr
 	}
+	if heldUp(err) {
+		to := restore.Held(plan, err.Error())
+		if restore.Trouble(to) != restore.Trouble(plan.Restore) {
+			r.refuse(o.Restore, err)
+		}
+		if _, werr := r.writeStatus(ctx, plan.Restore, to); werr != nil {
+			return false, werr
+		}
+	}
 	return true, err
+}
+
+// heldUp reports whether the API server may do it another time: another's admission webhook said no, or did not answer.
+// Who wrote first is seen at the next look.
+func heldUp(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err)
+}
+
+// refuse says in an event what the API server has refused the restore.
+func (r *Reconciler) refuse(of *snapshotv1.VirtualMachineRestore, why error) {
+	r.Recorder.Eventf(of, nil, corev1.EventTypeWarning, "VirtualMachineRestoreError", "Restore", "the restore has met an error: %v", why)
 }
 
 // refused reports whether the API server will not do it another time either: a quota, an
@@ -56,6 +79,10 @@ func (r *Reconciler) take(ctx context.Context, o restore.Observed, plan restore.
 		return r.finalizer(ctx, plan.Restore, func(f []string) []string {
 			return slices.DeleteFunc(f, func(name string) bool { return name == restore.Finalizer })
 		})
+	case restore.Adopt:
+		to := plan.Restore.DeepCopy()
+		to.OwnerReferences = append(to.OwnerReferences, restore.Owner(o.VM))
+		return versioned.Patch(ctx, r.Client, "making VM "+o.VM.Name+" the owner of the restore", plan.Restore, to)
 	case restore.Lock:
 		return r.lock(ctx, o.VM, &o.Restore.Name)
 	case restore.Unlock:
@@ -126,9 +153,12 @@ func (r *Reconciler) finalizer(ctx context.Context, from *snapshotv1.VirtualMach
 	return versioned.Patch(ctx, r.Client, "changing the finalizers of the restore", from, to)
 }
 
-// tell says in an event that the restore has ended.
+// tell says in an event that the restore has ended, or has begun to wait for its target.
 func (r *Reconciler) tell(from, to *snapshotv1.VirtualMachineRestore) {
 	switch {
+	case restore.WaitsForTarget(to) && !restore.WaitsForTarget(from):
+		why := condition.Find(to.Status.Conditions, snapshotv1.ConditionProgressing).Message
+		r.Recorder.Eventf(from, nil, corev1.EventTypeNormal, "RestoreTargetNotReady", "Restore", "%s", why)
 	case restore.Failed(to) && !restore.Failed(from):
 		why := condition.Find(to.Status.Conditions, snapshotv1.ConditionFailure).Message
 		r.Recorder.Eventf(from, nil, corev1.EventTypeWarning, "VirtualMachineRestoreFailed", "Restore", "%s", why)

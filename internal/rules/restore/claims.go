@@ -21,6 +21,12 @@ const (
 	uidAnnotation  = "drydock.dev/restore-uid"
 )
 
+// Labels of a claim that a restore has made: the VM of the snapshot.
+const (
+	sourceNameLabel      = "restore.kubevirt.io/source-vm-name"
+	sourceNamespaceLabel = "restore.kubevirt.io/source-vm-namespace"
+)
+
 func policy(r *snapshotv1.VirtualMachineRestore) snapshotv1.VolumeRestorePolicy {
 	if r.Spec.VolumeRestorePolicy == nil {
 		return snapshotv1.VolumeRestorePolicyRandomizeNames
@@ -125,6 +131,10 @@ func (d *decision) newClaim(backup *snapshotv1.VolumeBackup, to *snapshotv1.Volu
 func (d *decision) fill(claim *corev1.PersistentVolumeClaim, to *snapshotv1.VolumeRestore, source snapshot.VolumeSnapshot) {
 	if claim.Annotations == nil {
 		claim.Annotations = map[string]string{}
+	}
+	if of := d.o.Content.Spec.Source.VirtualMachine; len(validation.IsValidLabelValue(of.Name)) == 0 {
+		metav1.SetMetaDataLabel(&claim.ObjectMeta, sourceNameLabel, of.Name)
+		metav1.SetMetaDataLabel(&claim.ObjectMeta, sourceNamespaceLabel, d.o.Restore.Namespace)
 	}
 	claim.Annotations[nameAnnotation], claim.Annotations[uidAnnotation] = d.o.Restore.Name, string(d.o.Restore.UID)
 	claim.Spec.DataSource = volumeSnapshotRef(to.VolumeSnapshotName)

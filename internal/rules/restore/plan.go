@@ -63,6 +63,8 @@ const (
 	// Lock makes the VM's status name the restore, Unlock no longer.
 	Lock   Step = "lock the VM"
 	Unlock Step = "unlock the VM"
+	// Adopt makes the VM the owner of the restore.
+	Adopt Step = "give the restore its owner"
 	// Stop has the VM stopped.
 	Stop Step = "stop the VM"
 	// MakeClaims makes the claims of Plan.
@@ -261,8 +263,9 @@ func (d *decision) prepareTarget() {
 		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s is being restored by %s", vm.Name, *vm.Status.RestoreInProgress), d.again())
 	case !d.locked() && maintained(vm):
 		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s is in maintenance mode: its disks are locked for a pod", vm.Name), d.again())
+	case d.adopts():
 	case !d.locked():
-		d.say(ReasonInPlace, "the VM is being locked")
+		d.begin(ReasonInPlace, "the VM is being locked")
 		d.Step = Lock
 	default:
 		d.restore()
@@ -316,7 +319,7 @@ func (d *decision) restore() {
 		return
 	}
 	d.Restore.Status.Restores = append(slices.Clip(volumes), d.state(d.VM)...)
-	d.say(d.doing(), "the claims are being made")
+	d.begin(d.doing(), "the claims are being made")
 	if !d.claims(volumes) {
 		return
 	}
@@ -353,12 +356,23 @@ func (d *decision) claims(volumes []snapshotv1.VolumeRestore) bool {
 		d.wait(d.doing(), p.awaited, whileFilled)
 	case len(p.inTheWay) > 0:
 		d.Claims, d.Step = p.inTheWay, DropClaims
+		d.recordFillers()
 	case len(p.missing) > 0:
 		d.Claims, d.Step = p.missing, MakeClaims
 	default:
 		return true
 	}
 	return false
+}
+
+// recordFillers has the status name the DataVolumes that go with the claims that are deleted.
+func (d *decision) recordFillers() {
+	deleted := &d.Restore.Status.DeletedDataVolumes
+	for _, claim := range d.Claims {
+		if d.o.Fillers[claim.Name] && !slices.Contains(*deleted, claim.Name) {
+			*deleted = append(*deleted, claim.Name)
+		}
+	}
 }
 
 // judge looks at the claim that a volume is restored to.
@@ -414,6 +428,21 @@ func (d *decision) replaces() bool {
 	})
 }
 
+// adopts has the VM own the restore, if nobody controls that yet: a clone's goes with the clone. It reports whether that
+// is left to do.
+func (d *decision) adopts() bool {
+	if metav1.GetControllerOf(d.o.Restore) != nil || d.o.Restore.DeletionTimestamp != nil {
+		return false
+	}
+	d.Step = Adopt
+	return true
+}
+
+// Owner makes a restore go with its VM.
+func Owner(vm *v1.VirtualMachine) metav1.OwnerReference {
+	return *metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)
+}
+
 // waits reports whether the claim is bound only when a pod uses it.
 func (d *decision) waits(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.StorageClassName != nil && d.o.Waits[*claim.Spec.StorageClassName]
@@ -421,7 +450,7 @@ func (d *decision) waits(claim *corev1.PersistentVolumeClaim) bool {
 
 // finish follows the switch: the VM's state is brought back, the claims get their owner, the VM is unlocked.
 func (d *decision) finish() {
-	if !d.finishState() {
+	if d.adopts() || !d.finishState() {
 		return
 	}
 	if owner := d.o.Restore.Spec.VolumeOwnershipPolicy; owner == nil || *owner == snapshotv1.VolumeOwnershipPolicyVm {

@@ -1,9 +1,11 @@
 package restore
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -105,9 +107,15 @@ func observed(edits ...edit) Observed {
 func inPlace(o *Observed) {
 	o.Restore.Spec.Target.Name = "vm"
 	o.VM = source()
+	adopted(o)
 	o.VM.Spec.RunStrategy = new(v1.RunStrategyManual)
 	firmware.Set(&o.VM.Spec.Template.Spec, "11111111-b3ef-428c-8861-06e72d69f223")
 }
+
+// adopted has the VM own the restore.
+func adopted(o *Observed) { o.Restore.OwnerReferences = []metav1.OwnerReference{Owner(o.VM)} }
+
+func notAdopted(o *Observed) { o.Restore.OwnerReferences = nil }
 
 func locked(o *Observed) { o.VM.Status.RestoreInProgress = new("r") }
 
@@ -175,6 +183,7 @@ func switched(o *Observed) {
 		o.VM = source()
 	}
 	o.VM.Annotations[LastRestore] = mark(o.Restore)
+	adopted(o)
 }
 
 func complete(o *Observed) { o.Restore.Status.Complete = new(true) }
@@ -226,6 +235,11 @@ func TestDecide(t *testing.T) {
 		"a target that goes":                 {[]edit{inPlace, func(o *Observed) { o.VM.DeletionTimestamp = then }}, want{failed: true, message: "the VM vm is being deleted"}},
 		"a target that is gone meanwhile":    {[]edit{inPlace, recorded, began, func(o *Observed) { o.VM = nil }}, want{failed: true, message: "the VM vm was deleted while"}},
 		"a target that was gone before":      {[]edit{func(o *Observed) { o.Restore.Spec.Target.Name = "vm" }, both}, want{step: MakeVM, message: "the claims are being made"}},
+		"a target becomes the owner first":   {[]edit{inPlace, notAdopted}, want{step: Adopt}},
+		"not while it runs":                  {[]edit{inPlace, notAdopted, runs}, want{message: "the VM vm runs: stop it", after: whileWaits}},
+		"nor of a restore of a clone's":      {[]edit{inPlace, ofClone}, want{step: Lock, message: "the VM is being locked"}},
+		"a new VM does after the switch":     {[]edit{both, switched, notAdopted}, want{step: Adopt}},
+		"but not of one that goes":           {[]edit{both, switched, notAdopted, deleted}, want{step: Own, claims: rootClaim + " " + dataClaim}},
 		"a target is locked":                 {[]edit{inPlace}, want{step: Lock, message: "the VM is being locked"}},
 		"not one that is snapshotted":        {[]edit{inPlace, func(o *Observed) { o.VM.Status.SnapshotInProgress = new("s") }}, want{message: "the snapshot s of the VM vm is in progress", after: whileWaits}},
 		"nor one that is restored":           {[]edit{inPlace, func(o *Observed) { o.VM.Status.RestoreInProgress = new("x") }}, want{message: "the VM vm is being restored by x", after: whileWaits}},
@@ -280,6 +294,80 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// The VM controls its restores, and the garbage collector takes them with it.
+func TestTheOwnerOfARestore(t *testing.T) {
+	want := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "vm", UID: "v1", Controller: new(true), BlockOwnerDeletion: new(true)}
+	if diff := cmp.Diff(want, Owner(source())); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The status names the DataVolumes that go with the claims that InPlace replaces, each once.
+func TestDeletedDataVolumesAreRecorded(t *testing.T) {
+	both := []edit{inPlace, locked, names(snapshotv1.VolumeRestorePolicyInPlace), recorded, claim("root", "", corev1.ClaimBound), claim("data", "", corev1.ClaimBound),
+		func(o *Observed) { o.Fillers["root-claim"] = true }}
+	again := func(o *Observed) { o.Restore.Status.DeletedDataVolumes = []string{"root-claim"} }
+	for _, edits := range [][]edit{both, append(slices.Clone(both), again)} {
+		plan := Decide(observed(edits...))
+		if diff := cmp.Diff([]string{"root-claim"}, plan.Restore.Status.DeletedDataVolumes); diff != "" || plan.Step != DropClaims {
+			t.Errorf("%s: %s", plan.Step, diff)
+		}
+	}
+}
+
+// What another's admission webhook says is in the conditions until the step is taken.
+func TestARefusalForNowIsSaid(t *testing.T) {
+	o := observed(inPlace, locked)
+	plan := Decide(o)
+	o.Restore = Held(plan, "making the claim ns/x: admission webhook \"w\" denied the request: no")
+	const want = "the API server refuses it for now: making the claim ns/x: admission webhook \"w\" denied the request: no"
+	if got := Trouble(o.Restore); got != want || Failed(o.Restore) {
+		t.Errorf("it says %q", got)
+	}
+	// The next look takes the step again and leaves the words; so the target is known to be one in place, too.
+	again := Decide(o)
+	if Trouble(again.Restore) != want || again.Step != MakeClaims || condition.Find(again.Restore.Status.Conditions, snapshotv1.ConditionProgressing).Reason != ReasonInPlace {
+		t.Errorf("then it says %q, %s", Trouble(again.Restore), again.Step)
+	}
+	// When the webhook lets it, what comes next is said.
+	recorded := o.Restore.Status
+	for _, e := range []edit{claim("root", "r1", corev1.ClaimPending), bound("data")} {
+		e(&o)
+	}
+	o.Restore.Status = recorded
+	if last := Decide(o); Trouble(last.Restore) != "" {
+		t.Errorf("afterwards it says %q", Trouble(last.Restore))
+	}
+	if got := Trouble(Held(plan, strings.Repeat("é", 5000))); len(got) > 1100 || !utf8.ValidString(got) {
+		t.Errorf("a long sentence is %d bytes", len(got))
+	}
+	// One that has ended says nothing new.
+	done := Plan{Restore: observed(both, hasFailed).Restore}
+	if diff := cmp.Diff(done.Restore, Held(done, "no")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Clients wait for the event that a restore waits for its target, which goes by what the status says.
+func TestWhatWaitsForItsTarget(t *testing.T) {
+	for name, c := range map[string]struct {
+		edits []edit
+		want  bool
+	}{
+		"runs": {[]edit{inPlace, runs}, true}, "is stopped": {[]edit{inPlace, locked}, false}, "is new": {nil, false},
+		"is being stopped": {[]edit{inPlace, runs, ready(snapshotv1.VirtualMachineRestoreStopTarget)}, true},
+		"ran too long":     {[]edit{inPlace, runs, ready(snapshotv1.VirtualMachineRestoreFailImmediate)}, false},
+	} {
+		if got := WaitsForTarget(Decide(observed(c.edits...)).Restore); got != c.want {
+			t.Errorf("a target that %s: %v", name, got)
+		}
+	}
+}
+
+func ofClone(o *Observed) {
+	o.Restore.OwnerReferences = []metav1.OwnerReference{{Kind: "VirtualMachineClone", Name: "c", Controller: new(true)}}
+}
+
 // judge compares a plan with what is wanted of it. A message is wanted by its beginning.
 func (w want) judge(t *testing.T, plan Plan) {
 	t.Helper()
@@ -309,7 +397,8 @@ func began(o *Observed) {
 // claimOf is the claim that a volume is restored to, of a size.
 func claimOf(volume, name, size string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"tier": "one"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"tier": "one",
+			"restore.kubevirt.io/source-vm-name": "vm", "restore.kubevirt.io/source-vm-namespace": "ns"},
 			Annotations: map[string]string{"note": "kept", nameAnnotation: "r", uidAnnotation: "r1"}},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: new("fast"), VolumeMode: new(corev1.PersistentVolumeBlock),

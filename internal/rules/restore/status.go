@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +18,7 @@ const (
 	ReasonInPlace      = "RestoringInPlace"
 	ReasonNewVM        = "MakingVirtualMachine"
 	ReasonWaiting      = "Waiting"
-	ReasonComplete     = "OperationComplete"
+	ReasonComplete     = "Operation complete"
 	ReasonSourceLost   = "SourceLost"
 	ReasonTargetLost   = "TargetLost"
 	ReasonTargetExists = "TargetExists"
@@ -34,6 +35,58 @@ func (d *decision) set(kind snapshotv1.ConditionType, status corev1.ConditionSta
 func (d *decision) say(reason, message string) {
 	d.set(snapshotv1.ConditionProgressing, corev1.ConditionTrue, reason, message)
 	d.set(snapshotv1.ConditionReady, corev1.ConditionFalse, reason, message)
+}
+
+// held begins what is said while the API server refuses a step for now.
+const held = "the API server refuses it for now: "
+
+// longestSentence bounds the words of others in a condition.
+const longestSentence = 1024
+
+// begin reports what is being done next. That the API server refused it is said until it does it.
+func (d *decision) begin(reason, message string) {
+	c := condition.Find(d.Restore.Status.Conditions, snapshotv1.ConditionProgressing)
+	if c != nil && c.Reason == reason && strings.HasPrefix(c.Message, held) {
+		message = c.Message
+	}
+	d.say(reason, message)
+}
+
+// Held is the status to write when the API server refuses what was planned, and may do it later: another's admission
+// webhook is in the way.
+func Held(p Plan, sentence string) *snapshotv1.VirtualMachineRestore {
+	d := &decision{Plan: Plan{Restore: p.Restore.DeepCopy()}}
+	c := condition.Find(d.Restore.Status.Conditions, snapshotv1.ConditionProgressing)
+	if c == nil || c.Status != corev1.ConditionTrue {
+		return d.Restore
+	}
+	if len(sentence) > longestSentence {
+		sentence = strings.ToValidUTF8(sentence[:longestSentence], "") + "…"
+	}
+	d.say(c.Reason, held+sentence)
+	return d.Restore
+}
+
+// WaitsForTarget reports whether the restore says that its target has to be stopped first.
+func WaitsForTarget(r *snapshotv1.VirtualMachineRestore) bool {
+	return says(r, func(c *snapshotv1.Condition) bool { return c.Reason == ReasonTargetRuns })
+}
+
+// Trouble is what the API server refuses the restore for now, "" for nothing.
+func Trouble(r *snapshotv1.VirtualMachineRestore) string {
+	if says(r, func(c *snapshotv1.Condition) bool { return strings.HasPrefix(c.Message, held) }) {
+		return condition.Find(r.Status.Conditions, snapshotv1.ConditionProgressing).Message
+	}
+	return ""
+}
+
+// says reports whether the restore is in progress, and what it says of that is so.
+func says(r *snapshotv1.VirtualMachineRestore, so func(*snapshotv1.Condition) bool) bool {
+	if r.Status == nil {
+		return false
+	}
+	c := condition.Find(r.Status.Conditions, snapshotv1.ConditionProgressing)
+	return c != nil && c.Status == corev1.ConditionTrue && so(c)
 }
 
 // wait reports what is waited for.

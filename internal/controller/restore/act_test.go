@@ -1,0 +1,149 @@
+package restore
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/restore"
+)
+
+// shell is the loop on an API server that makes no claims for the reason given, nil for none, and a restore on it.
+func shell(t *testing.T, refusal error) (*Reconciler, *snapshotv1.VirtualMachineRestore, *events.FakeRecorder) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, snapshotv1.AddToScheme, v1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &snapshotv1.VirtualMachineRestore{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r", UID: "r1", Finalizers: []string{restore.Finalizer}},
+		Spec:       snapshotv1.VirtualMachineRestoreSpec{Target: corev1.TypedLocalObjectReference{Name: "vm"}},
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(r).WithStatusSubresource(r).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			if refusal != nil {
+				return refusal
+			}
+			return c.Create(ctx, object, options...)
+		},
+	}).Build()
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(r), r); err != nil {
+		t.Fatal(err)
+	}
+	recorder := events.NewFakeRecorder(10)
+	return &Reconciler{Client: c, Reader: c, Recorder: recorder, Now: time.Now}, r, recorder
+}
+
+// saying is a plan to take a step, with what Progressing says meanwhile.
+func saying(r *snapshotv1.VirtualMachineRestore, reason, message string, step restore.Step) restore.Plan {
+	to := r.DeepCopy()
+	to.Status = &snapshotv1.VirtualMachineRestoreStatus{}
+	for _, c := range []snapshotv1.Condition{
+		{Type: snapshotv1.ConditionProgressing, Status: corev1.ConditionTrue, Reason: reason, Message: message},
+		{Type: snapshotv1.ConditionReady, Status: corev1.ConditionFalse, Reason: reason, Message: message},
+	} {
+		condition.Set(&to.Status.Conditions, c, time.Now())
+	}
+	return restore.Plan{Restore: to, Step: step}
+}
+
+func told(recorder *events.FakeRecorder) (all []string) {
+	for {
+		select {
+		case e := <-recorder.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+// Another's admission webhook may say no with any code. What it says is in the status and in an event, and the step is
+// tried again.
+func TestWhoHoldsUpARestoreIsSaid(t *testing.T) {
+	const refusal = `admission webhook "w" denied the request: not today`
+	for name, err := range map[string]error{"with a code of its own": apierrors.NewBadRequest(refusal), "without an answer": apierrors.NewInternalError(errorText(refusal))} {
+		loop, r, recorder := shell(t, err)
+		plan := saying(r, restore.ReasonInPlace, "the claims are being made", restore.MakeClaims)
+		plan.Claims = []*corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim"}}}
+		if _, err := loop.apply(t.Context(), restore.Observed{Restore: r}, plan); err == nil || !strings.Contains(err.Error(), "not today") {
+			t.Errorf("%s: it is not tried again: %v", name, err)
+		}
+		var got snapshotv1.VirtualMachineRestore
+		if err := loop.Client.Get(t.Context(), client.ObjectKeyFromObject(r), &got); err != nil {
+			t.Fatal(err)
+		}
+		if said := restore.Trouble(&got); !strings.Contains(said, "making the claim ns/claim: ") || !strings.HasSuffix(said, refusal) || restore.Failed(&got) {
+			t.Errorf("%s: the status says %q", name, said)
+		}
+		if all := told(recorder); len(all) != 1 || !strings.HasPrefix(all[0], "Warning VirtualMachineRestoreError ") || !strings.HasSuffix(all[0], refusal) {
+			t.Errorf("%s: told %q", name, all)
+		}
+	}
+}
+
+type errorText string
+
+func (e errorText) Error() string { return string(e) }
+
+// A quota ends the restore, and clients that wait for either event hear of it.
+func TestAnErrorThatEndsARestoreIsTold(t *testing.T) {
+	loop, r, recorder := shell(t, apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), "claim", errorText("exceeded quota")))
+	plan := saying(r, restore.ReasonNewVM, "the claims are being made", restore.MakeClaims)
+	plan.Claims = []*corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim"}}}
+	if _, err := loop.apply(t.Context(), restore.Observed{Restore: r}, plan); err != nil {
+		t.Fatal(err)
+	}
+	all := told(recorder)
+	for _, reason := range []string{"VirtualMachineRestoreFailed", "VirtualMachineRestoreError"} {
+		if !slices.ContainsFunc(all, func(e string) bool {
+			return strings.HasPrefix(e, "Warning "+reason+" ") && strings.Contains(e, "exceeded quota")
+		}) {
+			t.Errorf("told %q, and not %s", all, reason)
+		}
+	}
+}
+
+// That a target has to be stopped is told once.
+func TestATargetThatRunsIsTold(t *testing.T) {
+	loop, r, recorder := shell(t, nil)
+	for range 2 {
+		plan := saying(r, restore.ReasonTargetRuns, "the VM vm runs: stop it", restore.Rest)
+		if _, err := loop.apply(t.Context(), restore.Observed{Restore: r}, plan); err != nil {
+			t.Fatal(err)
+		}
+		r = plan.Restore
+	}
+	if all := told(recorder); len(all) != 1 || all[0] != "Normal RestoreTargetNotReady the VM vm runs: stop it" {
+		t.Errorf("told %q", all)
+	}
+}
+
+// The VM becomes the owner of its restore, beside others.
+func TestAVMOwnsItsRestore(t *testing.T) {
+	loop, r, _ := shell(t, nil)
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "v1"}}
+	if _, err := loop.apply(t.Context(), restore.Observed{Restore: r, VM: vm}, restore.Plan{Restore: r.DeepCopy(), Step: restore.Adopt}); err != nil {
+		t.Fatal(err)
+	}
+	var got snapshotv1.VirtualMachineRestore
+	if err := loop.Client.Get(t.Context(), client.ObjectKeyFromObject(r), &got); err != nil || !metav1.IsControlledBy(&got, vm) {
+		t.Errorf("%v: the owners are %+v", err, got.OwnerReferences)
+	}
+}
