@@ -167,6 +167,11 @@ func (r *Reconciler) apply(ctx context.Context, o clone.Observed, plan clone.Pla
 		return !clone.Ended(o.Clone) && clone.Ended(plan.Clone), nil
 	}
 	err = r.take(ctx, o, plan)
+	if versioned.HeldUp(err) {
+		if _, werr := r.writeStatus(ctx, plan.Clone, clone.Held(plan, err.Error())); werr != nil {
+			return false, werr
+		}
+	}
 	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) || clone.Ended(plan.Clone) {
 		return err == nil, err
 	}

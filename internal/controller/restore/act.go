@@ -2,7 +2,6 @@ package restore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -44,7 +43,7 @@ func (r *Reconciler) apply(ctx context.Context, o restore.Observed, plan restore
 		}
 		return werr == nil, werr
 	}
-	if heldUp(err) {
+	if versioned.HeldUp(err) {
 		to := restore.Held(plan, err.Error())
 		if restore.Trouble(to) != restore.Trouble(plan.Restore) {
 			r.refuse(o.Restore, err)
@@ -54,13 +53,6 @@ func (r *Reconciler) apply(ctx context.Context, o restore.Observed, plan restore
 		}
 	}
 	return true, err
-}
-
-// heldUp reports whether the API server may do it another time: another's admission webhook said no, or did not answer.
-// Who wrote first is seen at the next look.
-func heldUp(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err)
 }
 
 // refuse says in an event what the API server has refused the restore.

@@ -49,6 +49,11 @@ func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapsh
 		r.tell(plan.Snapshot, to)
 		return werr == nil, werr
 	}
+	if versioned.HeldUp(err) {
+		if _, werr := r.writeStatus(ctx, plan.Snapshot, snapshot.Held(plan, err.Error())); werr != nil {
+			return false, werr
+		}
+	}
 	return true, err
 }
 

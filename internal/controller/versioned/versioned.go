@@ -6,6 +6,7 @@ package versioned
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -81,4 +82,11 @@ func outcome(doing string, object client.Object, err error) (wrote bool, _ error
 		return false, fmt.Errorf("%s %s: %w", doing, client.ObjectKeyFromObject(object), err)
 	}
 	return true, nil
+}
+
+// HeldUp reports whether the API server refuses a write for now: another's admission webhook says no, or does not answer.
+// It is none of what somebody else was faster with, and of what is refused for good.
+func HeldUp(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err)
 }

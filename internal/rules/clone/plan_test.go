@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clonev1 "kubevirt.io/api/clone/v1beta1"
@@ -337,5 +338,24 @@ func TestTheOwnerOfAClone(t *testing.T) {
 	want := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "copy", UID: "t1"}
 	if got := Owner(&v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "copy", UID: "t1"}}); got != want {
 		t.Errorf("it is %+v", got)
+	}
+}
+
+// What another's admission webhook says is in the conditions until the step is taken.
+func TestARefusalForNowIsSaid(t *testing.T) {
+	o := observed(done)
+	plan := Decide(o)
+	o.Clone = Held(plan, "webhook w says no")
+	if got := Decide(o); Says(got.Clone) != "the restore is being made; the API server refuses it for now: webhook w says no" || got.Step != MakeRestore ||
+		got.Clone.Status.Phase != clonev1.RestoreInProgress {
+		t.Errorf("%s, it says %q", got.Step, Says(got.Clone))
+	}
+	restoring(snapshotv1.ConditionProgressing, "it is begun")(&o)
+	if got := Says(Decide(o).Clone); got != "the restore is in progress: it is begun" {
+		t.Errorf("afterwards it says %q", got)
+	}
+	ended := Plan{Clone: Refused(o, plan, "for good")}
+	if diff := cmp.Diff(ended.Clone, Held(ended, "no")); diff != "" {
+		t.Error(diff)
 	}
 }

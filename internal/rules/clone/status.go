@@ -30,6 +30,7 @@ func (d *decision) set(kind clonev1.ConditionType, status corev1.ConditionStatus
 // say reports what is being done.
 func (d *decision) say(phase clonev1.VirtualMachineClonePhase, reason, message string) {
 	d.Clone.Status.Phase = phase
+	message = condition.Again(Says(d.Clone), message)
 	d.set(clonev1.ConditionProgressing, corev1.ConditionTrue, reason, message)
 	d.set(clonev1.ConditionReady, corev1.ConditionFalse, reason, message)
 }
@@ -59,6 +60,17 @@ func (d *decision) succeed() {
 func Refused(o Observed, p Plan, sentence string) *clonev1.VirtualMachineClone {
 	d := &decision{Plan: Plan{Clone: p.Clone.DeepCopy()}, o: o}
 	d.fail(ReasonRefused, sentence)
+	return d.Clone
+}
+
+// Held is the status to write when the API server refuses what was planned, and may do it later: another's admission
+// webhook is in the way.
+func Held(p Plan, sentence string) *clonev1.VirtualMachineClone {
+	d := &decision{Plan: Plan{Clone: p.Clone.DeepCopy()}}
+	c := condition.Find(d.Clone.Status.Conditions, clonev1.ConditionProgressing)
+	if c != nil && c.Status == corev1.ConditionTrue {
+		d.say(d.Clone.Status.Phase, c.Reason, condition.Refused(c.Message, sentence))
+	}
 	return d.Clone
 }
 

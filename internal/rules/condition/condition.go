@@ -8,6 +8,7 @@ package condition
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,4 +77,39 @@ func Drop[C Condition[K], K ~string](list *[]C, kind K) {
 
 func index[C Condition[K], K ~string](list []C, kind K) int {
 	return slices.IndexFunc(list, func(c C) bool { return shape[K](c).Type == kind })
+}
+
+// refused comes after what is being done, while the API server refuses it for now.
+const refused = "; the API server refuses it for now: "
+
+// longestRefusal bounds the words of others in a condition.
+const longestRefusal = 1024
+
+// Refused is a message of what is being done, with what the API server says against it.
+func Refused(message, refusal string) string {
+	if len(refusal) > longestRefusal {
+		refusal = strings.ToValidUTF8(refusal[:longestRefusal], "") + "…"
+	}
+	return Doing(message) + refused + refusal
+}
+
+// Doing is what of a message says what is being done.
+func Doing(message string) string {
+	doing, _, _ := strings.Cut(message, refused)
+	return doing
+}
+
+// Refusal is what of a message the API server says against it, "" for nothing.
+func Refusal(message string) string {
+	_, refusal, _ := strings.Cut(message, refused)
+	return refusal
+}
+
+// Again is the message of what is being done after an earlier one: what was said against it is said until something else
+// is being done.
+func Again(was, message string) string {
+	if Doing(was) == message {
+		return was
+	}
+	return message
 }

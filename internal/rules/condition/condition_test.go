@@ -1,8 +1,10 @@
 package condition
 
 import (
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,5 +82,21 @@ func TestTheFirstConditionOfAListIsReplacedInItsPlace(t *testing.T) {
 	Set(&list, ready("True", ""), noon)
 	if len(list) != 2 || list[0].Type != v1.VirtualMachineInstanceReady || list[0].Status != "True" {
 		t.Errorf("got %+v, want two conditions, the first of them Ready=True", list)
+	}
+}
+
+func TestWhatTheAPIServerSaysAgainstAMessage(t *testing.T) {
+	said := Refused(Refused("it is made", "no"), "not yet")
+	if said != "it is made; the API server refuses it for now: not yet" || Doing(said) != "it is made" || Refusal(said) != "not yet" {
+		t.Errorf("it says %q", said)
+	}
+	if Again(said, "it is made") != said || Again(said, "it is filled") != "it is filled" || Again("it is made", "it is made") != "it is made" {
+		t.Error("what was said is not kept for as long as the same is being done")
+	}
+	if Doing("it is made") != "it is made" || Refusal("it is made") != "" {
+		t.Error("a message without a refusal has one")
+	}
+	if long := Refused("", strings.Repeat("é", 5000)); len(long) > 1100 || !utf8.ValidString(long) {
+		t.Errorf("a long refusal is %d bytes", len(long))
 	}
 }

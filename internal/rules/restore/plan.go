@@ -265,7 +265,7 @@ func (d *decision) prepareTarget() {
 		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s is in maintenance mode: its disks are locked for a pod", vm.Name), d.again())
 	case d.adopts():
 	case !d.locked():
-		d.begin(ReasonInPlace, "the VM is being locked")
+		d.say(ReasonInPlace, "the VM is being locked")
 		d.Step = Lock
 	default:
 		d.restore()
@@ -319,7 +319,7 @@ func (d *decision) restore() {
 		return
 	}
 	d.Restore.Status.Restores = append(slices.Clip(volumes), d.state(d.VM)...)
-	d.begin(d.doing(), "the claims are being made")
+	d.say(d.doing(), "the claims are being made")
 	if !d.claims(volumes) {
 		return
 	}

@@ -319,9 +319,10 @@ func TestDeletedDataVolumesAreRecorded(t *testing.T) {
 func TestARefusalForNowIsSaid(t *testing.T) {
 	o := observed(inPlace, locked)
 	plan := Decide(o)
-	o.Restore = Held(plan, "making the claim ns/x: admission webhook \"w\" denied the request: no")
-	const want = "the API server refuses it for now: making the claim ns/x: admission webhook \"w\" denied the request: no"
-	if got := Trouble(o.Restore); got != want || Failed(o.Restore) {
+	o.Restore = Held(Plan{Restore: Held(plan, "another word")}, "making the claim ns/x: admission webhook \"w\" denied the request: no")
+	const want = "making the claim ns/x: admission webhook \"w\" denied the request: no"
+	said := condition.Find(o.Restore.Status.Conditions, snapshotv1.ConditionProgressing).Message
+	if got := Trouble(o.Restore); got != want || Failed(o.Restore) || said != "the claims are being made; the API server refuses it for now: "+want {
 		t.Errorf("it says %q", got)
 	}
 	// The next look takes the step again and leaves the words; so the target is known to be one in place, too.

@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,38 +32,25 @@ func (d *decision) set(kind snapshotv1.ConditionType, status corev1.ConditionSta
 
 // say reports what is being done.
 func (d *decision) say(reason, message string) {
+	if c := d.progressing(); c != nil && c.Reason == reason {
+		message = condition.Again(c.Message, message)
+	}
 	d.set(snapshotv1.ConditionProgressing, corev1.ConditionTrue, reason, message)
 	d.set(snapshotv1.ConditionReady, corev1.ConditionFalse, reason, message)
-}
-
-// held begins what is said while the API server refuses a step for now.
-const held = "the API server refuses it for now: "
-
-// longestSentence bounds the words of others in a condition.
-const longestSentence = 1024
-
-// begin reports what is being done next. That the API server refused it is said until it does it.
-func (d *decision) begin(reason, message string) {
-	c := condition.Find(d.Restore.Status.Conditions, snapshotv1.ConditionProgressing)
-	if c != nil && c.Reason == reason && strings.HasPrefix(c.Message, held) {
-		message = c.Message
-	}
-	d.say(reason, message)
 }
 
 // Held is the status to write when the API server refuses what was planned, and may do it later: another's admission
 // webhook is in the way.
 func Held(p Plan, sentence string) *snapshotv1.VirtualMachineRestore {
 	d := &decision{Plan: Plan{Restore: p.Restore.DeepCopy()}}
-	c := condition.Find(d.Restore.Status.Conditions, snapshotv1.ConditionProgressing)
-	if c == nil || c.Status != corev1.ConditionTrue {
-		return d.Restore
+	if c := d.progressing(); c != nil && c.Status == corev1.ConditionTrue {
+		d.say(c.Reason, condition.Refused(c.Message, sentence))
 	}
-	if len(sentence) > longestSentence {
-		sentence = strings.ToValidUTF8(sentence[:longestSentence], "") + "…"
-	}
-	d.say(c.Reason, held+sentence)
 	return d.Restore
+}
+
+func (d *decision) progressing() *snapshotv1.Condition {
+	return condition.Find(d.Restore.Status.Conditions, snapshotv1.ConditionProgressing)
 }
 
 // WaitsForTarget reports whether the restore says that its target has to be stopped first.
@@ -72,10 +58,10 @@ func WaitsForTarget(r *snapshotv1.VirtualMachineRestore) bool {
 	return says(r, func(c *snapshotv1.Condition) bool { return c.Reason == ReasonTargetRuns })
 }
 
-// Trouble is what the API server refuses the restore for now, "" for nothing.
+// Trouble is what the API server says against the restore for now, "" for nothing.
 func Trouble(r *snapshotv1.VirtualMachineRestore) string {
-	if says(r, func(c *snapshotv1.Condition) bool { return strings.HasPrefix(c.Message, held) }) {
-		return condition.Find(r.Status.Conditions, snapshotv1.ConditionProgressing).Message
+	if says(r, func(*snapshotv1.Condition) bool { return true }) {
+		return condition.Refusal(condition.Find(r.Status.Conditions, snapshotv1.ConditionProgressing).Message)
 	}
 	return ""
 }

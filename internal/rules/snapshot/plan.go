@@ -12,6 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
@@ -408,6 +409,9 @@ func (d *decision) await(s state, after time.Duration) {
 	d.After = after
 	if s.trouble != "" {
 		d.wait(ReasonInProgress, s.trouble, after)
+	} else if said := d.awaited(); condition.Refusal(said) != "" {
+		d.set(snapshotv1.ConditionProgressing, corev1.ConditionTrue, ReasonInProgress, condition.Doing(said))
+		d.ready(corev1.ConditionFalse, ReasonInProgress, condition.Doing(said))
 	}
 }
 

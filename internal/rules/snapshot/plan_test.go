@@ -377,3 +377,30 @@ func TestVolumeSnapshotsNameTheirVM(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// What another's admission webhook says is in the conditions until the VolumeSnapshots are made, or the deadline ends.
+func TestARefusalForNowIsSaid(t *testing.T) {
+	says := func(s *snapshotv1.VirtualMachineSnapshot) string {
+		return condition.Find(s.Status.Conditions, snapshotv1.ConditionProgressing).Message
+	}
+	o := observed(inProgress, locked)
+	o.Snapshot = Held(Decide(o), "webhook w says no")
+	const want = "the storage driver is making the VolumeSnapshots; the API server refuses it for now: webhook w says no"
+	if got := Decide(o); says(got.Snapshot) != want || got.Step != MakeContent {
+		t.Errorf("%s, it says %q", got.Step, says(got.Snapshot))
+	}
+	late := o
+	at(time.Hour)(&late)
+	if got := Decide(late).Snapshot; got.Status.Phase != snapshotv1.Failed || !strings.Contains(*got.Status.Error.Message, "webhook w says no") {
+		t.Errorf("in the end it says %+v", got.Status)
+	}
+	judged := observed(begun(VolumeSnapshot{}, VolumeSnapshot{}))
+	judged.Snapshot.Status.Conditions = o.Snapshot.Status.Conditions
+	if got := says(Decide(judged).Snapshot); got != "the storage driver is making the VolumeSnapshots" {
+		t.Errorf("when they are made it says %q", got)
+	}
+	ended := observed(begun(cut, cut), failed)
+	if diff := cmp.Diff(ended.Snapshot, Held(Plan{Snapshot: ended.Snapshot}, "no")); diff != "" {
+		t.Error(diff)
+	}
+}

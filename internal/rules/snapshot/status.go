@@ -37,6 +37,9 @@ const (
 )
 
 func (d *decision) progressing(status corev1.ConditionStatus, reason, message string) {
+	if status == corev1.ConditionTrue {
+		message = condition.Again(d.awaited(), message)
+	}
 	d.set(snapshotv1.ConditionProgressing, status, reason, message)
 }
 
@@ -75,6 +78,19 @@ func Refused(o Observed, p Plan, sentence string) *snapshotv1.VirtualMachineSnap
 	return d.Snapshot
 }
 
+// Held is the status to write when the API server refuses what was planned, and may do it later: another's admission
+// webhook is in the way. The deadline goes on.
+func Held(p Plan, sentence string) *snapshotv1.VirtualMachineSnapshot {
+	d := &decision{Plan: Plan{Snapshot: p.Snapshot.DeepCopy()}}
+	c := condition.Find(d.Snapshot.Status.Conditions, snapshotv1.ConditionProgressing)
+	if c != nil && c.Status == corev1.ConditionTrue {
+		message := condition.Refused(c.Message, sentence)
+		d.progressing(corev1.ConditionTrue, c.Reason, message)
+		d.ready(corev1.ConditionFalse, c.Reason, message)
+	}
+	return d.Snapshot
+}
+
 func (d *decision) succeed(s state) {
 	status := d.Snapshot.Status
 	status.Phase, status.ReadyToUse, status.CreationTime = snapshotv1.Succeeded, new(true), s.taken
@@ -82,7 +98,7 @@ func (d *decision) succeed(s state) {
 		d.indicate(s)
 	}
 	message := "the snapshot is complete"
-	if said := d.awaited(); strings.HasPrefix(said, messageExcluded) {
+	if said := condition.Doing(d.awaited()); strings.HasPrefix(said, messageExcluded) {
 		message = said
 	}
 	d.progressing(corev1.ConditionFalse, ReasonComplete, message)
