@@ -33,7 +33,7 @@ func RoleOf(vmi *v1.VirtualMachineInstance, node string) Role {
 		return Home
 	case m.TargetNode == node:
 		return Destination
-	case m.SourceNode == node && m.Completed:
+	case m.SourceNode == node && switchover.Completed(m):
 		return Former
 	}
 	return Home

@@ -10,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/switchover"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
@@ -54,7 +55,7 @@ func MoveOf(vmi *v1.VirtualMachineInstance) Move {
 	if m == nil {
 		return Move{}
 	}
-	arrived := m.Completed && vmi.Status.NodeName == m.TargetNode
+	arrived := switchover.Completed(m) && vmi.Status.NodeName == m.TargetNode
 	return Move{Migration: m.MigrationUID, Arrived: arrived, UnderWay: !m.Failed && !arrived}
 }
 

@@ -8,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/switchover"
 )
 
 const provisioningPrefix = "virt-provisioning-"
@@ -99,7 +100,7 @@ func OtherNode(vmi *v1.VirtualMachineInstance) string {
 // Arrived reports whether the VMI's last migration has completed and the VMI says so.
 func Arrived(vmi *v1.VirtualMachineInstance) bool {
 	m := vmi.Status.MigrationState
-	return m != nil && m.Completed && m.TargetPod != "" && vmi.Status.NodeName == m.TargetNode
+	return m != nil && switchover.Completed(m) && m.TargetPod != "" && vmi.Status.NodeName == m.TargetNode
 }
 
 // ProvisioningName is the provisioning pod's name, by the same rule.

@@ -45,6 +45,7 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/objectevent"
 	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/switchover"
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
@@ -325,7 +326,7 @@ func (d *decision) ready() bool {
 func (d *decision) follow() {
 	ms := d.state()
 	switch {
-	case ms.Completed:
+	case switchover.Completed(ms):
 		d.arrive()
 	case ms.Failed:
 		d.end(v1.MigrationFailed)
@@ -464,7 +465,7 @@ func (d *decision) guestIsThere() bool {
 		return false
 	}
 	ms := vmi.Status.MigrationState
-	return ms.SourcePod == target.Name || ms.TargetPod == target.Name && ms.Completed
+	return ms.SourcePod == target.Name || ms.TargetPod == target.Name && switchover.Completed(ms)
 }
 
 // deleteTarget deletes the target pod unless a guest may run in it.

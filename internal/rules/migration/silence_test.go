@@ -36,7 +36,7 @@ func TestASourceThatSaysNothing(t *testing.T) {
 		silent   = "virt-handler on node node1, which sends the guest, has not been heard of for at least 2m0s; see its log"
 		asks     = "migrationAbortRequested=True AbortRequested: "
 		stays    = " (the guest has not run on node node2, and stays on node node1)"
-		failedAs = "state of m node1 -> node2/virt-launcher-vm-tgt failed"
+		failedAs = "state of m node1 -> node2/virt-launcher-vm-tgt failed completed"
 	)
 	there, dead := target("node2", runs), target("node2", ended)
 	aborted := says(v1.VirtualMachineInstanceMigrationAbortRequested, "AbortRequested", silent)

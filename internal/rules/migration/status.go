@@ -92,6 +92,7 @@ func (d *decision) end(phase v1.VirtualMachineInstanceMigrationPhase) {
 		status.MigrationState = ms.DeepCopy()
 	}
 	if phase == v1.MigrationFailed && status.MigrationState != nil {
+		status.MigrationState.Completed = true
 		status.MigrationState.FailureReason = objectevent.Fit(d.wholeReason(status.MigrationState.FailureReason))
 	}
 }
@@ -133,7 +134,7 @@ func (d *decision) fail(because string, args ...any) {
 		}
 	}
 	ms := status.MigrationState
-	ms.Failed, ms.FailureReason, ms.EndTimestamp = true, reason, d.now()
+	ms.Completed, ms.Failed, ms.FailureReason, ms.EndTimestamp = true, true, reason, d.now()
 	if o.Migration.DeletionTimestamp != nil {
 		ms.AbortRequested, ms.AbortStatus = true, v1.MigrationAbortSucceeded
 	}

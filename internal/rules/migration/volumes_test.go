@@ -56,7 +56,7 @@ func TestDisksThatAreCopiedToOtherClaims(t *testing.T) {
 
 		"they have to be asked for again":    {observed(copied, in(v1.MigrationScheduling), target("node2", runs, onClaim("new"))), lines("needs the claims that disks are copied to")},
 		"a claim is missing by now":          {observed(copied, missing, in(v1.MigrationScheduling), target("node2", runs, onClaim("new"))), lines("drydock.dev/Waiting=True DestinationNotReady: "+why, "look again after 5s")},
-		"the target pod was made before":     {observed(asked, copied, destination, in(v1.MigrationScheduling), target("node2", runs, onClaim("old"))), lines("enter Failed", node1+"node2/virt-launcher-vm-tgt failed at 12:00:00: "+other, "delete the target pod")},
+		"the target pod was made before":     {observed(asked, copied, destination, in(v1.MigrationScheduling), target("node2", runs, onClaim("old"))), lines("enter Failed", node1+"node2/virt-launcher-vm-tgt failed completed at 12:00:00: "+other, "delete the target pod")},
 		"the target pod is for what moves":   {observed(copied, destination, in(v1.MigrationScheduling), target("node2", runs, onClaim("new"))), lines(begins, "enter Scheduled", "enter PreparingTarget", "look again after 5m0s")},
 		"it is taken back while it prepares": {observed(copied, takenBack, in(v1.MigrationPreparingTarget), told(), target("node2", runs)), lines("failure: the VM does not want its volumes on other claims any more")},
 	})

@@ -24,8 +24,8 @@ const (
 type Record struct {
 	// Current means that migrationState is that of this migration.
 	Current bool
-	// Addressed, Started, Failed and Completed mean that targetNodeAddress, startTimestamp, failed
-	// and completed are recorded; PostCopy that the mode is PostCopy.
+	// Addressed, Started and Failed mean that targetNodeAddress, startTimestamp and failed are
+	// recorded, Completed that completed is, without failed; PostCopy that the mode is PostCopy.
 	Addressed, Started, Failed, Completed, PostCopy bool
 	// AbortRequested is virt-controller's; AbortFailed means that the source has answered that
 	// it came too late.
@@ -39,6 +39,10 @@ type Record struct {
 	Deleting, Final bool
 }
 
+// Completed reports whether a migration has brought the guest to its target. In KubeVirt's API the
+// field completed means only that a migration is over: it is true of one that has failed, too.
+func Completed(m *v1.VirtualMachineInstanceMigrationState) bool { return m.Completed && !m.Failed }
+
 // RecordOf returns what a VMI says of a migration.
 func RecordOf(vmi *v1.VirtualMachineInstance, migration types.UID) Record {
 	r := Record{Deleting: vmi.DeletionTimestamp != nil, Final: vmi.IsFinal()}
@@ -48,7 +52,7 @@ func RecordOf(vmi *v1.VirtualMachineInstance, migration types.UID) Record {
 	}
 	r.Current = true
 	r.Addressed, r.Started = m.TargetNodeAddress != "", m.StartTimestamp != nil
-	r.Failed, r.Completed, r.PostCopy = m.Failed, m.Completed, m.Mode == v1.MigrationPostCopy
+	r.Failed, r.Completed, r.PostCopy = m.Failed, Completed(m), m.Mode == v1.MigrationPostCopy
 	r.AbortRequested, r.AbortFailed = m.AbortRequested, m.AbortStatus == v1.MigrationAbortFailed
 	r.Switched = vmi.Status.NodeName == m.TargetNode
 	for _, node := range vmi.Status.ActivePods {

@@ -141,6 +141,7 @@ func (v *sight) object(late bool) *v1.VirtualMachineInstance {
 	set(r.PostCopy, func() { m.Mode = v1.MigrationPostCopy })
 	set(r.AbortFailed, func() { m.AbortStatus = v1.MigrationAbortFailed })
 	set(r.Failed || r.Completed, func() { m.EndTimestamp = &at })
+	set(r.Failed && !r.TargetNamed, func() { m.Completed = true }) // it is over, as KubeVirt's API says it
 	set(r.Switched, func() { vmi.Status.NodeName = nodeB })
 	set(r.SourceNamed, func() { vmi.Status.ActivePods[ofSource] = nodeA })
 	set(r.TargetNamed, func() { vmi.Status.ActivePods[ofTarget] = nodeB })

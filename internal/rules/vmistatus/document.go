@@ -195,8 +195,13 @@ spec:
         variables.before.?migrationState.?completed.orValue(false) || variables.before.?migrationState.?failed.orValue(false)
       message: "a migration that is neither completed nor failed can't be replaced by another"
     - expression: >-
-        !variables.after.?migrationState.?completed.orValue(false) || !variables.after.?migrationState.?failed.orValue(false)
-      message: "a migration can't be both completed and failed"
+        variables.replaces || !variables.before.?migrationState.?completed.orValue(false) ||
+        variables.before.?migrationState.?failed.orValue(false) || !variables.after.?migrationState.?failed.orValue(false)
+      message: "a migration that has completed can't fail"
+    - expression: >-
+        variables.stage != "from Scheduled on" || variables.maintained || variables.after.?nodeName == variables.before.?nodeName ||
+        variables.after.?migrationState.?completed.orValue(false) && !variables.after.?migrationState.?failed.orValue(false)
+      message: "a machine's node changes only when a migration has completed without having failed"
 `
 
 const policyEnds = `---

@@ -63,6 +63,9 @@ func TestThePolicyHoldsEachWriterToItsFields(t *testing.T) {
 				if by == TargetHandler {
 					before["migrationState"] = map[string]any{"migrationUid": "m", "startTimestamp": "then"}
 				}
+				if f.Name == "nodeName" {
+					before["migrationState"] = map[string]any{"migrationUid": "m", "completed": true}
+				}
 				refused := policy.Answer(t, policytest.Write{By: account, Resource: "virtualmachineinstances",
 					Old: withStatus(before), New: withStatus(changedField(f, before))})
 				if f.MayWrite(by, stage) != (refused == "") {
@@ -96,7 +99,11 @@ func TestThePolicyHoldsEachWriterToItsMomentOfAMigration(t *testing.T) {
 		"the source lets it fail":                               {Handler, begun, with(begun, state{"failed": true}), "Running", ""},
 		"the target completes it":                               {TargetHandler, begun, with(begun, state{"completed": true, "endTimestamp": "now"}), "Running", ""},
 		"the target completes one that has not been begun":      {TargetHandler, waits, with(waits, state{"completed": true}), "Running", "virt-handler of the target may not"},
-		"the target completes one that has failed":              {TargetHandler, with(begun, state{"failed": true}), with(begun, state{"failed": true, "completed": true}), "Running", "both completed and failed"},
+		"the target completes one that has failed":              {TargetHandler, with(begun, state{"failed": true}), with(begun, state{"failed": true, "completed": true}), "Running", "virt-handler of the target may not"},
+		"virt-controller completes one that has failed":         {Controller, with(begun, state{"failed": true}), with(begun, state{"failed": true, "completed": true}), "Running", ""},
+		"virt-controller completes one that goes on":            {Controller, begun, with(begun, state{"completed": true}), "Running", "virt-controller may not"},
+		"the source lets it fail whose target pod is out":       {Handler, begun, with(begun, state{"failed": true, "completed": true}), "Running", ""},
+		"the source lets one fail that has completed":           {Handler, with(begun, state{"completed": true}), with(begun, state{"failed": true, "completed": true}), "Running", "can't fail"},
 		"the source completes it":                               {Handler, begun, with(begun, state{"completed": true}), "Running", "virt-handler may not"},
 		"another begins when one has completed":                 {Controller, with(begun, state{"completed": true}), state{"migrationUid": "n"}, "Running", ""},
 		"another begins when one has failed":                    {Controller, with(waits, state{"failed": true}), state{"migrationUid": "n"}, "Running", ""},
@@ -108,6 +115,38 @@ func TestThePolicyHoldsEachWriterToItsMomentOfAMigration(t *testing.T) {
 		after := state{"phase": c.phase, "migrationState": c.after}
 		got := policy.Answer(t, policytest.Write{By: accounts[c.by], Resource: "virtualmachineinstances",
 			Old: withStatus(state{"phase": "Running", "migrationState": c.before}), New: withStatus(after)})
+		if (got == "") != (c.refused == "") || !strings.Contains(got, c.refused) {
+			t.Errorf("%s: answered %q, want %q", name, got, c.refused)
+		}
+	}
+}
+
+// A migration that has failed is completed only without a pod at the target, or with the VMI; and no guest's node changes with it,
+// whatever a virt-controller of another version makes of the two fields.
+func TestThePolicyKeepsAGuestFromFollowingAFailedMigration(t *testing.T) {
+	policy := policytest.Load(t, "../../../config/rbac/status-policy.yaml", "virtualmachineinstance-status")
+	type state = map[string]any
+	failed := state{"migrationUid": "m", "startTimestamp": "then", "targetNode": "target", "failed": true}
+	completed := func(s state) state { out := maps.Clone(s); out["completed"] = true; return out }
+	arrived := completed(failed)
+	delete(arrived, "failed")
+	both, one := state{"p": "source", "q": "target"}, state{"p": "source"}
+	for name, c := range map[string]struct {
+		by            Writer
+		before, after state
+		refused       string
+	}{
+		"the target pod is there": {Controller, state{"activePods": both, "migrationState": failed}, state{"activePods": both, "migrationState": completed(failed)}, "virt-controller may not"},
+		"it leaves":               {Controller, state{"activePods": both, "migrationState": failed}, state{"activePods": one, "migrationState": completed(failed)}, ""},
+		"it is there, and the source completes it": {Handler, state{"activePods": both, "migrationState": failed}, state{"activePods": both, "migrationState": completed(failed)}, "virt-handler may not"},
+		"the VMI ends": {Handler, state{"activePods": both, "migrationState": failed}, state{"phase": "Failed", "activePods": both, "migrationState": completed(failed)}, ""},
+		"the guest's node changes with a failed one": {Controller, state{"nodeName": "source", "migrationState": completed(failed)}, state{"nodeName": "target", "migrationState": completed(failed)}, "node changes only"},
+		"the guest's node changes":                   {Controller, state{"nodeName": "source", "migrationState": arrived}, state{"nodeName": "target", "migrationState": arrived}, ""},
+	} {
+		was, is := state{"phase": "Running"}, state{"phase": "Running"}
+		maps.Copy(was, c.before)
+		maps.Copy(is, c.after)
+		got := policy.Answer(t, policytest.Write{By: accounts[c.by], Resource: "virtualmachineinstances", Old: withStatus(was), New: withStatus(is)})
 		if (got == "") != (c.refused == "") || !strings.Contains(got, c.refused) {
 			t.Errorf("%s: answered %q, want %q", name, got, c.refused)
 		}

@@ -1,11 +1,15 @@
 package vmistatus
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/switchover"
 )
 
 // Migration is what virt-controller does about a migration, with what it knows of the
@@ -107,6 +111,18 @@ func (p *projection) migrate(status *v1.VirtualMachineInstanceStatus) {
 	if m := ActiveMigration(status); m != nil && p.End != nil {
 		fail(m, "The VMI has ended while it was migrated: "+p.End.Message, p.Now)
 	}
+	p.settle(status)
+}
+
+// settle says of a migration that has failed that it is over: no pod is the VMI's on the target any more,
+// or the VMI ends.
+func (p *projection) settle(status *v1.VirtualMachineInstanceStatus) {
+	m := status.MigrationState
+	if m == nil || !m.Failed {
+		return
+	}
+	named := slices.Contains(slices.Collect(maps.Values(status.ActivePods)), m.TargetNode)
+	m.Completed = m.Completed || !named || p.End != nil
 }
 
 // begin names the two pods of a migration.
@@ -191,7 +207,7 @@ func (p *projection) arrive(status *v1.VirtualMachineInstanceStatus) {
 // moveOn has the guest's node be the one where it runs, and forgets pods that hold none.
 func (p *projection) moveOn(status *v1.VirtualMachineInstanceStatus) {
 	m := status.MigrationState
-	if a := p.Migration.Arrived; a != nil && m != nil && m.Completed && m.MigrationUID == p.Migration.Of {
+	if a := p.Migration.Arrived; a != nil && m != nil && switchover.Completed(m) && m.MigrationUID == p.Migration.Of {
 		status.NodeName = m.TargetNode
 		status.LauncherContainerImageVersion = a.Image
 		if a.Volumes != nil {

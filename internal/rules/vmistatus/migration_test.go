@@ -44,6 +44,9 @@ func failedWith(reason string) edit {
 	}
 }
 
+// over is what KubeVirt's API says of a migration that has failed once nothing of it is left.
+func over(m *v1.VirtualMachineInstanceMigrationState) { m.Completed = true }
+
 func asked(m *v1.VirtualMachineInstanceMigrationState) { m.AbortRequested = true }
 
 // Each part says of a migration what it knows, and nothing of another migration or of one
@@ -235,6 +238,9 @@ func TestAMigrationFailsWithItsVMI(t *testing.T) {
 			if want := "The VMI has ended while it was migrated: The guest's kernel panicked."; !m.Failed || m.FailureReason != want || m.EndTimestamp == nil {
 				t.Errorf("%s ends it, %s: %+v", by, name, m)
 			}
+			if !m.Completed {
+				t.Errorf("%s ends it, %s: the migration is not said to be over: %+v", by, name, m)
+			}
 		}
 		m := Project(onTheWay(begun, completed), by, Facts{Now: now, End: &End{}}).MigrationState
 		if m.Failed || !m.Completed {
@@ -244,6 +250,37 @@ func TestAMigrationFailsWithItsVMI(t *testing.T) {
 	// The target's virt-handler ends nothing.
 	if status := Project(onTheWay(begun), TargetHandler, Facts{Now: now, End: &End{}}); status.Phase != v1.Running || status.MigrationState.Failed {
 		t.Errorf("the target ends it: %s, %+v", status.Phase, status.MigrationState)
+	}
+}
+
+// A migration that has failed is completed, as in KubeVirt, when no pod at the target is the VMI's any
+// more: in the write that says so, and without one of its own.
+func TestAFailedMigrationIsCompletedWhenItsTargetPodIsOut(t *testing.T) {
+	given := []edit{begun, failedWith("x")}
+	for name, c := range map[string]struct {
+		by    Writer
+		facts Facts
+		pods  map[types.UID]string
+		want  bool
+	}{
+		"the target pod is there":                    {Controller, Facts{}, map[types.UID]string{"p": "source", "q": "target"}, false},
+		"virt-controller takes it out":               {Controller, Facts{Migration: Migration{Of: "m", Ended: []types.UID{"q"}}}, map[types.UID]string{"p": "source", "q": "target"}, true},
+		"it went before the source knew":             {Handler, Facts{}, map[types.UID]string{"p": "source"}, true},
+		"it is there when virt-handler writes":       {Handler, Facts{}, map[types.UID]string{"p": "source", "q": "target"}, false},
+		"virt-handler of the target writes no more":  {TargetHandler, Facts{}, map[types.UID]string{"p": "source"}, false},
+		"the VMI ends while the target pod is there": {Handler, Facts{End: &End{}}, map[types.UID]string{"p": "source", "q": "target"}, true},
+	} {
+		vmi := onTheWay(given...)
+		vmi.Status.ActivePods = c.pods
+		c.facts.Now = now
+		if m := Project(vmi, c.by, c.facts).MigrationState; !m.Failed || m.Completed != c.want {
+			t.Errorf("%s: the migration is %+v", name, m)
+		}
+	}
+	// One that is completed for having failed brings no guest anywhere.
+	vmi := onTheWay(begun, failedWith("x"), over)
+	if status := Project(vmi, Controller, Facts{Now: now, Migration: Migration{Of: "m", Arrived: &Arrival{}}}); status.NodeName != "source" {
+		t.Errorf("a failed migration has the guest be on node %s", status.NodeName)
 	}
 }
 

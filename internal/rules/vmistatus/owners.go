@@ -98,6 +98,11 @@ const (
 	hasBegun term = "variables.begun"
 	// cleared is a VMI that nobody evacuates after the write.
 	cleared term = `variables.after.?evacuationNodeName.orValue("") == ""`
+	// arrives is one that it has begun and that has not failed.
+	arrives term = "variables.begun && !variables.after.?migrationState.?failed.orValue(false)"
+	// settled is one that has failed and has no pod at the target any more, or whose VMI ends with the write.
+	settled term = "variables.after.?migrationState.?failed.orValue(false) && (variables.ends || " +
+		`!variables.after.?activePods.orValue({}).exists(uid, variables.after.activePods[uid] == variables.after.?migrationState.?targetNode.orValue("")))`
 	// notBegun is a migration that it has not begun, or one whose VMI ends with the write.
 	notBegun term = "!variables.begun || variables.ends"
 )
@@ -129,7 +134,7 @@ const (
 const migrationState = "migrationState."
 
 // whileBegun lets nobody but the source's virt-handler say of a migration that has begun
-// that it has failed, and nobody say before that it is completed.
+// that it has failed, and nobody say before that the guest is at the target.
 var whileBegun = map[Writer]term{Controller: notBegun, TargetHandler: hasBegun}
 
 // Fields are all fields of a VMI's status, with those of its migrationState, and all
@@ -198,7 +203,9 @@ var Fields = []Field{
 	{Name: migrationState + "targetNodeAddress", Owners: arriving},
 	{Name: migrationState + "targetNodeDomainDetected", Owners: arriving, within: whileBegun},
 	{Name: migrationState + "targetNodeDomainReadyTimestamp", Owners: arriving, within: whileBegun},
-	{Name: migrationState + "completed", Owners: arriving, within: whileBegun},
+	{Name: migrationState + "completed", Deputizes: "of one that has failed, with the target pod's leave from activePods or the VMI's end",
+		Owners: [stages]Owner{HandedOver: {Owner: TargetHandler, Deputies: []Writer{Controller, Handler}}},
+		within: map[Writer]term{TargetHandler: arrives, Controller: settled, Handler: settled}},
 
 	// Not in use.
 	{Name: migrationState + "targetDirectMigrationNodePorts"},
