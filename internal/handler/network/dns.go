@@ -43,14 +43,18 @@ func parseResolvConf(text string) resolver {
 }
 
 // domains are the guest's own domain and its search list. A VMI with a
-// subdomain is known to the cluster's DNS below it.
-func (r resolver) domains(subdomain string) (domain string, search []string) {
+// subdomain is known to the cluster's DNS below it, unless its own list of
+// searches (own) begins there already.
+func (r resolver) domains(subdomain string, own []string) (domain string, search []string) {
 	search = r.search
 	if len(search) > 0 {
 		domain = search[0]
 	}
-	if subdomain != "" && domain != "" {
-		domain = subdomain + "." + domain
+	if subdomain == "" || domain == "" || slices.Contains(own, domain) && strings.HasPrefix(domain, subdomain+".") {
+		return domain, slices.Clone(search)
+	}
+	domain = subdomain + "." + domain
+	if !slices.Contains(search, domain) {
 		search = append([]string{domain}, search...)
 	}
 	return domain, slices.Clone(search)
@@ -67,7 +71,7 @@ func (p plan) lease(pod Pod, mac net.HardwareAddr, mtu int) (dhcp.Lease, error) 
 		BootFile:   p.options.dhcp.BootFileName,
 		Private:    map[uint8]string{},
 	}
-	lease.Domain, lease.Search = dns.domains(p.options.subdomain)
+	lease.Domain, lease.Search = dns.domains(p.options.subdomain, p.options.searches)
 	for i, server := range p.options.dhcp.NTPServers {
 		addr, err := netip.ParseAddr(server)
 		if err != nil || !addr.Is4() {

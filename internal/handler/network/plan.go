@@ -73,7 +73,9 @@ type port struct {
 // guestOptions are what DHCP gives beside the address.
 type guestOptions struct {
 	hostname, subdomain string
-	dhcp                v1.DHCPOptions
+	// searches are the VMI's own search domains.
+	searches []string
+	dhcp     v1.DHCPOptions
 }
 
 // planInterfaces decides how the VMI's interfaces are set up. Its errors name
@@ -104,6 +106,13 @@ func planInterfaces(vmi *v1.VirtualMachineInstance, pod Pod) ([]plan, error) {
 	return plans, errors.Join(errs...)
 }
 
+func searches(vmi *v1.VirtualMachineInstance) []string {
+	if c := vmi.Spec.DNSConfig; c != nil {
+		return c.Searches
+	}
+	return nil
+}
+
 func planInterface(vmi *v1.VirtualMachineInstance, iface *v1.Interface, path string, pod Pod) (plan, error) {
 	source, err := networkOf(vmi, iface.Name, path)
 	if err != nil {
@@ -112,7 +121,7 @@ func planInterface(vmi *v1.VirtualMachineInstance, iface *v1.Interface, path str
 	p := plan{
 		name: iface.Name, path: path,
 		queues:  queues(vmi, iface),
-		options: guestOptions{hostname: machine.Hostname(vmi), subdomain: vmi.Spec.Subdomain},
+		options: guestOptions{hostname: machine.Hostname(vmi), subdomain: vmi.Spec.Subdomain, searches: searches(vmi)},
 	}
 	p.links(source)
 	if iface.DHCPOptions != nil {

@@ -171,16 +171,21 @@ func TestResolvConf(t *testing.T) {
 		text, subdomain string
 		domain, search  string
 		servers         int
+		own             string
 	}{
-		"a pod's":             {"nameserver 10.96.0.10\nsearch ns.svc.cluster.local svc.cluster.local\n", "", "ns.svc.cluster.local", "ns.svc.cluster.local svc.cluster.local", 1},
-		"a pod's, subdomain":  {"nameserver 10.96.0.10\nsearch ns.svc.cluster.local\n", "web", "web.ns.svc.cluster.local", "web.ns.svc.cluster.local ns.svc.cluster.local", 1},
-		"empty":               {"", "web", "", "", 0},
-		"comments, garbage":   {"# hello\nnameserver\nnameserver x.y\noptions ndots:5\nnameserver 192.0.2.1 # mine\n", "", "", "", 1},
-		"the last list wins":  {"search a b\ndomain c\n", "", "c", "c", 0},
-		"an IPv6 server only": {"nameserver fe80::1%eth0\n", "", "", "", 0},
+		"a pod's":                  {"nameserver 10.96.0.10\nsearch ns.svc.cluster.local svc.cluster.local\n", "", "ns.svc.cluster.local", "ns.svc.cluster.local svc.cluster.local", 1, ""},
+		"a pod's, subdomain":       {"nameserver 10.96.0.10\nsearch ns.svc.cluster.local\n", "web", "web.ns.svc.cluster.local", "web.ns.svc.cluster.local ns.svc.cluster.local", 1, ""},
+		"empty":                    {"", "web", "", "", 0, ""},
+		"comments, garbage":        {"# hello\nnameserver\nnameserver x.y\noptions ndots:5\nnameserver 192.0.2.1 # mine\n", "", "", "", 1, ""},
+		"the last list wins":       {"search a b\ndomain c\n", "", "c", "c", 0, ""},
+		"an IPv6 server only":      {"nameserver fe80::1%eth0\n", "", "", "", 0, ""},
+		"its own searches":         {"search web.ns.svc.cluster.local svc.cluster.local\n", "web", "web.ns.svc.cluster.local", "web.ns.svc.cluster.local svc.cluster.local", 0, "web.ns.svc.cluster.local svc.cluster.local"},
+		"its own, elsewhere":       {"search example.com\n", "web", "web.example.com", "web.example.com example.com", 0, "example.com"},
+		"its own, after the pod's": {"search ns.svc.cluster.local web.ns.svc.cluster.local\n", "web", "web.ns.svc.cluster.local", "ns.svc.cluster.local web.ns.svc.cluster.local", 0, "web.ns.svc.cluster.local"},
+		"a namespace of the name":  {"search web.svc.cluster.local\n", "web", "web.web.svc.cluster.local", "web.web.svc.cluster.local web.svc.cluster.local", 0, ""},
 	} {
 		r := parseResolvConf(c.text)
-		domain, search := r.domains(c.subdomain)
+		domain, search := r.domains(c.subdomain, strings.Fields(c.own))
 		if domain != c.domain || strings.Join(search, " ") != c.search || len(r.servers4) != c.servers {
 			t.Errorf("%s: domain %q, search %q, servers %v", name, domain, search, r.servers4)
 		}
