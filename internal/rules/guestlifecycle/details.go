@@ -247,11 +247,13 @@ func onPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
 	return false
 }
 
-// migrationMethod reports whether a migration takes disks along.
+// migrationMethod reports whether a migration takes disks along. Of a disk that the guest only reads there is nothing to take:
+// the target has its own.
 func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) v1.VirtualMachineInstanceMigrationMethod {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		if !onItsWay(v, status) && (machine.ChangesClaim(vmi, v) || volumeclaim.Disk(&v.VolumeSource) == "" || stays(v, known) != "") {
+		ofThePod := volumeclaim.Disk(&v.VolumeSource) == "" && !machine.IsOnlyRead(vmi, v.Name)
+		if !onItsWay(v, status) && (machine.ChangesClaim(vmi, v) || ofThePod || stays(v, known) != "") {
 			return v1.BlockMigration
 		}
 	}

@@ -29,6 +29,12 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 	bridge := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}
 	}
+	beside := func(device v1.DiskDevice) func(*v1.VirtualMachineInstance) {
+		return func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "image", VolumeSource: v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{}}})
+			vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{Name: "image", DiskDevice: device})
+		}
+	}
 	const (
 		disks, unshared = "DisksNotLiveMigratable", "PVC data is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"
 		local           = "volume root is a file on this node (hostDisk without shared)"
@@ -65,7 +71,12 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 		"an image that is only read": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{}}
 			vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{}}}}
-		}}, nil, vmistatus.Obstacle{}, v1.BlockMigration},
+		}}, nil, vmistatus.Obstacle{}, v1.LiveMigration},
+		"an image on a CD-ROM beside a shared claim":            {[]func(*v1.VirtualMachineInstance){beside(v1.DiskDevice{CDRom: &v1.CDRomTarget{}})}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
+		"an image on a disk that is only read":                  {[]func(*v1.VirtualMachineInstance){beside(v1.DiskDevice{Disk: &v1.DiskTarget{ReadOnly: true}})}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
+		"an image on a disk that is written to, beside a claim": {[]func(*v1.VirtualMachineInstance){beside(v1.DiskDevice{Disk: &v1.DiskTarget{}})}, shared, vmistatus.Obstacle{}, v1.BlockMigration},
+		"an image on a CD-ROM beside a claim for one node": {[]func(*v1.VirtualMachineInstance){beside(v1.DiskDevice{CDRom: &v1.CDRomTarget{}})}, alone,
+			vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + unshared}, v1.BlockMigration},
 		"a volume that is on its way": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.VolumePending) }}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
 		"a volume that was plugged": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.VolumeReady) }}, shared,
 			vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: PVC new of volume plugged is not known yet"}, v1.BlockMigration},
