@@ -23,6 +23,9 @@ func eventsOf(from, to *v1.VirtualMachineInstanceMigration) []notice {
 	switch {
 	case from.IsFinal():
 		return nil
+	case migration.Unschedulable(from) == "" && migration.Unschedulable(to) != "":
+		return []notice{{corev1.EventTypeWarning, "migrationTargetPodUnschedulable", "Migrate", fmt.Sprintf(
+			"Migration target pod for VMI [%s/%s] is currently unschedulable: %s", to.Namespace, to.Spec.VMIName, migration.Unschedulable(to))}}
 	case to.Status.Phase == v1.MigrationSucceeded:
 		return []notice{{corev1.EventTypeNormal, "SuccessfulMigration", "Migrate", "The guest runs on node " + to.Status.MigrationState.TargetNode}}
 	case to.Status.Phase == v1.MigrationFailed && to.DeletionTimestamp != nil:

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -34,6 +35,38 @@ func TestACanceledMigrationWarnsOfNothing(t *testing.T) {
 	} {
 		if !slices.Equal(c.got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, c.got, c.want)
+		}
+	}
+}
+
+// A target pod that no node fits is told once by the event that KubeVirt's clients wait for: when the migration begins to wait
+// for it, and not while it goes on waiting, nor when it fails for it.
+func TestATargetPodThatFitsNowhereIsToldOnce(t *testing.T) {
+	object := func(phase v1.VirtualMachineInstanceMigrationPhase, reason, message string) *v1.VirtualMachineInstanceMigration {
+		m := &v1.VirtualMachineInstanceMigration{}
+		m.Namespace, m.Spec.VMIName, m.Status.Phase = "shop", "web", phase
+		if reason != "" {
+			m.Status.Conditions = []v1.VirtualMachineInstanceMigrationCondition{
+				{Type: migration.ConditionWaiting, Status: corev1.ConditionTrue, Reason: reason, Message: message}}
+		}
+		return m
+	}
+	told := []notice{{corev1.EventTypeWarning, "migrationTargetPodUnschedulable", "Migrate",
+		"Migration target pod for VMI [shop/web] is currently unschedulable: no node has room"}}
+	for name, c := range map[string]struct {
+		from, to *v1.VirtualMachineInstanceMigration
+		want     []notice
+	}{
+		"it begins to wait":            {object(v1.MigrationPending, "", ""), object(v1.MigrationScheduling, "Unschedulable", "no node has room"), told},
+		"it waited for something else": {object(v1.MigrationPending, "BackOff", "later"), object(v1.MigrationScheduling, "Unschedulable", "no node has room"), told},
+		"it goes on waiting":           {object(v1.MigrationScheduling, "Unschedulable", "no node has room"), object(v1.MigrationScheduling, "Unschedulable", "one node has none"), nil},
+		"it waits for something else":  {object(v1.MigrationPending, "", ""), object(v1.MigrationPending, "BackOff", "later"), nil},
+		"it has been found a node":     {object(v1.MigrationScheduling, "Unschedulable", "no node has room"), object(v1.MigrationScheduling, "", ""), nil},
+		"it fails": {object(v1.MigrationScheduling, "", ""), object(v1.MigrationFailed, "Unschedulable", "no node has room"),
+			[]notice{{corev1.EventTypeWarning, "FailedMigration", "Migrate", "The migration has failed: "}}},
+	} {
+		if diff := cmp.Diff(c.want, eventsOf(c.from, c.to), cmp.AllowUnexported(notice{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }

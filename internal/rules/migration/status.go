@@ -149,6 +149,15 @@ func (d *decision) wait(reason, message string) {
 	d.setCondition(ConditionWaiting, reason, message)
 }
 
+// Unschedulable is what a migration says of a target pod that the scheduler finds no node for, "" while it says nothing of that.
+func Unschedulable(m *v1.VirtualMachineInstanceMigration) string {
+	c := condition.Find(m.Status.Conditions, ConditionWaiting)
+	if c == nil || c.Status != corev1.ConditionTrue || c.Reason != corev1.PodReasonUnschedulable || m.IsFinal() {
+		return ""
+	}
+	return c.Message
+}
+
 // waitForKubelet does so in the kubelet's words.
 func (d *decision) waitForKubelet(reason, message string) {
 	said := condition.Find(d.p.Migration.Status.Conditions, ConditionWaiting)

@@ -35,7 +35,12 @@ func EventsOf(from, to *v1.VirtualMachineInstance) []Event {
 		if c := condition.Find(to.Status.Conditions, v1.VirtualMachineInstanceReady); c != nil && c.Message != "" {
 			message = fmt.Sprintf("The virtual machine instance has failed: %s", c.Message)
 		}
-		out = append(out, Event{corev1.EventTypeWarning, to.Status.Reason, "Watch", message})
+		reason := to.Status.Reason
+		if vmistatus.StageOf(from.Status.Phase) == vmistatus.HandedOver {
+			// virt-handler's word for the end of a guest: clients wait for it, whoever has seen the end.
+			reason = v1.Stopped.String()
+		}
+		out = append(out, Event{corev1.EventTypeWarning, reason, "Watch", message})
 	}
 	return out
 }

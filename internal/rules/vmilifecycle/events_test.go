@@ -16,7 +16,7 @@ func TestNews(t *testing.T) {
 	unexplained.Status.Reason = "Crashed"
 	speechless := unexplained.DeepCopy()
 	speechless.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceReady, Status: "False"}}
-	crashed := []Event{{"Warning", "Crashed", "Watch", "The virtual machine instance has failed: Crashed"}}
+	crashed := []Event{{"Warning", "Stopped", "Watch", "The virtual machine instance has failed: Crashed"}}
 	tests := map[string]struct {
 		from, to *v1.VirtualMachineInstance
 		want     []Event
@@ -28,9 +28,11 @@ func TestNews(t *testing.T) {
 		"a claim that is missing": {newVMI(), waits,
 			[]Event{{"Warning", "FailedPvcNotFound", "CreatePod", "PVC ns/data does not exist, waiting for it to appear"}}},
 		"a pod that is lost": {runs, lost,
-			[]Event{{"Warning", "LauncherPodGone", "Watch", "The virtual machine instance has failed: The launcher pod is gone, and the guest has ended with it."}}},
+			[]Event{{"Warning", "Stopped", "Watch", "The virtual machine instance has failed: The launcher pod is gone, and the guest has ended with it."}}},
 		"a failure of which the conditions say nothing: its reason": {runs, unexplained, crashed},
 		"a failure that Ready has no words for: its reason":         {runs, speechless, crashed},
+		"a failure before there was a guest": {newVMI(), unexplained,
+			[]Event{{"Warning", "Crashed", "Watch", "The virtual machine instance has failed: Crashed"}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
