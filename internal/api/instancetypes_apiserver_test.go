@@ -141,7 +141,7 @@ func (w *world) typedConflict(t *testing.T) {
 		stored := &v1.VirtualMachine{}
 		stored.Namespace, stored.Name = w.namespace, "typed"
 		err := w.admin.Patch(t.Context(), stored, client.RawPatch(types.MergePatchType, []byte(patch)))
-		want := path + ": the field conflicts with the selected instance type: the instance type four (VirtualMachineInstancetype) sets it"
+		want := path + ": VM field(s) " + path + " conflicts with selected instance type: the instance type four (VirtualMachineInstancetype) sets it"
 		if !apierrors.IsInvalid(err) || !strings.Contains(sentence(err), want) {
 			t.Errorf("a VM that is there: %v\nwant %s", err, want)
 		}

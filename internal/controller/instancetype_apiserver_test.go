@@ -156,7 +156,7 @@ func TestAConflictWithATypeIsNamedByItsPath(t *testing.T) {
 	w.createTypedVM("vm", func(vm *v1.VirtualMachine) {
 		vm.Spec.Template.Spec.Domain.Memory = &v1.Memory{Guest: new(resource.MustParse("64Mi"))}
 	})
-	w.awaitFailure("vm", "spec.template.spec.domain.memory.guest: Forbidden: the field conflicts with the selected instance type: the instance type three")
+	w.awaitFailure("vm", "spec.template.spec.domain.memory.guest: Forbidden: VM field(s) spec.template.spec.domain.memory.guest conflicts with selected instance type: the instance type three")
 	w.awaitSettled()
 	if w.vmi("vm") != nil {
 		t.Error("there is a VMI")

@@ -20,7 +20,7 @@ func Migrate(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 		return conflict(vm, "VM is not running")
 	}
 	if err := migration.CanMigrate(vmi); err != nil {
-		return conflict(vm, "cannot migrate VM: %v", err)
+		return conflict(vm, "cannot migrate VM: %v%s", err, migration.Reason(vmi))
 	}
 	return nil
 }

@@ -23,11 +23,11 @@ func TestMigrate(t *testing.T) {
 		"a VM that is stopped": {with(instance(v1.Running), func(vmi *v1.VirtualMachineInstance) { vmi.DeletionTimestamp = &metav1.Time{} }),
 			refusal("cannot migrate VM: the VMI is being deleted")},
 		"a VM that can't": {with(instance(v1.Running), func(vmi *v1.VirtualMachineInstance) {
-			vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: "False", Message: "cannot migrate VMI: PVC a is not shared"}}
-		}), refusal("cannot migrate VM: PVC a is not shared")},
+			vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: "False", Reason: "DisksNotLiveMigratable", Message: "cannot migrate VMI: PVC a is not shared"}}
+		}), refusal("cannot migrate VM: PVC a is not shared (DisksNotLiveMigratable)")},
 		"a VM that moves": {with(instance(v1.Running), func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{}
-		}), refusal("cannot migrate VM: the VMI is being migrated already")},
+		}), refusal("cannot migrate VM: in-flight migration detected: the VMI is being migrated already")},
 	} {
 		got := ""
 		if err := Migrate(machine(v1.RunStrategyAlways), c.vmi); err != nil {

@@ -296,6 +296,17 @@ func Agent(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
+// Freeze refuses to freeze the file systems of a guest whose agent is silent, by the code that KubeVirt has for it.
+func Freeze(vmi *v1.VirtualMachineInstance) error {
+	if err := ready(vmi); err != nil {
+		return err
+	}
+	if err := Agent(vmi); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	return nil
+}
+
 // Console refuses a serial console that the guest does not have. 400 is what
 // clients take for 'not yet' and try again on.
 func Console(vmi *v1.VirtualMachineInstance) error {

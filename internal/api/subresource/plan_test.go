@@ -228,6 +228,8 @@ func TestVerbsOnAGuest(t *testing.T) {
 		"reset one that has ended":               {Reset, instance(v1.Succeeded), conflicts("VMI is not running")},
 		"ask an agent that is there":             {Agent, withCondition(running(), v1.VirtualMachineInstanceAgentConnected), ""},
 		"ask an agent that is not":               {Agent, running(), conflicts("VMI does not have guest agent connected")},
+		"freeze with an agent":                   {Freeze, withCondition(running(), v1.VirtualMachineInstanceAgentConnected), ""},
+		"freeze without one":                     {Freeze, running(), "Internal error occurred: " + conflicts("VMI does not have guest agent connected")},
 		"console before there is a phase":        {Console, instance(""), phase("Pending")},
 		"console too early":                      {Console, instance(v1.Scheduled), phase("Scheduled")},
 		"console of a guest that is leaving":     {Console, leaving, phase("Terminating")},

@@ -37,7 +37,7 @@ func (s *Server) freeze(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	vmi, err := s.instance(r, Agent)
+	vmi, err := s.instance(r, Freeze)
 	if err != nil {
 		return err
 	}

@@ -51,15 +51,15 @@ func migratable(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineIns
 		return field.ErrorList{field.Invalid(path, name, fmt.Sprintf("there is no such VMI in namespace %s", m.Namespace))}
 	}
 	if err := migration.MayMove(vmi); err != nil {
-		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("cannot migrate VMI %s: %v", name, err))}
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("cannot migrate VMI %s: %v%s", name, err, migration.Reason(vmi)))}
 	}
 	for i := range others {
 		if o := &others[i]; o.Spec.VMIName == name && !o.IsFinal() {
-			return field.ErrorList{field.Forbidden(path, fmt.Sprintf("VMI %s is being migrated already, by the migration %s; delete that to cancel it", name, o.Name))}
+			return field.ErrorList{field.Forbidden(path, fmt.Sprintf("in-flight migration detected. VMI %s is being migrated already, by the migration %s; delete that to cancel it", name, o.Name))}
 		}
 	}
 	if migration.InFlight(vmi) {
-		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("cannot migrate VMI %s: the VMI is being migrated already", name))}
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("in-flight migration detected. VMI %s is being migrated already", name))}
 	}
 	return nil
 }

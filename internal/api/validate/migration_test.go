@@ -30,7 +30,7 @@ func TestNewMigrations(t *testing.T) {
 		return []object{m}
 	}
 	of := func(p v1.MigrationPriority) func(*object) { return func(m *object) { m.Spec.Priority = &p } }
-	const inFlight = "spec.vmiName: Forbidden: VMI vm is being migrated already, by the migration first; delete that to cancel it"
+	const inFlight = "spec.vmiName: Forbidden: in-flight migration detected. VMI vm is being migrated already, by the migration first; delete that to cancel it"
 	for name, c := range map[string]struct {
 		edit      func(*object)
 		component bool
@@ -46,18 +46,22 @@ func TestNewMigrations(t *testing.T) {
 		"a second one of a VMI that starts":      {nil, false, running(func(v *vmi) { v.Status.Phase = v1.Pending }), other("vm", ""), inFlight},
 		"of a VMI that has ended":                {nil, false, running(func(v *vmi) { v.Status.Phase = v1.Failed }), nil, "spec.vmiName: Forbidden: cannot migrate VMI vm: the VMI has ended: its phase is Failed"},
 		"of a VMI that has ended while it moved": {nil, false, running(func(v *vmi) { v.Status.Phase = v1.Failed }), other("vm", v1.MigrationRunning), "spec.vmiName: Forbidden: cannot migrate VMI vm: the VMI has ended: its phase is Failed"},
-		"of a VMI that moves":                    {nil, false, moving, nil, "spec.vmiName: Forbidden: cannot migrate VMI vm: the VMI is being migrated already"},
-		"a second one":                           {nil, false, moving, other("vm", v1.MigrationRunning), inFlight},
-		"a second one while the first waits":     {nil, false, running(), other("vm", ""), inFlight},
-		"a component's second one":               {nil, true, running(), other("vm", v1.MigrationPending), inFlight},
-		"after one that has failed":              {nil, false, running(), other("vm", v1.MigrationFailed), ""},
-		"after one that has succeeded":           {nil, false, running(), other("vm", v1.MigrationSucceeded), ""},
-		"beside another VMI's":                   {nil, false, running(), other("other", v1.MigrationRunning), ""},
-		"a user's priority":                      {of(v1.PriorityUserTriggered), false, running(), nil, ""},
-		"a priority that is not a user's":        {of(v1.PrioritySystemMaintenance), false, running(), nil, "spec.priority: Forbidden: system-maintenance is for the migrations that Drydock itself asks for; a user's are user-triggered, as are those that say nothing"},
-		"a component's priority":                 {of(v1.PrioritySystemCritical), true, running(), nil, ""},
-		"a component's unknown priority":         {of("urgent"), true, running(), nil, `spec.priority: Unsupported value: "urgent": supported values: "system-critical", "user-triggered", "system-maintenance"`},
-		"a selector":                             {func(m *object) { m.Spec.AddedNodeSelector = map[string]string{"zone": "a"} }, false, running(), nil, ""},
+		"of a VMI that stays": {nil, false, running(func(v *vmi) {
+			v.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: "False",
+				Reason: "DisksNotLiveMigratable", Message: "cannot migrate VMI: PVC a is not shared"}}
+		}), nil, "spec.vmiName: Forbidden: cannot migrate VMI vm: PVC a is not shared (DisksNotLiveMigratable)"},
+		"of a VMI that moves":                {nil, false, moving, nil, "spec.vmiName: Forbidden: in-flight migration detected. VMI vm is being migrated already"},
+		"a second one":                       {nil, false, moving, other("vm", v1.MigrationRunning), inFlight},
+		"a second one while the first waits": {nil, false, running(), other("vm", ""), inFlight},
+		"a component's second one":           {nil, true, running(), other("vm", v1.MigrationPending), inFlight},
+		"after one that has failed":          {nil, false, running(), other("vm", v1.MigrationFailed), ""},
+		"after one that has succeeded":       {nil, false, running(), other("vm", v1.MigrationSucceeded), ""},
+		"beside another VMI's":               {nil, false, running(), other("other", v1.MigrationRunning), ""},
+		"a user's priority":                  {of(v1.PriorityUserTriggered), false, running(), nil, ""},
+		"a priority that is not a user's":    {of(v1.PrioritySystemMaintenance), false, running(), nil, "spec.priority: Forbidden: system-maintenance is for the migrations that Drydock itself asks for; a user's are user-triggered, as are those that say nothing"},
+		"a component's priority":             {of(v1.PrioritySystemCritical), true, running(), nil, ""},
+		"a component's unknown priority":     {of("urgent"), true, running(), nil, `spec.priority: Unsupported value: "urgent": supported values: "system-critical", "user-triggered", "system-maintenance"`},
+		"a selector":                         {func(m *object) { m.Spec.AddedNodeSelector = map[string]string{"zone": "a"} }, false, running(), nil, ""},
 		"to another cluster": {func(m *object) { m.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{} }, false, running(), nil,
 			"spec.sendTo: Forbidden: " + migration.NotBetweenClusters},
 	} {

@@ -34,8 +34,8 @@ func applyType(template *v1.VirtualMachineInstanceTemplateSpec, source *Source, 
 // taken reports whether the VM says what the type says, and then refuses that.
 func (a *typed) taken(says bool, path *field.Path) bool {
 	if says {
-		a.errs = append(a.errs, field.Forbidden(path, fmt.Sprintf("the field conflicts with the selected instance type: "+
-			"%s sets it; leave it out, or select another instance type", a.source)))
+		a.errs = append(a.errs, field.Forbidden(path, fmt.Sprintf("VM field(s) %s conflicts with selected instance type: "+
+			"%s sets it; leave it out, or select another instance type", path, a.source)))
 	}
 	return says
 }

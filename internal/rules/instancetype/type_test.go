@@ -62,7 +62,7 @@ func TestATypeAndAVMThatSaysTheSame(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			_, errs = Expand(vmOf(t, c.says), Used{Type: source}, "")
-			line := c.refused + ": Forbidden: the field conflicts with the selected instance type: the instance type t (VirtualMachineInstancetype) sets it; leave it out, or select another instance type"
+			line := c.refused + ": Forbidden: VM field(s) " + c.refused + " conflicts with selected instance type: the instance type t (VirtualMachineInstancetype) sets it; leave it out, or select another instance type"
 			if got := said(errs); got != line {
 				t.Errorf("got  %q\nwant %q", got, line)
 			}

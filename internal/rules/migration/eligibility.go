@@ -24,7 +24,7 @@ func CanMigrate(vmi *v1.VirtualMachineInstance) error {
 		return err
 	}
 	if InFlight(vmi) {
-		return errors.New("the VMI is being migrated already")
+		return errors.New("in-flight migration detected: the VMI is being migrated already")
 	}
 	return nil
 }
@@ -68,6 +68,15 @@ func stays(vmi *v1.VirtualMachineInstance) error {
 		return errors.New(cmp.Or(strings.TrimPrefix(c.Message, immovable), c.Reason, "its condition LiveMigratable is False"))
 	}
 	return nil
+}
+
+// Reason is the reason of the condition LiveMigratable, in parentheses and after a space, of a VMI whose guest that
+// condition keeps on its node: clients look for KubeVirt's word in a refusal. It is "" for any other VMI.
+func Reason(vmi *v1.VirtualMachineInstance) string {
+	if c := held(vmi); c != nil && c.Reason != "" && (Starts(vmi) || outOfReach(vmi) == nil) {
+		return " (" + c.Reason + ")"
+	}
+	return ""
 }
 
 // HeldByDisks reports whether nothing but its disks keeps a guest from being brought to another node.

@@ -26,7 +26,7 @@ func TestWhatCanMigrate(t *testing.T) {
 			}
 		}
 	}
-	const migrating = "the VMI is being migrated already"
+	const migrating = "in-flight migration detected: the VMI is being migrated already"
 	for name, c := range map[string]struct {
 		edit func(*vmi)
 		want string
