@@ -82,7 +82,14 @@ func awaitGone(t *testing.T, obj client.Object) {
 // eventually tries until try succeeds; for what cannot be watched.
 func eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	eventuallyWithin(t, patience, what, try)
+}
+
+// eventuallyWithin is eventually for what takes longer than others. It waits in a cleanup, too, where the test's own
+// context has ended.
+func eventuallyWithin(t *testing.T, limit time.Duration, what string, try func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
 	defer cancel()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()

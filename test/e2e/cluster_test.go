@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -140,26 +139,29 @@ func report(t *testing.T, namespace string) {
 // binary is the path of one of the project's built programs.
 func binary(name string) string { return filepath.Join("..", "..", "bin", name) }
 
-// kubectl runs the embedded cluster's kubectl and returns all it printed.
+// kubectl runs the embedded cluster's kubectl and returns what output does.
 func kubectl(ctx context.Context, args ...string) (string, error) {
 	return output(ctx, "drydock", append([]string{"kubectl"}, args...)...)
 }
 
-// virtctl runs virtctl as a user would and returns all it printed.
+// virtctl runs virtctl as a user would and returns what output does.
 func virtctl(ctx context.Context, args ...string) (string, error) {
 	return output(ctx, "virtctl", args...)
 }
 
+// output runs a program and returns its answer: what it has printed on standard output, and, if it has failed, what it
+// has said on standard error behind that. Beside an answer client-go says there what it waits for.
 func output(ctx context.Context, program string, args ...string) (string, error) {
-	return outputWithin(ctx, patience, program, args...)
-}
-
-// outputWithin is output for what takes longer than others.
-func outputWithin(ctx context.Context, limit time.Duration, program string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, binary(program), args...).CombinedOutput()
-	return string(out), err
+	var beside strings.Builder
+	command := exec.CommandContext(ctx, binary(program), args...)
+	command.Stderr = &beside
+	answer, err := command.Output()
+	if err != nil {
+		return string(answer) + beside.String(), err
+	}
+	return string(answer), nil
 }
 
 // kubeVirt names the KubeVirt object.

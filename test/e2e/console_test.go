@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -109,7 +110,13 @@ func (p *transcript) String() string {
 
 func (p *transcript) await(t *testing.T, when, want string) {
 	t.Helper()
-	eventually(t, when, func(context.Context) error {
+	p.awaitWithin(t, patience, when, want)
+}
+
+// awaitWithin is await for what takes longer than others.
+func (p *transcript) awaitWithin(t *testing.T, limit time.Duration, when, want string) {
+	t.Helper()
+	eventuallyWithin(t, limit, when, func(context.Context) error {
 		if text := p.String(); !strings.Contains(text, want) {
 			return fmt.Errorf("%q is not in %q", want, text)
 		}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -189,14 +190,17 @@ func awaitJob(t *testing.T, ns, name string) {
 	}
 }
 
-// guestfs runs a command of libguestfs on the disk of the example, and returns what it printed.
+// guestfs runs a command of libguestfs on the disk of the example, and returns what it printed, and what virtctl said of
+// waiting for the disk.
 func guestfs(t *testing.T, ns string, args ...string) string {
 	t.Helper()
-	out, err := outputWithin(t.Context(), libguestfsTime, "virtctl", append([]string{"-n", ns, "guestfs", "--vm", exampleVM}, args...)...)
+	ctx, cancel := context.WithTimeout(t.Context(), libguestfsTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, binary("virtctl"), append([]string{"-n", ns, "guestfs", "--vm", exampleVM}, args...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("virtctl guestfs: %v\n%s", err, out)
 	}
-	return strings.TrimSpace(out)
+	return strings.TrimSpace(string(out))
 }
 
 // packageFile is a Debian package with one file.

@@ -153,9 +153,9 @@ func blockDevice(t *testing.T) corev1.PersistentVolumeSource {
 	if err := os.Truncate(file, claimSize); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("losetup", "--find", "--show", file).CombinedOutput()
+	out, err := exec.Command("losetup", "--find", "--show", file).Output()
 	if err != nil {
-		t.Fatalf("making a block device of %s: %v\n%s", file, err, out)
+		t.Fatalf("making a block device of %s: %v", file, err)
 	}
 	device := strings.TrimSpace(string(out))
 	t.Cleanup(func() {
