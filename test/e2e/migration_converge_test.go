@@ -75,13 +75,14 @@ func TestAGuestThatChangesItsMemoryFasterThanItIsSent(t *testing.T) {
 	g.churn()
 	bootID, from := g.bootID(), awaitRunning(t, ns, "busy").Status.NodeName
 
+	// Sent once, its memory takes most of the time; so even a guest that is emulated on a busy machine has changed enough.
 	limit(t, ns, "busy", migrationsv1.MigrationPolicySpec{
-		BandwidthPerMigration: new(resource.MustParse("16Mi")), CompletionTimeoutPerGiB: new(int64(12)), AllowWorkloadDisruption: new(false),
+		BandwidthPerMigration: new(resource.MustParse("6Mi")), CompletionTimeoutPerGiB: new(int64(12)), AllowWorkloadDisruption: new(false),
 	})
 	tooSlow := newMigration(ns, "busy")
 	create(t, tooSlow)
 	failed := awaitEnd(t, tooSlow, v1.MigrationFailed)
-	if m := failed.Status.MigrationState; m == nil || !strings.Contains(m.FailureReason, "raise bandwidthPerMigration, which is 16 MiB/s") {
+	if m := failed.Status.MigrationState; m == nil || !strings.Contains(m.FailureReason, "raise bandwidthPerMigration, which is 6 MiB/s") {
 		t.Errorf("the migration says %+v", m)
 	} else {
 		t.Logf("figure converge: %s", m.FailureReason)
@@ -98,7 +99,7 @@ func TestAGuestThatChangesItsMemoryFasterThanItIsSent(t *testing.T) {
 	awaitOneLauncher(t, stays, from)
 
 	limit(t, ns, "busy", migrationsv1.MigrationPolicySpec{
-		BandwidthPerMigration: new(resource.MustParse("16Mi")), CompletionTimeoutPerGiB: new(int64(2)), AllowWorkloadDisruption: new(true),
+		BandwidthPerMigration: new(resource.MustParse("8Mi")), CompletionTimeoutPerGiB: new(int64(2)), AllowWorkloadDisruption: new(true),
 	})
 	g = arrives(t, g, func() { awaitVMI(t, ns, "busy", "a guest that stands still", standsStill) })
 
