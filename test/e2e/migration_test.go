@@ -60,9 +60,11 @@ func (g *guest) counted() int {
 	return n
 }
 
-// identity is what must be the same of a guest wherever it runs.
+// identity is what must be the same of a guest wherever it runs, when its first card has an address: the login comes
+// without one if that takes long.
 func (g *guest) identity() string {
 	g.t.Helper()
+	g.run("until ip -o -4 addr show dev eth0 scope global | grep -q inet; do sleep 0.1; done")
 	return g.bootID() + " " + g.run("cat /sys/class/net/e*/address; ip -o addr show scope global | awk '{print $4}'; cat /sys/class/dmi/id/product_uuid 2>/dev/null || true")
 }
 
@@ -129,13 +131,21 @@ func awaitMoved(t *testing.T, before *v1.VirtualMachineInstance) *v1.VirtualMach
 	if m := before.Status.MigrationState; m != nil {
 		last = m.MigrationUID
 	}
-	return awaitVMI(t, before.Namespace, before.Name, "another node", func(vmi *v1.VirtualMachineInstance) bool {
+	moved := awaitVMI(t, before.Namespace, before.Name, "another node", func(vmi *v1.VirtualMachineInstance) bool {
 		m := vmi.Status.MigrationState
 		if m != nil && m.Failed && m.MigrationUID != last {
 			t.Fatalf("the migration failed: %s", m.FailureReason)
 		}
 		return vmi.Status.NodeName != before.Status.NodeName && m != nil && m.Completed
 	})
+	// The VMI says so before the migration does, and another one is refused until then.
+	eventually(t, "the end of the migration", func(context.Context) error {
+		if m := migrationOf(t, moved.Namespace, moved.Status.MigrationState.MigrationUID); m != nil && !m.IsFinal() {
+			return fmt.Errorf("it is in phase %s", m.Status.Phase)
+		}
+		return nil
+	})
+	return moved
 }
 
 // slowly has the migrations of a VM take long: their bandwidth is limited.
@@ -380,9 +390,12 @@ func stopsWhileItMigrates(t *testing.T, ns string) {
 	awaitPrintable(t, ns, "stays", v1.VirtualMachineStatusStopped)
 	awaitEnd(t, m, v1.MigrationFailed)
 	awaitNoPods(t, vmi)
-	if n := qemusOf(string(vmi.Spec.Domain.Firmware.UUID)); n != 0 {
-		t.Errorf("%d QEMUs of the VM are left, want none", n)
-	}
+	eventually(t, "no QEMU of the VM", func(context.Context) error {
+		if n := qemusOf(string(vmi.Spec.Domain.Firmware.UUID)); n != 0 {
+			return fmt.Errorf("%d are left", n)
+		}
+		return nil
+	})
 }
 
 // losesPod deletes one of the pods of a migration by force while memory is transferred.

@@ -84,15 +84,18 @@ func allOf(parts ...func(*testing.T) []int) func(*testing.T) []int {
 	}
 }
 
-// startedOnce proves that a VM's instance has exactly one launcher pod and one
-// QEMU process.
+// startedOnce proves that a VM's instance has exactly one launcher pod, and waits until one QEMU process is left of the VM:
+// that of a pod which was deleted by force ends after the pod.
 func startedOnce(t *testing.T, namespace, name string) {
 	t.Helper()
 	vmi := awaitRunning(t, namespace, name)
 	launcherPod(t, vmi)
-	if n := qemusOf(string(vmi.Spec.Domain.Firmware.UUID)); n != 1 {
-		t.Errorf("%d QEMU processes run the guest of %s, want 1", n, name)
-	}
+	eventually(t, "one QEMU of "+name, func(context.Context) error {
+		if n := qemusOf(string(vmi.Spec.Domain.Firmware.UUID)); n != 1 {
+			return fmt.Errorf("%d QEMU processes run its guest", n)
+		}
+		return nil
+	})
 }
 
 func removeVM(t *testing.T, namespace, name string) {
