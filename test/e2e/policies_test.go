@@ -21,9 +21,12 @@ func isPoliced(t *testing.T, g *guest) {
 	ns, address, peer := g.namespace, guestAddress(t, g), awaitPodRunning(t, g.namespace, "peer")
 	deny := denyAll(t, ns)
 	isUnreached(t, ns, address)
-	if out, err := g.try("ping -c 2 -W 2 " + peer.Status.PodIP); err == nil {
-		t.Errorf("the guest reaches a pod that no policy admits: %s", out)
-	}
+	eventually(t, "no answer from the pod to the guest", func(context.Context) error {
+		if out, err := g.try("ping -c 2 -W 2 " + peer.Status.PodIP); err == nil {
+			return fmt.Errorf("a pod that no policy admits answers: %s", out)
+		}
+		return nil
+	})
 	admit := policy(ns, "admit-echo", networkingv1.NetworkPolicySpec{
 		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress},
 		Ingress: []networkingv1.NetworkPolicyIngressRule{{
