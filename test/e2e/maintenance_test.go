@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -32,6 +34,7 @@ func TestAHaltedVMIsLockedForOnePodAtATime(t *testing.T) {
 	first := maintainer(ns, "first", "echo first > /disk; exec sleep 1000")
 	create(t, first)
 	awaitPod(t, first, "its container", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+	awaitOnDisk(t, first, "first")
 	awaitPrintable(t, ns, "vm", "Maintenance")
 	create(t, maintainer(ns, "second", `read -r word < /disk; echo "$word second" > /disk`))
 	startIsRefused(t, ns)
@@ -78,6 +81,7 @@ func TestAVMIIsTakenToMaintenanceAndBack(t *testing.T) {
 	pod := maintainer(ns, "pod", "echo repaired > /disk; exec sleep 1000")
 	create(t, pod)
 	awaitPod(t, pod, "its container", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+	awaitOnDisk(t, pod, "repaired")
 	awaitVMI(t, ns, "vm", "be in maintenance", func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.Phase == "Maintenance" })
 	startStrategy(t, vmi, "null")
 	deleteObject(t, pod)
@@ -150,6 +154,17 @@ func maintainer(ns, name, script string) *corev1.Pod {
 	c := &pod.Spec.Containers[0]
 	c.Command, c.VolumeDevices = []string{"busybox", "sh", "-c", script}, []corev1.VolumeDevice{{Name: "data", DevicePath: "/disk"}}
 	return pod
+}
+
+// awaitOnDisk waits until a maintenance pod that runs has written a line to its disk.
+func awaitOnDisk(t *testing.T, pod *corev1.Pod, line string) {
+	t.Helper()
+	eventually(t, "what the pod "+pod.Name+" writes", func(context.Context) error {
+		if got, err := inPod(t, pod.Namespace, pod.Name, "head -n 1 /disk"); err != nil || got != line {
+			return fmt.Errorf("the disk begins with %.100q, want %q (%v)", got, line, err)
+		}
+		return nil
+	})
 }
 
 func awaitPod(t *testing.T, pod *corev1.Pod, what string, seen func(*corev1.Pod) bool) {
