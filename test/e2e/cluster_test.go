@@ -117,6 +117,9 @@ func warnsOfNothing(t *testing.T, namespace string, but ...string) {
 			if e.Reason == "Unhealthy" && strings.HasPrefix(e.Message, "Readiness probe failed") {
 				continue // the kubelet asks a guest that has not booted yet
 			}
+			if e.Reason == "FailedMount" && strings.Contains(e.Message, "cache: timed out waiting for the condition") {
+				continue // the kubelet gives its watch of a Secret or ConfigMap a second, and tries again
+			}
 			t.Errorf("%s %s: %d× %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, max(e.Count, 1), e.Reason, e.Message)
 		}
 	})
