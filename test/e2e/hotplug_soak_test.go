@@ -3,9 +3,11 @@
 package e2e
 
 import (
+	"context"
 	"flag"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -105,7 +107,7 @@ func soakedClaims(t *testing.T, ns string) (comeAndGo []string) {
 }
 
 // unrest plugs and unplugs volumes for as long as it was asked to, takes
-// attachment pods away and kills components. It tells which are plugged in the end.
+// attachment pods away and kills components, at least once. It tells which are plugged in the end.
 func unrest(t *testing.T, history *invariant.History, ns string, names []string) map[string]bool {
 	t.Helper()
 	kills := []func(*testing.T) []int{
@@ -114,15 +116,16 @@ func unrest(t *testing.T, history *invariant.History, ns string, names []string)
 	plugged, began := map[string]bool{}, time.Now()
 	// A short run kills one of them, each run another.
 	first := rand.IntN(len(kills))
-	for round := 0; time.Since(began) < *soakFor; round++ {
+	for round := 0; round < 8 || time.Since(began) < *soakFor; round++ {
 		name := names[rand.IntN(len(names))]
 		verb := "addvolume"
 		if plugged[name] {
 			verb = "removevolume"
 		}
-		// A part that was just killed may not answer: then nothing has changed.
-		if _, err := virtctl(t.Context(), "-n", ns, verb, "soaked", "--volume-name="+name); err == nil {
-			plugged[name] = !plugged[name]
+		// What a part that was just killed does not answer may be done all the same.
+		_, err := virtctl(t.Context(), "-n", ns, verb, "soaked", "--volume-name="+name)
+		if plugged[name] = hasVolume(t, ns, "soaked", name); err == nil && plugged[name] != (verb == "addvolume") {
+			t.Errorf("%s of %s was accepted, and the VMI names it: %v", verb, name, plugged[name])
 		}
 		switch round % 8 {
 		case 5:
@@ -137,6 +140,19 @@ func unrest(t *testing.T, history *invariant.History, ns string, names []string)
 		time.Sleep(time.Duration(500+rand.IntN(2000)) * time.Millisecond)
 	}
 	return plugged
+}
+
+// hasVolume reports whether a VMI is to have a volume.
+func hasVolume(t *testing.T, ns, name, volume string) bool {
+	t.Helper()
+	has := false
+	eventually(t, "the VMI to be read", func(ctx context.Context) error {
+		vmi := &v1.VirtualMachineInstance{}
+		err := cluster.client.Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, vmi)
+		has = slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.Name == volume })
+		return err
+	})
+	return has
 }
 
 // deleteAttachmentPod deletes one of a VMI's attachment pods, as only somebody who may
