@@ -150,7 +150,7 @@ func TestBrokenSourcesAreTold(t *testing.T) {
 		eventually(t, "an event of "+name+" that says "+reason, hasEvent(ns, name, strings.ToLower(reason)))
 	}
 	before := awaitDataVolume(t, ns, "missing", "a restart", func(dv *cdiv1.DataVolume) bool { return dv.Status.RestartCount > 0 })
-	deleteObject(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "importer-missing"}})
+	losesWorker(t, ns, "importer-missing")
 	makeAvailable(t, ns)
 	if dv := awaitFilled(t, ns, "missing"); dv.Status.RestartCount <= before.Status.RestartCount {
 		t.Errorf("%d restarts after a worker was lost, %d before", dv.Status.RestartCount, before.Status.RestartCount)
@@ -160,6 +160,23 @@ func TestBrokenSourcesAreTold(t *testing.T) {
 	}
 	deleteObject(t, &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "untrusted"}})
 	nothingBesides(t, ns)
+}
+
+// losesWorker deletes a worker's pod, and waits until it is gone: its container may start once more meanwhile, and must not succeed.
+func losesWorker(t *testing.T, ns, name string) {
+	t.Helper()
+	pod := &corev1.Pod{}
+	if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, pod); err != nil {
+		t.Fatal(err)
+	}
+	deleteObject(t, pod)
+	eventually(t, "the worker to be lost", func(ctx context.Context) error {
+		now := &corev1.Pod{}
+		if err := cluster.client.Get(ctx, client.ObjectKeyFromObject(pod), now); err != nil || now.UID != pod.UID {
+			return client.IgnoreNotFound(err)
+		}
+		return fmt.Errorf("%s is still there", name)
+	})
 }
 
 // TestClonesAreWhatTheirSourceIs compares what real workers, and the storage's driver, have copied with the source: to a

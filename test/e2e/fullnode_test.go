@@ -22,7 +22,7 @@ func leavesAFullNodeToGrow(t *testing.T, g *guest) {
 	t.Helper()
 	ns := g.namespace
 	from, boot, memory := awaitMigratable(t, ns, g.name).Status.NodeName, g.bootID(), g.memoryKiB()
-	fill(t, ns, from)
+	filler := fill(t, ns, from)
 
 	changeTemplate(t, ns, g.name, func(spec *v1.VirtualMachineInstanceSpec) {
 		spec.Domain.Memory.Guest = new(resource.MustParse("512Mi"))
@@ -47,11 +47,15 @@ func leavesAFullNodeToGrow(t *testing.T, g *guest) {
 	if again := g.bootID(); again != boot {
 		t.Errorf("the guest has been started again: %s, was %s", again, boot)
 	}
-	if after := awaitRunning(t, ns, g.name); after.Status.MigrationState.MigrationUID != vmi.Status.MigrationState.MigrationUID ||
-		condition.Find(after.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired) != nil {
-		t.Errorf("there is more to do: %+v, %+v", after.Status.MigrationState, after.Status.Conditions)
+	after := awaitVMI(t, ns, g.name, "nothing more to do", func(vmi *v1.VirtualMachineInstance) bool {
+		return condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired) == nil
+	})
+	if after.Status.MigrationState.MigrationUID != vmi.Status.MigrationState.MigrationUID {
+		t.Errorf("the guest has migrated again: %+v", after.Status.MigrationState)
 	}
 	awaitNoRestartRequired(t, ns, g.name)
+	deleteObject(t, filler) // whoever comes next needs the node
+	awaitGone(t, filler)
 }
 
 // fill has a pod ask for nearly all CPU time and memory that is left on a node, when the pods of earlier tests are gone,

@@ -11,6 +11,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -125,7 +126,8 @@ func deletion[T interface {
 	uid := object.GetUID()
 	options = append(options, client.Preconditions{UID: &uid})
 	return func() {
-		if err := cluster.client.Delete(t.Context(), object, options...); client.IgnoreNotFound(err) != nil {
+		// Another object of the name is there by now: a conflict.
+		if err := cluster.client.Delete(t.Context(), object, options...); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 			t.Errorf("deleting %s: %v", object.GetName(), err)
 		}
 	}

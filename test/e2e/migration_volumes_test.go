@@ -246,7 +246,8 @@ func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
 		awaitGone(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: claim}})
 	}
 	immovable := awaitVMI(t, ns, "local", "LiveMigratable False", func(vmi *v1.VirtualMachineInstance) bool {
-		return condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable).Status == corev1.ConditionFalse
+		c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
+		return c != nil && c.Status == corev1.ConditionFalse
 	})
 	kept.check(g)
 	do(t, ns, "restart", "local")

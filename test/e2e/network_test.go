@@ -95,7 +95,7 @@ func TestOnlyDeclaredPortsAreOpen(t *testing.T) {
 // portIsForwarded reaches the guest's echo service through the API server.
 func portIsForwarded(t *testing.T, ns string) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	command := exec.CommandContext(ctx, binary("virtctl"), "-n", ns, "port-forward", "--stdio", "vmi/machine", "7777")
 	stdin, err := command.StdinPipe()

@@ -147,9 +147,10 @@ func (n *nicChange) restarts() {
 	if now := login(n.t, n.ns, n.name).run(listCards); now != n.cards {
 		n.t.Errorf("after the restart the guest has\n%s\nand had\n%s", now, n.cards)
 	}
-	vmi := awaitMigratable(n.t, n.ns, n.name)
-	says := launcherPod(n.t, vmi).Annotations[nichotplug.StatusAnnotation]
-	if !nichotplug.InGuest(vmi, "lan2") || !strings.Contains(says, fmt.Sprintf("%q", n.ns+"/plugin")) {
-		n.t.Errorf("the interface of a binding is not there: %+v, network-status %s", vmi.Status.Interfaces, says)
+	vmi := awaitVMI(n.t, n.ns, n.name, "the interface of a binding, and LiveMigratable", func(vmi *v1.VirtualMachineInstance) bool {
+		return nichotplug.InGuest(vmi, "lan2") && condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
+	})
+	if says := launcherPod(n.t, vmi).Annotations[nichotplug.StatusAnnotation]; !strings.Contains(says, fmt.Sprintf("%q", n.ns+"/plugin")) {
+		n.t.Errorf("the plugin of a binding was not called: network-status %s", says)
 	}
 }

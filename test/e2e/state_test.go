@@ -119,9 +119,12 @@ func TestWhatIsKeptOfAVMOutlivesItsGuests(t *testing.T) {
 			awaitRestored(t, ns, "keeps")
 		}
 	}
-	if made := claimsIn(t, ns); len(made) != 1 || made[0].Name != state.Name || made[0].UID == state.UID {
-		t.Errorf("after a migration, a restart and a restore the claims are %+v", made)
-	}
+	eventually(t, "the one claim that was restored", func(context.Context) error {
+		if made := claimsIn(t, ns); len(made) != 1 || made[0].Name != state.Name || made[0].UID == state.UID {
+			return fmt.Errorf("after a migration, a restart and a restore the claims are %+v", made)
+		}
+		return nil
+	})
 	areMadeOf(t, ns, knew, sealed)
 
 	for _, name := range []string{vm.Name, "copy", "twin"} {
