@@ -160,10 +160,11 @@ func maintainer(ns, name, script string) *corev1.Pod {
 func awaitOnDisk(t *testing.T, pod *corev1.Pod, line string) {
 	t.Helper()
 	eventually(t, "what the pod "+pod.Name+" writes", func(context.Context) error {
-		if got, err := inPod(t, pod.Namespace, pod.Name, "head -n 1 /disk"); err != nil || got != line {
-			return fmt.Errorf("the disk begins with %.100q, want %q (%v)", got, line, err)
+		got, err := inPod(t, pod.Namespace, pod.Name, "head -n 1 /disk")
+		if err == nil && got != line {
+			err = fmt.Errorf("the disk begins with %.100q, want %q", got, line)
 		}
-		return nil
+		return err
 	})
 }
 
