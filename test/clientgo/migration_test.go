@@ -8,6 +8,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -94,8 +95,15 @@ func nowhereToGo(t *testing.T, namespace, name string) {
 	mustFail(t, "a second migration", err, errors.IsInvalid, "VMI "+name+" is being migrated already, by the migration "+m.Name+"; delete that to cancel it")
 	err = virt.VirtualMachine(namespace).Migrate(t.Context(), name, &v1.MigrateOptions{})
 	mustFail(t, "migrating the VM meanwhile", err, isRefusal, "is being migrated already")
-	m.Spec.AddedNodeSelector = nil
-	_, err = client.Update(t.Context(), m, metav1.UpdateOptions{})
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // its status changes as it waits
+		changed, err := client.Get(t.Context(), m.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		changed.Spec.AddedNodeSelector = nil
+		_, err = client.Update(t.Context(), changed, metav1.UpdateOptions{})
+		return err
+	})
 	mustFail(t, "changing a migration", err, errors.IsInvalid, "a migration can't be changed: delete it, which cancels it, and create another")
 	wanted.Spec.VMIName = "nobody"
 	_, err = client.Create(t.Context(), wanted, metav1.CreateOptions{})
