@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	backupv1 "kubevirt.io/api/backup/v1alpha1"
 	v1 "kubevirt.io/api/core/v1"
 	kvcorev1 "kubevirt.io/client-go/kubevirt/typed/core/v1"
@@ -257,16 +258,18 @@ func TestAVMWithoutANode(t *testing.T) {
 			return refused(vms.Migrate(ctx, name, &v1.MigrateOptions{}), errors.IsConflict, "VM is not running")
 		}},
 		{"what can't be changed while it runs is kept for the next start", func(ctx context.Context) error {
-			read, err := vms.Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return fmt.Errorf("reading: %w", err)
-			}
 			more := resource.MustParse("160Mi")
-			read.Spec.Template.Spec.Domain.Memory.Guest = &more
-			if _, err := vms.Update(ctx, read, metav1.UpdateOptions{}); err != nil {
-				return fmt.Errorf("updating: %w", err)
-			}
-			return nil
+			return retry.RetryOnConflict(retry.DefaultBackoff, func() error { // its status changes meanwhile
+				read, err := vms.Get(ctx, name, metav1.GetOptions{})
+				if err != nil {
+					return fmt.Errorf("reading: %w", err)
+				}
+				read.Spec.Template.Spec.Domain.Memory.Guest = &more
+				if _, err := vms.Update(ctx, read, metav1.UpdateOptions{}); err != nil {
+					return fmt.Errorf("updating: %w", err)
+				}
+				return nil
+			})
 		}},
 		{"a stop takes the VMI away", func(ctx context.Context) error {
 			if err := vms.Stop(ctx, name, &v1.StopOptions{GracePeriod: &now}); err != nil {
