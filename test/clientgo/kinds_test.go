@@ -229,19 +229,22 @@ func createPlain(ctx context.Context, namespace, name string, like *v1.VirtualMa
 }
 
 func updateOfTheSpec(ctx context.Context, vms kubecli.VirtualMachineInterface, name string) error {
-	read, err := vms.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("reading: %w", err)
-	}
-	read.Status.Created = true
-	updated, err := vms.Update(ctx, read, metav1.UpdateOptions{})
-	if err != nil {
-		return fmt.Errorf("updating: %w", err)
-	}
-	if updated.Status.Created {
-		return fmt.Errorf("the status says that there is a VMI")
-	}
-	return nil
+	// Its controller writes it meanwhile, as its users must expect.
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		read, err := vms.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("reading: %w", err)
+		}
+		read.Status.Created = true
+		updated, err := vms.Update(ctx, read, metav1.UpdateOptions{})
+		if err != nil {
+			return fmt.Errorf("updating: %w", err)
+		}
+		if updated.Status.Created {
+			return fmt.Errorf("the status says that there is a VMI")
+		}
+		return nil
+	})
 }
 
 func scaleOfASet(ctx context.Context, sets kubecli.ReplicaSetInterface, name string) error {
