@@ -75,7 +75,8 @@ func TestAGuestThatChangesItsMemoryFasterThanItIsSent(t *testing.T) {
 	g.churn()
 	bootID, from := g.bootID(), awaitRunning(t, ns, "busy").Status.NodeName
 
-	// Sent once, its memory takes most of the time; so even a guest that is emulated on a busy machine has changed enough.
+	// So little that the time is over before the memory was sent once: a guest that is emulated on a busy machine changes less
+	// than a faster migration sends, and arrives.
 	limit(t, ns, "busy", migrationsv1.MigrationPolicySpec{
 		BandwidthPerMigration: new(resource.MustParse("6Mi")), CompletionTimeoutPerGiB: new(int64(12)), AllowWorkloadDisruption: new(false),
 	})
