@@ -6,10 +6,12 @@ import (
 	"net"
 	"runtime"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -50,12 +52,8 @@ const hostRoot = "/proc/1/root"
 const deviceNodes = "/dev"
 
 // assemble is the list of virt-handler's parts. changed is called with the settings whenever they may have changed.
-func assemble(ctx context.Context, mgr ctrl.Manager, o options, changed func(clusterconfig.Settings)) ([]manager.Runnable, error) {
+func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Probe, changed func(clusterconfig.Settings)) ([]manager.Runnable, error) {
 	watcher, err := podpath.NewWatcher()
-	if err != nil {
-		return nil, err
-	}
-	probe, err := node.ReadProbe(o.probeFile)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +84,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, changed func(clu
 		Migrated:  costs.Add,
 		Settings:  settings.Get,
 		Attached:  record(consoles, mgr.GetLogger().WithName("console")),
-		KVM:       probe.Use() == nodeprobe.KVM,
+		KVM:       probe.KVM,
 		Belongs:   func(peer *podpath.Peer, pod types.UID) error { return peer.BelongsTo(string(pod)) },
 		Now:       time.Now,
 		Log:       mgr.GetLogger().WithName("driver"),
@@ -102,22 +100,51 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, changed func(clu
 		return nil, err
 	}
 	served := serve(mgr, o, supervisor, consoles, clientset, certificates)
-	mgr.GetLogger().Info("the node was probed", "selinux", selinux != nil, "guests", probe.Use(), "qemu", probe.QEMU, "kvm", probe.KVM, "tcg", probe.TCG)
-	resources := device.Resources(device.Facts{
-		KVM: probe.Use() == nodeprobe.KVM, Exists: device.Exists,
-		Emulation: func() bool { return settings.Get().UseEmulation },
-	})
-	labeler := newLabeler(mgr, o, probe, selinux != nil, resources)
-	if err := serveCheck(mgr, "/readyz", ready(mgr.GetCache().WaitForCacheSync, labeler.Await)); err != nil {
+	resources := func() []device.Resource {
+		return device.Resources(device.Facts{
+			KVM: probe.Found().Use() == nodeprobe.KVM, Exists: device.Exists,
+			Emulation: func() bool { return settings.Get().UseEmulation },
+		})
+	}
+	labeler := sync.OnceValue(func() *node.Labeler { return newLabeler(mgr, o, probe.Found(), selinux != nil, resources()) })
+	offers := func(ctx context.Context) error {
+		if err := probe.Known(ctx); err != nil {
+			return err
+		}
+		return labeler().Await(ctx)
+	}
+	if err := serveCheck(mgr, "/readyz", ready(mgr.GetCache().WaitForCacheSync, offers)); err != nil {
 		return nil, err
 	}
-	parts := append(append(served, coming, migrations), plugins(mgr, o, resources)...)
-	return append(parts,
+	return append(served, coming, migrations,
 		manager.RunnableFunc(watcher.Run),
-		manager.RunnableFunc(labeler.Run),
+		probed(o, probe, func() []manager.Runnable {
+			found := probe.Found()
+			mgr.GetLogger().Info("the node was probed", "selinux", selinux != nil, "guests", found.Use(), "qemu", found.QEMU, "kvm", found.KVM, "tcg", found.TCG)
+			supervisor.WakeAll()
+			return append(plugins(mgr, o, resources()), manager.RunnableFunc(labeler().Run))
+		}),
 		manager.RunnableFunc(postCopy(mgr, o).Run),
 		guests(supervisor, networks),
 	), nil
+}
+
+// probed runs what follows from the node's probe, when that has ended. Guests that run are looked after meanwhile.
+func probed(o options, probe *node.Probe, follows func() []manager.Runnable) manager.RunnableFunc {
+	return func(ctx context.Context) error {
+		err := probe.Await(ctx, o.probeFile)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		group, ctx := errgroup.WithContext(ctx)
+		for _, part := range follows() {
+			group.Go(func() error { return part.Start(ctx) })
+		}
+		return group.Wait()
+	}
 }
 
 // register has metrics served.

@@ -18,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
+	"drydock.dev/drydock/internal/handler/node"
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
@@ -66,11 +67,12 @@ func (o options) run(ctx context.Context) error {
 		return fmt.Errorf("finding the API server: %w", err)
 	}
 	pace := &process.Pace{}
+	probe := node.NewProbe()
 	mgr, err := newManager(config, o, pace)
 	if err != nil {
 		return err
 	}
-	parts, err := assemble(ctx, mgr, o, func(s clusterconfig.Settings) {
+	parts, err := assemble(ctx, mgr, o, probe, func(s clusterconfig.Settings) {
 		process.SetVerbosity(s.Verbosity.HandlerOn(o.node))
 		pace.Set(s.Rates.Handler)
 	})

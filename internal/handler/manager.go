@@ -62,7 +62,8 @@ func serveCheck(mgr ctrl.Manager, path string, check healthz.Checker) error {
 	return nil
 }
 
-// ready answers when guests can come to the node, and not before: the kubelet warns of each answer that says no.
+// ready answers when guests can come to the node, and not before: the kubelet warns of each answer that says no. Those that run
+// are looked after meanwhile.
 func ready(synced func(context.Context) bool, offers func(context.Context) error) healthz.Checker {
 	return func(req *http.Request) error {
 		if !synced(req.Context()) {

@@ -5,15 +5,47 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
+	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/nichotplug"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
+
+// The node's probe runs beside virt-handler, which serves the guests that run meanwhile, and writes to where virt-handler
+// looks. What it has found does not outlive a start of the node.
+func TestTheProbeRunsBesideVirtHandler(t *testing.T) {
+	text, err := os.ReadFile("../../config/deploy/handler.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := &appsv1.DaemonSet{}
+	if err := yaml.UnmarshalStrict(text, set); err != nil {
+		t.Fatal(err)
+	}
+	pod := &set.Spec.Template.Spec
+	for _, c := range pod.InitContainers {
+		if c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways || c.StartupProbe != nil {
+			t.Errorf("virt-handler waits for the container %s", c.Name)
+		}
+		if c.Name == "probe-node" && (!slices.Contains(c.Command, "--hold") || !slices.Contains(c.Command, nodeprobe.File)) {
+			t.Errorf("the probe is %v", c.Command)
+		}
+	}
+	for _, v := range pod.Volumes {
+		if v.Name == "node" && (v.EmptyDir == nil || v.EmptyDir.Medium != corev1.StorageMediumMemory) {
+			t.Errorf("the result is in %+v", v.VolumeSource)
+		}
+	}
+}
 
 // What Multus says of a pod may be anybody's text.
 func TestWhatAPodSaysOfItsNetworksIsKeptWithinBounds(t *testing.T) {

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -113,6 +115,34 @@ func TestAPingWithoutAnAgentFailsInTime(t *testing.T) {
 	}()
 	if code, _, stderr := verb(t, "probe", "guest-agent-ping", "--timeout=200ms", "--socket="+socket); code != 1 || !strings.Contains(stderr, "no answer") {
 		t.Errorf("no agent: exit code %d, %q", code, stderr)
+	}
+}
+
+// Beside virt-handler the probe stays when it has written its result, since a container that ends is started again, and
+// ends when it is told to.
+func TestTheProbeStaysWhereItIsToHold(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "node.json")
+	cmd := exec.Command(os.Args[0], "probe-node", "--qemu", "/no/such/qemu", "--hold", "--out", out)
+	cmd.Env = append(os.Environ(), asLauncher+"=1")
+	says, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	holds := false
+	for lines := bufio.NewScanner(says); !holds && lines.Scan(); {
+		holds = strings.Contains(lines.Text(), "holding until told to end")
+	}
+	if _, err := os.Stat(out); err != nil || !holds {
+		t.Errorf("it holds: %v, with a result: %v", holds, err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Errorf("it has ended before it was told to: %v", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ends with %v", err)
 	}
 }
 

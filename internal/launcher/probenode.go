@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,7 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	program := flags.String("qemu", layout.QEMUBinary, "QEMU's program")
 	accel := flags.String("accel", os.Getenv("DRYDOCK_ACCEL"),
 		"the only accelerator that guests may have here, kvm or tcg; the probe chooses if empty (environment DRYDOCK_ACCEL)")
+	hold := flags.Bool("hold", false, "stay until told to end, as a container beside virt-handler has to")
 	if err := flags.Parse(args); err != nil {
 		return exitFailed, err
 	}
@@ -39,7 +41,7 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 		}
 		result.HostModel = hostModel(string(cpuinfo), result.CPUModels)
 	}
-	// For those who look at the init container's log.
+	// For those who look at the container's log.
 	fmt.Fprintln(os.Stderr, summary(result))
 	text, err := json.MarshalIndent(result, "", "  ")
 	if err != nil {
@@ -53,6 +55,10 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	}
 	if err != nil {
 		return exitFailed, fmt.Errorf("writing the result: %w", err)
+	}
+	if *hold {
+		debug.FreeOSMemory()
+		return holdMain(ctx)
 	}
 	return exitOK, nil
 }

@@ -5,7 +5,7 @@
 // and virt-handler acts on it. It must import the standard library only.
 package nodeprobe
 
-// File is where the DaemonSet's init container leaves the result for virt-handler.
+// File is where the container probe-node leaves the result for virt-handler.
 const File = "/var/run/drydock/node.json"
 
 // Accelerators, as QEMU names them.

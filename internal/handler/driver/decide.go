@@ -192,6 +192,10 @@ func bootOrder(instance *v1.VirtualMachineInstance, v volumes.Facts) []machine.B
 // facts.
 func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 	o := s.observed(d.env.Node)
+	if d.env.KVM != nil {
+		_, known := d.env.KVM()
+		o.Unprobed = !known
+	}
 	if o.VMI == nil || o.Deserted {
 		return o, nil
 	}

@@ -85,8 +85,9 @@ type Env struct {
 	Migrated func(metrics.Migrated)
 	// SELinux is the node's; nil without.
 	SELinux *nodeselinux.Node
-	// KVM says that the node's probe found KVM usable.
-	KVM bool
+	// KVM says whether the node's probe found KVM usable, once that is known; WakeAll tells the drivers. It is nil
+	// where guests have no KVM.
+	KVM func() (usable, known bool)
 	// Belongs checks that a process is one of a pod's.
 	Belongs func(peer *podpath.Peer, pod types.UID) error
 	Now     func() time.Time

@@ -107,6 +107,8 @@ type node struct {
 	migration *migration.Node
 	// migrated is told what migrations have cost; nil for nobody.
 	migrated func(metrics.Migrated)
+	// kvm is what is known of the node's probe; nil for a node without KVM.
+	kvm func() (usable, known bool)
 	// stopped is the time on a node whose clock a test moves; nil for a clock that goes.
 	stopped atomic.Pointer[time.Time]
 }
@@ -155,8 +157,8 @@ func (n *node) startHandler(pods ...*pod) *handler {
 		Belongs: func(*podpath.Peer, types.UID) error { return nil },
 		Disks:   n.disks,
 		Volumes: n.volumes,
-		SELinux: n.selinux,
-		Now:     n.now, Log: logTo(n.t),
+		SELinux: n.selinux, KVM: n.kvm,
+		Now: n.now, Log: logTo(n.t),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

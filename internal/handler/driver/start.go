@@ -188,8 +188,12 @@ func (d *Driver) pod() disk.Pod { return disk.Pod{Root: d.link.Peer.Root, User: 
 
 func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine.Input {
 	settings := d.env.Settings()
+	kvm := false
+	if d.env.KVM != nil {
+		kvm, _ = d.env.KVM() // nothing is started before it is known
+	}
 	in := machine.Input{
-		VMI: instance, KVM: d.env.KVM && p.kvm,
+		VMI: instance, KVM: kvm && p.kvm,
 		MachineType: settings.MachineType, CPUModel: settings.CPUModel, SMBIOS: settings.SMBIOS,
 		Images: p.images, NICs: map[string]machine.NIC{}, Now: d.env.Now(),
 	}

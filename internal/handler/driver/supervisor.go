@@ -219,6 +219,15 @@ func (s *Supervisor) drive(instance *v1.VirtualMachineInstance) {
 	})
 }
 
+// WakeAll has all drivers look again: something has changed for the node.
+func (s *Supervisor) WakeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.drivers {
+		d.wake()
+	}
+}
+
 // Lookup finds a VMI that runs on this node.
 func (s *Supervisor) Lookup(namespace, name string, uid types.UID) (*Machine, error) {
 	s.mu.Lock()

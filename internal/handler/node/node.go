@@ -10,10 +10,7 @@ package node
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,22 +32,6 @@ import (
 
 // prefixes are of labels of which a node has one for each thing that it can.
 var prefixes = []string{v1.CPUModelLabel, v1.HostModelCPULabel}
-
-// ReadProbe reads what virt-launcher found out about the node.
-func ReadProbe(path string) (nodeprobe.Result, error) {
-	var result nodeprobe.Result
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return result, fmt.Errorf("reading the node's probe: %w; 'virt-launcher probe-node' makes it", err)
-	}
-	if err != nil {
-		return result, fmt.Errorf("reading the node's probe: %w", err)
-	}
-	if err := json.Unmarshal(data, &result); err != nil {
-		return result, fmt.Errorf("reading the node's probe %s: %w", path, err)
-	}
-	return result, nil
-}
 
 // Labels are those that a node with this probe has (decisions 195 and 196).
 func Labels(probe nodeprobe.Result) map[string]string {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -245,6 +246,51 @@ func TestPatchOnlyWhatDiffers(t *testing.T) {
 		if err != nil || string(patch) != tc.patch {
 			t.Errorf("%s: %s, %v", name, patch, err)
 		}
+	}
+}
+
+// What the probe writes is known as soon as it is there, and not before.
+func TestTheProbeIsAwaited(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.json")
+	p := NewProbe()
+	if usable, known := p.KVM(); usable || known {
+		t.Error("something is known of a node that was not probed")
+	}
+	ended := make(chan error, 1)
+	go func() {
+		err := p.Await(t.Context(), path)
+		if found := p.Found(); err == nil && found.QEMU != "7.2.22" {
+			err = fmt.Errorf("found is %+v", found)
+		}
+		ended <- err
+	}()
+	// As virt-launcher does it: another file first, which gets the name.
+	other := filepath.Join(filepath.Dir(path), ".new-1")
+	if err := os.WriteFile(other, []byte(`{"kvm":{"usable":true},"qemu":"7.2.22"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := p.KVM(); known {
+		t.Error("a file that is not whole yet is read")
+	}
+	if err := os.Rename(other, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if usable, known := p.KVM(); !usable || !known {
+		t.Errorf("KVM is usable: %v, which is known: %v", usable, known)
+	}
+	if err := NewProbe().Await(t.Context(), filepath.Join(path, "none", "node.json")); err == nil {
+		t.Error("a folder that does not exist is watched")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := NewProbe().Known(ctx); err == nil || !strings.Contains(err.Error(), "has not ended yet") {
+		t.Errorf("a result is known that nobody has written: %v", err)
+	}
+	if err := NewProbe().Await(ctx, path+"-none"); !errors.Is(err, context.Canceled) {
+		t.Errorf("the wait ends with %v", err)
 	}
 }
 

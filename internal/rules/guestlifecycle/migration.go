@@ -62,6 +62,8 @@ func nextOfArrival(o Observed, action switchover.TargetAction, running bool) (St
 	switch {
 	case action == switchover.StartIncoming && o.Awaits:
 		return report(o), 0 // an attachment pod that runs is news
+	case action == switchover.StartIncoming && o.Unprobed:
+		return report(o), 0
 	case action == switchover.StartIncoming:
 		return Start, 0
 	case action == switchover.MarkAndRun, action == switchover.Run:

@@ -53,6 +53,8 @@ func TestNextAtDestination(t *testing.T) {
 	plugs.Plug, awaits.Awaits, early.Plug = true, true, true
 	recovers := up(launch.PhaseRunning, true)
 	recovers.Migrate = true
+	unprobed := up(launch.PhaseWaiting, false)
+	unprobed.Unprobed = true
 	deserted := up(launch.PhaseRunning, true)
 	deserted.Deserted = true
 	for name, c := range map[string]struct {
@@ -64,6 +66,7 @@ func TestNextAtDestination(t *testing.T) {
 		"no connection to the pod": {Observed{VMI: vmi, Pod: &Pod{UID: "p"}}, switchover.TargetWait, Connect, 0},
 		"no pod":                   {gone, switchover.TargetWait, Wait, 0},
 		"a launcher that waits":    {up(launch.PhaseWaiting, false), switchover.StartIncoming, Start, 0},
+		"a launcher that waits, on a node whose probe goes on":      {unprobed, switchover.StartIncoming, Wait, 0},
 		"a launcher whose guest's volumes are not there yet":        {awaits, switchover.StartIncoming, Wait, 0},
 		"a QEMU to which disks come":                                {plugs, switchover.TargetWait, Plug, 0},
 		"a QEMU to which disks come, that has not said where it is": {plugs, switchover.ReportReady, Wait, addressAgain},

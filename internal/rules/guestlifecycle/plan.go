@@ -166,6 +166,8 @@ type Observed struct {
 	MemoryDiffers bool
 	// Awaits means that volumes which come along with a migration are not on this node yet.
 	Awaits bool
+	// Unprobed means that it is not known yet what guests of the node run with.
+	Unprobed bool
 	// Changed means that the status that follows from the facts differs from
 	// the one that the VMI has.
 	Changed bool
@@ -272,7 +274,7 @@ func tend(o Observed) Step {
 
 // mayStart is the gate of a guest's one start.
 func mayStart(o Observed) bool {
-	return o.VMI.Status.Phase == v1.Scheduled && o.VMI.DeletionTimestamp == nil && active(o)
+	return o.VMI.Status.Phase == v1.Scheduled && o.VMI.DeletionTimestamp == nil && active(o) && !o.Unprobed
 }
 
 // active reports whether the controller has chosen this pod on this node to run

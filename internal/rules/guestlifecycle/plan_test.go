@@ -63,6 +63,7 @@ func TestNext(t *testing.T) {
 	podRemains := func(o *Observed) { o.Pod.Gone, o.Pod.Remains = true, true }
 	podVanished := func(o *Observed) { o.Pod.Gone = true }
 	pending := func(o *Observed) { o.Link = LinkPending }
+	unprobed := func(o *Observed) { o.Unprobed = true }
 	notChosen := func(o *Observed) { o.VMI.Status.ActivePods = map[types.UID]string{"other": "node1"} }
 	elsewhere := func(o *Observed) { o.VMI.Status.ActivePods = map[types.UID]string{"pod": "node2"} }
 	exited := func(pod types.UID) func(*Observed) {
@@ -75,25 +76,27 @@ func TestNext(t *testing.T) {
 		step  Step
 		after time.Duration
 	}{
-		"QEMU has ended in the pod":                        {o: observed(exited("pod")), step: Report},
-		"QEMU ended in an earlier pod, of this VMI":        {o: observed(exited("earlier")), step: Release},
-		"QEMU ended, and the VMI waits for its next guest": {o: observed(exited("earlier"), in(v1.Pending)), step: Release},
-		"QEMU ended, and the VMI has":                      {o: observed(exited("earlier"), in(v1.Succeeded)), step: Report},
-		"scheduled, the pod is not seen yet":               {o: observed(noPod), step: Wait},
-		"scheduled, the pod is there":                      {o: observed(), step: Connect},
-		"a phase that this version does not know":          {o: observed(in("Frozen")), step: Connect},
-		"the socket is being followed":                     {o: observed(pending), step: Wait},
-		"virt-launcher waits":                              {o: observed(launcher(launch.PhaseWaiting)), step: Start},
-		"virt-launcher waits in a pod that is not the one": {o: observed(launcher(launch.PhaseWaiting), notChosen), step: Wait},
-		"virt-launcher waits in a pod for another node":    {o: observed(launcher(launch.PhaseWaiting), elsewhere), step: Wait},
-		"QEMU has just been started":                       {o: observed(launcher(launch.PhaseRunning)), step: Attach},
-		"attached, the status does not say so":             {o: observed(launcher(launch.PhaseRunning), attached, changed), step: Report},
-		"all is well":                                      {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached), step: Wait},
-		"QEMU has ended":                                   {o: observed(in(v1.Running), launcher(launch.PhaseExited), changed), step: Report},
-		"the end is written":                               {o: observed(in(v1.Succeeded), launcher(launch.PhaseExited)), step: Wait},
-		"the VMI is gone":                                  {o: observed(gone), step: Release},
-		"the pod has finished and nobody was told":         {o: observed(in(v1.Running), finished), step: Wait},
-		"a launcher that has forgotten its guest":          {o: observed(in(v1.Running), launcher(launch.PhaseWaiting), changed), step: Report},
+		"QEMU has ended in the pod":                          {o: observed(exited("pod")), step: Report},
+		"QEMU ended in an earlier pod, of this VMI":          {o: observed(exited("earlier")), step: Release},
+		"QEMU ended, and the VMI waits for its next guest":   {o: observed(exited("earlier"), in(v1.Pending)), step: Release},
+		"QEMU ended, and the VMI has":                        {o: observed(exited("earlier"), in(v1.Succeeded)), step: Report},
+		"scheduled, the pod is not seen yet":                 {o: observed(noPod), step: Wait},
+		"scheduled, the pod is there":                        {o: observed(), step: Connect},
+		"a phase that this version does not know":            {o: observed(in("Frozen")), step: Connect},
+		"the socket is being followed":                       {o: observed(pending), step: Wait},
+		"virt-launcher waits":                                {o: observed(launcher(launch.PhaseWaiting)), step: Start},
+		"virt-launcher waits while the node's probe goes on": {o: observed(launcher(launch.PhaseWaiting), unprobed), step: Wait},
+		"a guest that runs while the node's probe goes on":   {o: observed(in(v1.Running), launcher(launch.PhaseRunning), unprobed), step: Attach},
+		"virt-launcher waits in a pod that is not the one":   {o: observed(launcher(launch.PhaseWaiting), notChosen), step: Wait},
+		"virt-launcher waits in a pod for another node":      {o: observed(launcher(launch.PhaseWaiting), elsewhere), step: Wait},
+		"QEMU has just been started":                         {o: observed(launcher(launch.PhaseRunning)), step: Attach},
+		"attached, the status does not say so":               {o: observed(launcher(launch.PhaseRunning), attached, changed), step: Report},
+		"all is well":                                        {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached), step: Wait},
+		"QEMU has ended":                                     {o: observed(in(v1.Running), launcher(launch.PhaseExited), changed), step: Report},
+		"the end is written":                                 {o: observed(in(v1.Succeeded), launcher(launch.PhaseExited)), step: Wait},
+		"the VMI is gone":                                    {o: observed(gone), step: Release},
+		"the pod has finished and nobody was told":           {o: observed(in(v1.Running), finished), step: Wait},
+		"a launcher that has forgotten its guest":            {o: observed(in(v1.Running), launcher(launch.PhaseWaiting), changed), step: Report},
 
 		"the pod is deleted by force while the guest runs":               {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, podRemains), step: Stop},
 		"the pod is gone, the guest is to end and is not attached to":    {o: observed(in(v1.Running), launcher(launch.PhaseRunning), podRemains, stopping(60, 0)), step: Wait, after: 75 * time.Second},

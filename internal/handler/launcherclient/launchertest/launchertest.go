@@ -82,6 +82,13 @@ func (l *Launcher) Requests() []launch.Request {
 	return append([]launch.Request(nil), l.requests...)
 }
 
+// Connected reports whether virt-handler has connected.
+func (l *Launcher) Connected() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn != nil
+}
+
 // Exit is the end of QEMU: virt-launcher reports it and ends.
 func (l *Launcher) Exit(exit launch.Exit) {
 	l.mu.Lock()

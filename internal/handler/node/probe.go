@@ -1,0 +1,103 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/fsnotify/fsnotify"
+
+	"drydock.dev/drydock/internal/contracts/nodeprobe"
+)
+
+// ReadProbe reads what virt-launcher found out about the node.
+func ReadProbe(path string) (nodeprobe.Result, error) {
+	var result nodeprobe.Result
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return result, fmt.Errorf("reading the node's probe: %w; 'virt-launcher probe-node' makes it", err)
+	}
+	if err != nil {
+		return result, fmt.Errorf("reading the node's probe: %w", err)
+	}
+	if err := json.Unmarshal(data, &result); err != nil {
+		return result, fmt.Errorf("reading the node's probe %s: %w", path, err)
+	}
+	return result, nil
+}
+
+// Probe is what the node's probe has found, once it has ended.
+type Probe struct {
+	known chan struct{} // closed when found is written
+	found nodeprobe.Result
+}
+
+// NewProbe knows nothing yet.
+func NewProbe() *Probe { return &Probe{known: make(chan struct{})} }
+
+// Found is what was found, and the zero value as long as that is not known.
+func (p *Probe) Found() nodeprobe.Result {
+	select {
+	case <-p.known:
+		return p.found
+	default:
+		return nodeprobe.Result{}
+	}
+}
+
+// KVM reports whether guests get KVM on the node, if that is known yet.
+func (p *Probe) KVM() (usable, known bool) {
+	select {
+	case <-p.known:
+		return p.found.Use() == nodeprobe.KVM, true
+	default:
+		return false, false
+	}
+}
+
+// Known returns when the probe's result is known.
+func (p *Probe) Known(ctx context.Context) error {
+	select {
+	case <-p.known:
+		return nil
+	case <-ctx.Done():
+		return errors.New("the node's probe has not ended yet; see the log of the container probe-node")
+	}
+}
+
+// Await waits for what virt-launcher writes, and keeps it. It is called once. The folder must exist.
+func (p *Probe) Await(ctx context.Context, path string) error {
+	changes, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("opening inotify: %w", err)
+	}
+	defer func() { _ = changes.Close() }() // nothing can be lost
+	if err := changes.Add(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("watching for the node's probe: %w", err)
+	}
+	for {
+		found, err := ReadProbe(path)
+		if err == nil {
+			p.found = found
+			close(p.known)
+			return nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changes.Events:
+		case err := <-changes.Errors:
+			// One that lost events has it looked again.
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				return fmt.Errorf("watching for the node's probe: %w", err)
+			}
+		}
+	}
+}
