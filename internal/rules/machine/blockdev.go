@@ -135,7 +135,6 @@ func format(kind, name, file string, readOnly bool) Properties {
 	return p
 }
 
-// isReadOnly reports whether a disk must not be written to.
 // IsOnlyRead reports whether a volume is a disk of the guest's that it can't write to.
 func IsOnlyRead(vmi *v1.VirtualMachineInstance, volume string) bool {
 	disks := vmi.Spec.Domain.Devices.Disks
@@ -143,6 +142,7 @@ func IsOnlyRead(vmi *v1.VirtualMachineInstance, volume string) bool {
 	return at >= 0 && isReadOnly(&disks[at])
 }
 
+// isReadOnly reports whether a disk must not be written to.
 func isReadOnly(d *v1.Disk) bool {
 	return d.CDRom != nil || d.LUN != nil && d.LUN.ReadOnly || d.Disk != nil && d.Disk.ReadOnly
 }
