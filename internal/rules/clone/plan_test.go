@@ -335,7 +335,7 @@ func manifest() *snapshotv1.VirtualMachine {
 
 // The target owns its clone beside others, and controls nothing.
 func TestTheOwnerOfAClone(t *testing.T) {
-	want := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "copy", UID: "t1"}
+	want := metav1.OwnerReference{APIVersion: v1.GroupVersion.String(), Kind: "VirtualMachine", Name: "copy", UID: "t1"}
 	if got := Owner(&v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "copy", UID: "t1"}}); got != want {
 		t.Errorf("it is %+v", got)
 	}

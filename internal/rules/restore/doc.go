@@ -6,10 +6,11 @@
 //
 //	             target is the snapshot's source          target does not exist
 //	(new)        waits until the target is stopped        –
+//	             gets it for an owner                     –
 //	             locks it (status.restoreInProgress)      –
 //	claims       made from the VolumeSnapshots            made from the VolumeSnapshots
 //	switch       one write gives the VM the snapshot's    one write makes the VM
-//	             spec with the new claims
+//	             spec with the new claims                 gets it for an owner
 //	afterwards   the claim of the VM's state is made anew from its VolumeSnapshot
 //	             claims get their owner, the lock goes    claims get their owner, the VM may start
 //	complete
@@ -28,7 +29,7 @@
 //     round knows whether the switch was made, and each write is made once.
 //   - A claim before the switch: made again. The content or a VolumeSnapshot: Failed, and the
 //     claims that the restore has made are deleted.
-//   - The target: Failed, likewise. The restore itself: its finalizer stays until claims that no
+//   - The target: Failed, likewise, until the garbage collector takes the restore with it. The restore itself: its finalizer stays until claims that no
 //     VM uses are deleted and the VM is unlocked.
 //
 // Invariants:

@@ -296,7 +296,7 @@ func TestDecide(t *testing.T) {
 
 // The VM controls its restores, and the garbage collector takes them with it.
 func TestTheOwnerOfARestore(t *testing.T) {
-	want := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "vm", UID: "v1", Controller: new(true), BlockOwnerDeletion: new(true)}
+	want := metav1.OwnerReference{APIVersion: v1.GroupVersion.String(), Kind: "VirtualMachine", Name: "vm", UID: "v1", Controller: new(true), BlockOwnerDeletion: new(true)}
 	if diff := cmp.Diff(want, Owner(source())); diff != "" {
 		t.Error(diff)
 	}
