@@ -116,6 +116,7 @@ func (d *drained) hasMoved(t *testing.T) {
 // the API server's tests; this is the real kubectl with real pods. Not parallel: the others need the node.
 func TestDrain(t *testing.T) {
 	d := newDrained(t)
+	warnsOfNothing(t, d.ns)
 	cordon(t, node1) // and uncordon at the end
 	type ended struct {
 		out string

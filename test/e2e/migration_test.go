@@ -189,6 +189,7 @@ func TestAGuestMigratesThereAndBack(t *testing.T) {
 	t.Run("with a shared disk", func(t *testing.T) {
 		t.Parallel()
 		ns := newNamespace(t)
+		warnsOfNothing(t, ns)
 		vm := newMigratableVM(t, ns, "moves")
 		vm.Spec.Template.Spec.Domain.Devices.TPM = &v1.TPMDevice{}
 		m := newManifest(t, vm)
