@@ -64,6 +64,7 @@ var conditionRules = []struct {
 	{v1.VirtualMachineInstanceVolumesChange, (*projection).volumesChange},
 	{v1.VirtualMachineInstanceVCPUChange, (*projection).vcpuChange},
 	{v1.VirtualMachineInstanceMemoryChange, (*projection).memoryChange},
+	{v1.VirtualMachineInstanceEvictionRequested, (*projection).evictionRequested},
 }
 
 // synchronized is False while a step fails: making the pod, starting its container, or
@@ -397,4 +398,13 @@ func FromKubelet(reason string) bool {
 		return true
 	}
 	return false
+}
+
+// evictionRequested is there while the guest is to leave its node because somebody has evicted its launcher pod.
+func (p *projection) evictionRequested() verdict {
+	node := p.next.EvacuationNodeName
+	if node == "" || p.stage != HandedOver || p.End != nil {
+		return absent
+	}
+	return isTrue(v1.VirtualMachineInstanceReasonEvictionRequested, fmt.Sprintf("The guest is to leave node %s: its launcher pod was evicted.", node))
 }

@@ -311,3 +311,39 @@ func TestAGuestThatWasSentAndHasNotArrivedIsLost(t *testing.T) {
 		t.Errorf("a guest that is lost ends its VMI as %+v", lost)
 	}
 }
+
+// A guest that an eviction has marked says so, as in KubeVirt, until it has left the node, the mark is taken off, or it ends; a
+// migration that has failed leaves it to be tried again.
+func TestAnEvictionIsACondition(t *testing.T) {
+	evicted := func(node string, edits ...edit) *v1.VirtualMachineInstance {
+		vmi := onTheWay(edits...)
+		vmi.Status.EvacuationNodeName = node
+		return vmi
+	}
+	told := evicted("")
+	told.Status.Conditions = append(told.Status.Conditions, says(v1.VirtualMachineInstanceEvictionRequested, "True", "EvictionRequested"))
+	gone := evicted("source", begun, completed)
+	gone.Status.Conditions = append(gone.Status.Conditions, told.Status.Conditions...)
+	for name, c := range map[string]struct {
+		vmi   *v1.VirtualMachineInstance
+		by    Writer
+		facts Facts
+		want  bool
+	}{
+		"it is marked":                      {evicted("source"), Controller, Facts{}, true},
+		"virt-handler writes first":         {evicted("source"), Handler, Facts{}, true},
+		"its migration has failed":          {evicted("source", begun, failedWith("x")), Controller, Facts{}, true},
+		"it is not marked":                  {evicted(""), Controller, Facts{}, false},
+		"the mark is off":                   {told, Controller, Facts{}, false},
+		"it has arrived":                    {gone, Controller, Facts{Migration: Migration{Of: "m", Arrived: &Arrival{}}}, false},
+		"it ends":                           {evicted("source"), Handler, Facts{End: &End{}}, false},
+		"virt-handler of the target writes": {evicted("source"), TargetHandler, Facts{}, false},
+	} {
+		c.facts.Now = now
+		status := Project(c.vmi, c.by, c.facts)
+		got := condition.Find(status.Conditions, v1.VirtualMachineInstanceEvictionRequested)
+		if c.want != (got != nil) || got != nil && (got.Status != "True" || got.Reason != "EvictionRequested" || !strings.Contains(got.Message, "node source")) {
+			t.Errorf("%s: the condition is %+v", name, got)
+		}
+	}
+}

@@ -178,6 +178,8 @@ var Fields = []Field{
 	{Name: string(v1.VirtualMachineInstanceVolumesChange), Condition: true, Owners: moving},
 	{Name: string(v1.VirtualMachineInstanceVCPUChange), Condition: true, Owners: moving},
 	{Name: string(v1.VirtualMachineInstanceMemoryChange), Condition: true, Owners: moving},
+	{Name: string(v1.VirtualMachineInstanceEvictionRequested), Condition: true, Deputizes: "it follows from evacuationNodeName",
+		Owners: [stages]Owner{HandedOver: {Owner: Controller, Deputies: []Writer{Handler}}}},
 
 	{Name: "migratedVolumes", Owners: moving},
 	{Name: "evacuationNodeName", Deputizes: "to clear it", within: map[Writer]term{Controller: cleared},
