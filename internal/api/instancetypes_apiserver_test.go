@@ -67,11 +67,11 @@ func domainOf(vm *unstructured.Unstructured, part ...string) any {
 	return value
 }
 
-// typedVM creates a VM: kinds are spelled out, the preferred machine is pinned, and nothing else is written into it.
+// typedVM creates a VM: a kind stays as it is written, the preferred machine is pinned, and nothing else is written into it.
 func (w *world) typedVM(t *testing.T) {
 	vm := w.typed("typed")
 	must(t, w.admin.Create(t.Context(), vm))
-	want := map[string]any{"name": "four", "kind": instancetype.KindType}
+	want := map[string]any{"name": "four", "kind": "virtualmachineinstancetype"}
 	if diff := cmp.Diff(want, vm.Object["spec"].(map[string]any)["instancetype"]); diff != "" {
 		t.Errorf("it refers to (-want +got):\n%s", diff)
 	}

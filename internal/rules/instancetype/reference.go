@@ -127,7 +127,7 @@ func (r *Reference) Check() field.ErrorList {
 	return errs
 }
 
-// Complete names the kinds of what a VM refers to, and forgets the revision of what it referred to before; old is nil when
+// Complete names the kinds of what a VM refers to where it does not, in the lower case that KubeVirt writes, and forgets the revision of what it referred to before; old is nil when
 // the VM is being created. What is wrong stays to be refused.
 func Complete(vm, old *v1.VirtualMachine) {
 	var typeBefore, preferenceBefore *Reference
@@ -146,8 +146,8 @@ func Complete(vm, old *v1.VirtualMachine) {
 }
 
 func (r *Reference) complete(before *Reference) {
-	if r.InferFromVolume == "" && r.KindOf() != "" && r.Name != "" {
-		r.Kind = r.KindOf()
+	if r.InferFromVolume == "" && r.Kind == "" && r.Name != "" {
+		r.Kind = names[r.KindOf()][0]
 	}
 	other := before != nil && (before.Name != r.Name || before.KindOf() != r.KindOf())
 	if other && before.RevisionName == r.RevisionName {

@@ -70,7 +70,7 @@ func TestAVMThatRefersToAnotherTypeForgetsTheRevision(t *testing.T) {
 	if diff := cmp.Diff(want, vm.Spec.Instancetype); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(&v1.PreferenceMatcher{Name: "p", Kind: KindClusterPreference, RevisionName: "p-1"}, vm.Spec.Preference); diff != "" {
+	if diff := cmp.Diff(&v1.PreferenceMatcher{Name: "p", Kind: "virtualmachineclusterpreference", RevisionName: "p-1"}, vm.Spec.Preference); diff != "" {
 		t.Error(diff)
 	}
 	// Who names another revision means it.
@@ -149,5 +149,25 @@ func TestAVMIsToldWhatItIsMadeFrom(t *testing.T) {
 	want := map[string]string{"kubevirt.io/instancetype-name": "t", "kubevirt.io/cluster-preference-name": "p"}
 	if diff := cmp.Diff(want, Annotations(vm)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The kind of a reference stays as its author, or the label that it was inferred from, has it. Where nobody has named one, it is
+// KubeVirt's word for it.
+func TestTheKindOfAReferenceStaysAsItIsWritten(t *testing.T) {
+	for given, want := range map[string]string{
+		"": "virtualmachineclusterinstancetype", "virtualmachineinstancetype": "virtualmachineinstancetype",
+		KindType: KindType, "virtualmachineclusterinstancetypes": "virtualmachineclusterinstancetypes", "Pod": "Pod",
+	} {
+		vm := vmOf(t, `{domain: {}}`)
+		vm.Spec.Instancetype = &v1.InstancetypeMatcher{Name: "t", Kind: given}
+		if Complete(vm, nil); vm.Spec.Instancetype.Kind != want {
+			t.Errorf("the kind %q becomes %q, want %q", given, vm.Spec.Instancetype.Kind, want)
+		}
+	}
+	asks := vmOf(t, `{domain: {}}`)
+	asks.Spec.Instancetype = &v1.InstancetypeMatcher{InferFromVolume: "root"}
+	if Complete(asks, nil); asks.Spec.Instancetype.Kind != "" {
+		t.Errorf("a reference that is still to be inferred has the kind %q", asks.Spec.Instancetype.Kind)
 	}
 }
