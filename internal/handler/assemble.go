@@ -100,13 +100,28 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 		return nil, err
 	}
 	served := serve(mgr, o, supervisor, consoles, clientset, certificates)
+	offering, err := offer(mgr, o, probe, settings, selinux != nil, supervisor.WakeAll)
+	if err != nil {
+		return nil, err
+	}
+	return append(served, coming, migrations,
+		manager.RunnableFunc(watcher.Run),
+		offering,
+		manager.RunnableFunc(postCopy(mgr, o).Run),
+		guests(supervisor, networks),
+	), nil
+}
+
+// offer has guests come to the node when its probe has ended, which wakes those that wait: then the kubelet is offered the
+// node's devices, and virt-handler is ready when the kubelet offers them.
+func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconfig.Current, selinux bool, wake func()) (manager.Runnable, error) {
 	resources := func() []device.Resource {
 		return device.Resources(device.Facts{
 			KVM: probe.Found().Use() == nodeprobe.KVM, Exists: device.Exists,
 			Emulation: func() bool { return settings.Get().UseEmulation },
 		})
 	}
-	labeler := sync.OnceValue(func() *node.Labeler { return newLabeler(mgr, o, probe.Found(), selinux != nil, resources()) })
+	labeler := sync.OnceValue(func() *node.Labeler { return newLabeler(mgr, o, probe.Found(), selinux, resources()) })
 	offers := func(ctx context.Context) error {
 		if err := probe.Known(ctx); err != nil {
 			return err
@@ -116,17 +131,12 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 	if err := serveCheck(mgr, "/readyz", ready(mgr.GetCache().WaitForCacheSync, offers)); err != nil {
 		return nil, err
 	}
-	return append(served, coming, migrations,
-		manager.RunnableFunc(watcher.Run),
-		probed(o, probe, func() []manager.Runnable {
-			found := probe.Found()
-			mgr.GetLogger().Info("the node was probed", "selinux", selinux != nil, "guests", found.Use(), "qemu", found.QEMU, "kvm", found.KVM, "tcg", found.TCG)
-			supervisor.WakeAll()
-			return append(plugins(mgr, o, resources()), manager.RunnableFunc(labeler().Run))
-		}),
-		manager.RunnableFunc(postCopy(mgr, o).Run),
-		guests(supervisor, networks),
-	), nil
+	return probed(o, probe, func() []manager.Runnable {
+		found := probe.Found()
+		mgr.GetLogger().Info("the node was probed", "selinux", selinux, "guests", found.Use(), "qemu", found.QEMU, "kvm", found.KVM, "tcg", found.TCG)
+		wake()
+		return append(plugins(mgr, o, resources()), manager.RunnableFunc(labeler().Run))
+	}), nil
 }
 
 // probed runs what follows from the node's probe, when that has ended. Guests that run are looked after meanwhile.

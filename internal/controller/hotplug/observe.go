@@ -185,15 +185,11 @@ func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []cor
 			return err
 		}
 		age := now.Sub(seen.Created)
-		if podstatus.BeingScheduled(pod) {
-			if err := r.observeScheduling(ctx, s, pod, &seen); err != nil {
-				return err
-			}
+		if err := r.observeScheduling(ctx, s, pod, &seen); err != nil {
+			return err
 		}
-		if !seen.Running && !seen.Terminating && !seen.Finished {
-			if err := r.observeStart(ctx, s, pod, &seen, age); err != nil {
-				return err
-			}
+		if err := r.observeStart(ctx, s, pod, &seen, age); err != nil {
+			return err
 		}
 		if seen.Finished && age < coolingFor {
 			seen.Cooling = true
@@ -254,9 +250,12 @@ func (r *Reconciler) madeFor(ctx context.Context, pod *corev1.Pod) (*corev1.Pod,
 	return nil, nil
 }
 
-// observeStart finds out what keeps a pod of that age from running: what it says itself,
+// observeStart finds out what keeps a pod of that age from running, if it is to run: what it says itself,
 // or, when that is nothing and it takes too long, its events.
 func (r *Reconciler) observeStart(ctx context.Context, s *observation, pod *corev1.Pod, seen *hotplug.Pod, age time.Duration) error {
+	if seen.Running || seen.Terminating || seen.Finished {
+		return nil
+	}
 	seen.Why = hotplugpod.Obstacle(pod)
 	seen.Stuck = age >= stuckAfter || hotplugpod.Unschedulable(pod)
 	switch {
@@ -276,6 +275,9 @@ func (r *Reconciler) observeStart(ctx context.Context, s *observation, pod *core
 // observeScheduling finds out whether the scheduler gives a pod its node next: nothing else is waited for, since the pod's
 // claims are bound.
 func (r *Reconciler) observeScheduling(ctx context.Context, s *observation, pod *corev1.Pod, seen *hotplug.Pod) error {
+	if !podstatus.BeingScheduled(pod) {
+		return nil
+	}
 	reader := client.Reader(r.Client)
 	if s.Live {
 		reader = r.Reader

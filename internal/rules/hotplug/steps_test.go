@@ -2,6 +2,7 @@ package hotplug_test
 
 import (
 	"fmt"
+	"slices"
 
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplug/invariant"
@@ -281,13 +282,8 @@ func (sc *scenario) controller(s *state, emit emitter) {
 	if s.podStale {
 		seen = &s.podCache
 	}
-	anyStarting, anyReady := false, false
-	for i := range seen {
-		anyStarting = anyStarting || seen[i].state == starting
-	}
-	for v := range vmi.entries {
-		anyReady = anyReady || vmi.entries[v].phase == ready
-	}
+	anyStarting := slices.ContainsFunc(seen[:], func(p pod) bool { return p.state == starting })
+	anyReady := slices.ContainsFunc(vmi.entries[:], func(e entry) bool { return e.phase == ready })
 	for _, start := range [...]pace{noPace, {scheduling: true}, {stuck: true}} {
 		for _, settled := range [...]bool{false, true} {
 			// A pod that the controller asks for, to delete it, has its node, and keeps it.
