@@ -76,7 +76,7 @@ func (w *world) inferred(t *testing.T) {
 	}{
 		"a claim says it": {volume: claimed, typed: true},
 		"a claim says it, and failures are ignored":        {volume: claimed, ignore: true, memory: true, typed: true},
-		"a claim says it, and the VM says its memory, too": {volume: claimed, memory: true, want: "spec.template.spec.domain.memory.guest: the field conflicts"},
+		"a claim says it, and the VM says its memory, too": {volume: claimed, memory: true, want: "spec.template.spec.domain.memory.guest: VM field(s) spec.template.spec.domain.memory.guest conflicts"},
 		"a claim says nothing":                             {volume: bare, memory: true, want: refused + bareClaim},
 		"a claim says nothing, which is ignored":           {volume: bare, ignore: true, memory: true, kept: true},
 		"there is no claim, which is not to be ignored":    {volume: none, ignore: true, memory: true, want: refused + "the PersistentVolumeClaim " + w.namespace + "/none does not exist"},

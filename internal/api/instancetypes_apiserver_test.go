@@ -149,7 +149,7 @@ func (w *world) typedConflict(t *testing.T) {
 	both := w.typed("both")
 	must(t, unstructured.SetNestedField(both.Object, map[string]any{"cores": int64(2), "threads": int64(2)}, "spec", "template", "spec", "domain", "cpu"))
 	err := w.admin.Create(t.Context(), both)
-	for _, path := range []string{domain + "cpu.cores: the field conflicts", domain + "cpu.threads: the field conflicts"} {
+	for _, path := range []string{domain + "cpu.cores: VM field(s) spec.template.spec.domain.cpu.cores conflicts", domain + "cpu.threads: VM field(s) spec.template.spec.domain.cpu.threads conflicts"} {
 		if !apierrors.IsInvalid(err) || !strings.Contains(sentence(err), path) {
 			t.Errorf("a new VM: %v, want %s", err, path)
 		}
