@@ -4,6 +4,7 @@ package controller
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -102,10 +103,12 @@ func (w *world) restoreFromGroup(d *groupDriver, names []string) {
 		r.VolumeRestorePolicy = new(snapshotv1.VolumeRestorePolicyPrefixTargetName)
 	})
 	w.awaitRestore("r", "complete", restore.Complete)
+	// The label of the group stays with the disks that it was cut of.
+	labels := map[string]string{"restore.kubevirt.io/source-vm-name": "vm", "restore.kubevirt.io/source-vm-namespace": w.namespace}
 	for i, name := range []string{"copy-one", "copy-two"} {
 		var claim corev1.PersistentVolumeClaim
 		w.do("reading a restored claim", w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, &claim))
-		if claim.Spec.DataSource == nil || claim.Spec.DataSource.Name != names[i] || len(claim.Labels) > 0 {
+		if claim.Spec.DataSource == nil || claim.Spec.DataSource.Name != names[i] || !maps.Equal(claim.Labels, labels) {
 			w.t.Errorf("the claim %s has the labels %v and is filled from %+v, want %s", name, claim.Labels, claim.Spec.DataSource, names[i])
 		}
 	}
@@ -160,7 +163,7 @@ func (w *world) snapshotsOfGroupsThatRun(n *node) {
 		}
 		return all
 	}
-	if got := said("online"); n.holds != 0 || len(got) != 2 || !strings.Contains(got[1], "The guest went on") {
+	if got := said("online"); n.holds != 0 || len(got) != 2 || !strings.Contains(got[0], "The guest went on") {
 		w.t.Errorf("without an agent the guest was held %d times; the snapshot says %q", n.holds, got)
 	}
 	vmi := w.vmi("vm")
