@@ -19,6 +19,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
@@ -130,15 +131,17 @@ func (a *api) ioErrors() []string {
 	return found
 }
 
-// withoutSpace is a guest that has stopped, since there is no space for what it writes.
+// withoutSpace is a guest that has stopped, since there is no space for what it writes. The node's clock stands still
+// from before the first error on, so that a test decides when the guest is told to continue, and for how long it has run then.
 func withoutSpace(t *testing.T, name string) (*node, *pod, *handler) {
 	t.Helper()
-	n := newNode(t, scheduled(name))
-	p := n.newPod(n.api.vmi)
+	n, p := paused(t, name)
 	p.limit()
-	p.boot(bootWriter)
-	h := n.startHandler(p)
-	p.start()
+	h := n.startPaused(p, bootWriter)
+	n.pass(0)
+	if err := n.machine(h, n.api.vmi.UID).Unpause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	n.api.await(t, "a guest stopped by its disk", reports(runstate.ReasonPausedIOError, runstate.ReasonPausedIOError))
 	return n, p, h
 }
@@ -146,15 +149,27 @@ func withoutSpace(t *testing.T, name string) (*node, *pod, *handler) {
 // startedPaused is a guest that boots some code as soon as it is unpaused.
 func startedPaused(t *testing.T, name string, code []byte) (*node, *pod, *handler) {
 	t.Helper()
+	n, p := paused(t, name)
+	return n, p, n.startPaused(p, code)
+}
+
+// paused is the pod of a guest that is to be started paused.
+func paused(t *testing.T, name string) (*node, *pod) {
+	t.Helper()
 	instance := scheduled(name)
 	instance.Spec.StartStrategy = new(v1.StartStrategyPaused)
 	n := newNode(t, instance)
-	p := n.newPod(n.api.vmi)
+	return n, n.newPod(n.api.vmi)
+}
+
+// startPaused starts such a guest.
+func (n *node) startPaused(p *pod, code []byte) *handler {
+	n.t.Helper()
 	p.boot(code)
 	h := n.startHandler(p)
 	p.start()
-	n.api.await(t, "a guest that was started paused", reports(runstate.ReasonPausedByUser, runstate.ReasonPausedByUser))
-	return n, p, h
+	n.api.await(n.t, "a guest that was started paused", reports(runstate.ReasonPausedByUser, runstate.ReasonPausedByUser))
+	return h
 }
 
 func TestADiskWithoutSpaceStopsTheGuestUntilThereIsSome(t *testing.T) {
@@ -168,17 +183,18 @@ func TestADiskWithoutSpaceStopsTheGuestUntilThereIsSome(t *testing.T) {
 		}
 	}
 
-	// Attempts to resume it, and a virt-handler that is killed, change nothing
+	// Attempts to resume it, and virt-handlers that are killed, change nothing
 	// that the VMI says.
 	before, _, _ := n.api.counts()
-	n.awaitAttempts(n.machine(first, "full"), 2)
+	n.awaitAttempts(first, n.machine(first, "full"), 2)
 	first.stop()
+	p.awaitIOError()
 	second := n.startHandler(p)
-	m := n.machine(second, "full")
-	n.awaitAttempts(m, 1)
-	// A guest that was told to continue runs until it writes again. Nobody tells it so before its user has paused it.
-	n.pass(-time.Minute)
-	awaitTrue(n.t, "the end of the attempt", func() bool { return n.runState(m) == runstate.IOError })
+	n.awaitAttempts(second, n.takenOver(second), 1)
+	second.stop()
+	p.awaitIOError()
+	third := n.startHandler(p)
+	m := n.takenOver(third)
 	if after, _, _ := n.api.counts(); after != before {
 		t.Errorf("attempts to resume the guest wrote %v", n.api.patches[before:])
 	}
@@ -191,9 +207,9 @@ func TestADiskWithoutSpaceStopsTheGuestUntilThereIsSome(t *testing.T) {
 	n.api.await(t, "a pause besides", reports(runstate.ReasonPausedIOError, runstate.ReasonPausedByUser))
 	n.stopped.Store(nil)
 	p.grow()
-	second.stop()
-	third := n.startHandler(p)
-	m = n.machine(third, "full")
+	third.stop()
+	fourth := n.startHandler(p)
+	m = n.machine(fourth, "full")
 	time.Sleep(3 * time.Second) // that nobody tells it to continue has no event
 	if state := n.runState(m); state != runstate.IOError {
 		t.Errorf("a guest that its user has paused is %s", state)
@@ -212,6 +228,7 @@ func TestAGuestResumesByItselfWhenItsDiskWorksAgain(t *testing.T) {
 	t.Parallel()
 	n, p, _ := withoutSpace(t, "heals")
 	p.grow()
+	n.stopped.Store(nil)
 	n.api.await(t, "a guest that runs", well)
 	p.awaitWritten()
 	if got := n.api.ioErrors(); len(got) != 1 {
@@ -227,6 +244,7 @@ func TestAResetGetsAGuestAwayFromItsDisksError(t *testing.T) {
 	if err := m.Reset(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	n.stopped.Store(nil)
 	n.api.await(t, "a guest that runs", well)
 	p.awaitWritten()
 }
@@ -478,14 +496,64 @@ func (n *node) setAction(m *Machine, of, action string) {
 	n.execute(m, "set-action", map[string]any{of: action}, nil)
 }
 
-// awaitAttempts waits until virt-handler has told the guest so often to continue.
-func (n *node) awaitAttempts(m *Machine, want int) {
+// takenOver is the guest once a virt-handler has found it. The node's clock goes on until then, and no further: what
+// fails on the way is tried again, and nobody tells the guest to continue.
+func (n *node) takenOver(h *handler) *Machine {
 	n.t.Helper()
-	for deadline := time.Now().Add(patience); m.guest.Observe().Attempts < want; time.Sleep(10 * time.Millisecond) { // nothing tells of it
-		if time.Now().After(deadline) {
-			n.t.Fatal("nobody has the guest try again")
+	var m *Machine
+	awaitTrue(n.t, "a guest that is taken over", func() bool {
+		var err error
+		if m, err = h.supervisor.Lookup("shop", "web", n.api.vmi.UID); err != nil {
+			n.pass(10 * time.Millisecond)
 		}
+		return err == nil
+	})
+	return m
+}
+
+// awaitAttempts lets time pass until virt-handler has told the guest so often to continue. While the guest runs, time
+// stands still, for a busy machine may take long to have it write again: a second passes at most, which is too short for
+// its disk to count as working.
+func (n *node) awaitAttempts(h *handler, m *Machine, want int) {
+	n.t.Helper()
+	awaitTrue(n.t, "attempts to have the guest continue", func() bool {
+		known := m.guest.Observe()
+		if known.Attempts < want && known.RunState == runstate.IOError {
+			n.pass(time.Second)
+			h.supervisor.WakeAll()
+		}
+		return known.Attempts >= want
+	})
+}
+
+// awaitIOError waits until the guest stands still that somebody may have told to continue: whoever is to find it so can't
+// begin earlier. No virt-handler may be there, for QEMU has one monitor.
+func (p *pod) awaitIOError() {
+	p.t.Helper()
+	dir, err := os.Open(p.volume(layout.PrivateVolume))
+	if err != nil {
+		p.t.Fatal(err)
 	}
+	defer dir.Close()
+	// The folder's own path is too long for a socket.
+	conn, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), layout.QMPSocket))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	monitor, err := qmp.New(ctx, conn, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer func() { _ = monitor.Close() }()
+	awaitTrue(p.t, "the end of an attempt to continue", func() bool {
+		var status struct{ Status string }
+		if err := monitor.Execute(ctx, "query-status", nil, &status); err != nil {
+			p.t.Fatal(err)
+		}
+		return status.Status == runstate.IOError
+	})
 }
 
 // awaitWritten waits until the guest's disk has all that bootWriter writes.
