@@ -172,7 +172,7 @@ func (d *Driver) Run(ctx context.Context) {
 		s := d.observe(ctx, linked)
 		d.tendMigration(ctx, &s)
 		o, changes := d.decided(&s)
-		d.tell(ctx, s.progress)
+		d.tell(ctx, &s)
 		d.allowDowntime(ctx, &s, o.VMI)
 		step, after := next(o, &s)
 		d.introduce(ctx)

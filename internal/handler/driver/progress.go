@@ -67,13 +67,13 @@ func (d *Driver) allowDowntime(ctx context.Context, s *snapshot, vmi *v1.Virtual
 }
 
 // progress works out the status that tells how far a migration is, nil as long as that is not due, or
-// something else is to be reported first.
+// something else is to be reported first. It is due by the same clock reading that it is dated with.
 func (d *Driver) progress(s *snapshot, o guestlifecycle.Observed, facts guestlifecycle.Facts) *changes {
 	source, of := d.moving.source, s.migration.progress
 	if source != nil && of.Stage == vmistatus.GuestSent {
 		source.Sent()
 	}
-	if source == nil || o.Changed || s.role != guestlifecycle.Home || of.Stage == "" || !source.ProgressDue() {
+	if source == nil || o.Changed || s.role != guestlifecycle.Home || of.Stage == "" || !source.ProgressDue(s.now) {
 		return nil
 	}
 	if of.Stage == vmistatus.CopyingDisks {
@@ -89,11 +89,12 @@ func (d *Driver) progress(s *snapshot, o guestlifecycle.Observed, facts guestlif
 
 // tell writes how far a migration is, and does not wait for that: QEMU may be about to wait for this
 // driver, and the guest with it (decision 321). What fails is not tried again: there are new figures soon.
-func (d *Driver) tell(ctx context.Context, c *changes) {
+func (d *Driver) tell(ctx context.Context, s *snapshot) {
+	c := s.progress
 	if c == nil {
 		return
 	}
-	d.moving.source.ToldProgress()
+	d.moving.source.ToldProgress(s.now)
 	d.start(func() {
 		ctx, cancel := context.WithTimeout(ctx, progressPatience)
 		defer cancel()

@@ -4,11 +4,14 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/switchover"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
@@ -68,6 +71,37 @@ func TestItIsToldHowFarAMigrationIs(t *testing.T) {
 	// The pause and its end.
 	if now, _, _ := v.api.counts(); now != written+2 {
 		t.Errorf("%d patches were made after the completion: %v", now-written, v.api.patches[written:])
+	}
+}
+
+// A busy machine may let seconds pass between two looks at the clock: progress that is told is as old as its date says.
+func TestProgressIsDueWhenItIsDated(t *testing.T) {
+	began := time.Now()
+	now := began
+	source, err := migration.NewSource(t.Context(), migration.Env{
+		Node: &migration.Node{}, Go: func(func()) {}, Wake: func() {}, Now: func() time.Time { return now },
+	}, migration.ID{Migration: ours}, "node2", "127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	vmi := withoutScratch(scheduled("web"))
+	vmi.Status.Phase = v1.Running
+	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
+		MigrationUID: ours, SourceNode: "node1", TargetNode: "node2", StartTimestamp: new(metav1.NewTime(began)),
+	}
+	d := &Driver{moving: moving{of: ours, source: source}}
+	told := func(at time.Time) bool {
+		s := snapshot{role: guestlifecycle.Home, now: at}
+		s.migration.progress = vmistatus.Progress{Stage: vmistatus.SendingMemory, Total: 2, Remaining: 1}
+		return d.progress(&s, guestlifecycle.Observed{VMI: vmi}, guestlifecycle.Facts{Node: "node1", Now: at}) != nil
+	}
+	now = began.Add(vmistatus.ProgressInterval)
+	if told(began) {
+		t.Error("what was seen at the beginning is told later, with the date of the beginning")
+	}
+	if !told(now) {
+		t.Error("what is seen after the interval is not told")
 	}
 }
 

@@ -287,11 +287,11 @@ func (s *Source) Sent() {
 	}
 }
 
-// ProgressDue reports whether it is to be told how far the migration is.
-func (s *Source) ProgressDue() bool { return vmistatus.ProgressDue(s.toldProgress, s.env.Now()) }
+// ProgressDue reports whether it is to be told at a time how far the migration is.
+func (s *Source) ProgressDue(now time.Time) bool { return vmistatus.ProgressDue(s.toldProgress, now) }
 
-// ToldProgress notes that it is being told.
-func (s *Source) ToldProgress() { s.toldProgress = s.env.Now() }
+// ToldProgress notes that it is being told, as it was at a time.
+func (s *Source) ToldProgress(now time.Time) { s.toldProgress = now }
 
 // Stands notes whether the guest stands still, and waits for the switchover.
 func (s *Source) Stands(still bool) {

@@ -445,14 +445,18 @@ func TestWhenTheProgressIsDue(t *testing.T) {
 			e.pass(5 * time.Second)
 			s.CopiedDisks(&switchover.Mirrors{})
 		}, true},
-		"the guest was sent just now":         {func(s *Source, e *surroundings) { e.pass(time.Minute); s.Sent() }, false},
-		"the guest was sent long ago":         {func(s *Source, e *surroundings) { s.Sent(); e.pass(5 * time.Second); s.Sent() }, true},
-		"it was told, and nothing has passed": {func(s *Source, e *surroundings) { e.pass(time.Minute); s.ToldProgress(); e.pass(4 * time.Second) }, false},
-		"it was told, and is to be again":     {func(s *Source, e *surroundings) { s.ToldProgress(); e.pass(5 * time.Second) }, true},
+		"the guest was sent just now": {func(s *Source, e *surroundings) { e.pass(time.Minute); s.Sent() }, false},
+		"the guest was sent long ago": {func(s *Source, e *surroundings) { s.Sent(); e.pass(5 * time.Second); s.Sent() }, true},
+		"it was told, and nothing has passed": {func(s *Source, e *surroundings) {
+			e.pass(time.Minute)
+			s.ToldProgress(e.now())
+			e.pass(4 * time.Second)
+		}, false},
+		"it was told, and is to be again": {func(s *Source, e *surroundings) { s.ToldProgress(e.now()); e.pass(5 * time.Second) }, true},
 	} {
 		s := n.source()
 		c.do(s, n.here)
-		if got := s.ProgressDue(); got != c.want {
+		if got := s.ProgressDue(n.here.now()); got != c.want {
 			t.Errorf("%s: it is due: %v", name, got)
 		}
 		s.Close()
