@@ -556,15 +556,19 @@ func (p *pod) awaitIOError() {
 	})
 }
 
-// awaitWritten waits until the guest's disk has all that bootWriter writes.
+// awaitWritten waits until the guest's disk has all that bootWriter writes, as long as it writes.
 func (p *pod) awaitWritten() {
 	p.t.Helper()
 	const size = 16 << 20
 	image := filepath.Join(p.volume(layout.EphemeralVolume), filepath.Base(layout.OverlayFile("scratch")))
+	written := int64(0)
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // nothing tells of it
 		info, err := os.Stat(image)
 		if err != nil {
 			p.t.Fatal(err)
+		}
+		if info.Size() > written {
+			written, deadline = info.Size(), time.Now().Add(patience)
 		}
 		if info.Size() >= size {
 			return
