@@ -4,7 +4,6 @@ package controller
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -103,12 +102,11 @@ func (w *world) restoreFromGroup(d *groupDriver, names []string) {
 		r.VolumeRestorePolicy = new(snapshotv1.VolumeRestorePolicyPrefixTargetName)
 	})
 	w.awaitRestore("r", "complete", restore.Complete)
-	// The label of the group stays with the disks that it was cut of.
-	labels := map[string]string{"restore.kubevirt.io/source-vm-name": "vm", "restore.kubevirt.io/source-vm-namespace": w.namespace}
+	label := snapshot.GroupLabel(w.vm("vm"))
 	for i, name := range []string{"copy-one", "copy-two"} {
 		var claim corev1.PersistentVolumeClaim
 		w.do("reading a restored claim", w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, &claim))
-		if claim.Spec.DataSource == nil || claim.Spec.DataSource.Name != names[i] || !maps.Equal(claim.Labels, labels) {
+		if claim.Spec.DataSource == nil || claim.Spec.DataSource.Name != names[i] || metav1.HasLabel(claim.ObjectMeta, label) {
 			w.t.Errorf("the claim %s has the labels %v and is filled from %+v, want %s", name, claim.Labels, claim.Spec.DataSource, names[i])
 		}
 	}
