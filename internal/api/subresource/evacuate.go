@@ -1,12 +1,14 @@
 package subresource
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,15 +53,19 @@ func (s *Server) cancelEvacuation(w http.ResponseWriter, r *http.Request, read f
 	if err != nil {
 		return err
 	}
-	vmi, err := read(r.Context(), key(r))
-	if err != nil {
-		return err
-	}
-	if err := CancelEvacuation(vmi, options.EvacuationNodeName); err != nil {
-		return err
-	}
-	conditional := client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{})
-	if err := s.cluster.Patch(r.Context(), evacuation.Clear(vmi), conditional, &client.PatchOptions{DryRun: slices.Clone(options.DryRun)}); err != nil {
+	var refusal error
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		vmi, err := read(r.Context(), key(r))
+		if err != nil {
+			return err
+		}
+		if refusal = CancelEvacuation(vmi, options.EvacuationNodeName); refusal != nil {
+			return nil // it is a conflict too, but none that another look mends
+		}
+		conditional := client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{})
+		return s.cluster.Patch(r.Context(), evacuation.Clear(vmi), conditional, &client.PatchOptions{DryRun: slices.Clone(options.DryRun)})
+	})
+	if err := cmp.Or(err, refusal); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusAccepted)
