@@ -45,6 +45,7 @@ var dynamic = map[string][]string{
 	"test/e2e/cluster_test.go: binary(program)":                                  nil,
 	"test/e2e/console_test.go: binary(\"virtctl\")":                              nil,
 	"test/e2e/guestfs_test.go: binary(\"virtctl\")":                              nil,
+	"test/e2e/maintenance_examples_test.go: binary(\"virtctl\")":                 nil,
 	"test/e2e/network_test.go: binary(\"virtctl\")":                              nil,
 	"test/machine/machine_test.go: launcherProgram":                              nil,
 	"images/debian/debian.go: t.Path(name)":                                      nil,
