@@ -115,7 +115,7 @@ func (b *builder) selected(namespace string, peer networkingv1.NetworkPolicyPeer
 		}
 		within = ""
 	}
-	return b.set(namespace, "ipv4_addr", fmt.Sprintf("pods %s/%s/%s", within, namespaces, pods), func() []string {
+	return b.set(namespace, "ipv4_addr", fmt.Sprintf("pods %q %q %q", within, namespaces, pods), func() []string {
 		var found []string
 		for _, name := range slices.Sorted(maps.Keys(b.byNamespace)) {
 			if within != "" && name != within || !namespaces.Matches(b.Namespaces[name]) {
@@ -159,7 +159,7 @@ func (b *builder) set(namespace, kind, key string, elements func() []string) str
 var protocols = map[corev1.Protocol]string{corev1.ProtocolTCP: "tcp", corev1.ProtocolUDP: "udp", corev1.ProtocolSCTP: "sctp"}
 
 // ports returns the conditions for a rule's ports, any of which admits, as peers does.
-func (b *builder) ports(namespace string, ports []networkingv1.NetworkPolicyPort) []string {
+func (b *builder) ports(namespace string, direction networkingv1.PolicyType, ports []networkingv1.NetworkPolicyPort) []string {
 	if len(ports) == 0 {
 		return []string{""}
 	}
@@ -176,7 +176,7 @@ func (b *builder) ports(namespace string, ports []networkingv1.NetworkPolicyPort
 		case port.Port == nil:
 			conditions = append(conditions, fmt.Sprintf("meta l4proto %s ", word))
 		case port.Port.Type == intstr.String:
-			if set := b.named(namespace, port.Port.StrVal, protocol); set != "" {
+			if set := b.named(namespace, direction, port.Port.StrVal, protocol); set != "" {
 				conditions = append(conditions, fmt.Sprintf("ip daddr . %s dport @%s ", word, set))
 			}
 		default:
@@ -195,12 +195,20 @@ func (b *builder) ports(namespace string, ports []networkingv1.NetworkPolicyPort
 	return conditions
 }
 
-// named names the set of all ports of that name, each with the address of its pod: which number a
-// name stands for is the receiver's to say.
-func (b *builder) named(namespace, name string, protocol corev1.Protocol) string {
-	return b.set(namespace, "ipv4_addr . inet_service", fmt.Sprintf("port %s/%s", protocol, name), func() []string {
+// named names the set of the receivers' ports of that name, each with the address of its pod: which number a
+// name stands for is the receiver's to say. Who receives what a policy lets in is in its namespace: pods of others
+// cost that namespace nothing.
+func (b *builder) named(namespace string, direction networkingv1.PolicyType, name string, protocol corev1.Protocol) string {
+	within := namespace
+	if direction == networkingv1.PolicyTypeEgress {
+		within = ""
+	}
+	return b.set(namespace, "ipv4_addr . inet_service", fmt.Sprintf("port %q %q %q", within, protocol, name), func() []string {
 		found := map[string]bool{}
-		for _, pods := range b.byNamespace {
+		for of, pods := range b.byNamespace {
+			if within != "" && of != within {
+				continue
+			}
 			for _, pod := range pods {
 				for _, port := range pod.Ports {
 					if port.Name != name || port.Protocol != protocol {

@@ -32,7 +32,7 @@ type Pod struct {
 	Namespace string
 	Labels    map[string]string
 	Addresses []netip.Addr
-	// Ports are those that have a name.
+	// Ports are those that have a name, one of each name and protocol.
 	Ports []Port
 	// Local reports whether the pod is on the node whose rules are made.
 	Local bool
@@ -68,16 +68,27 @@ func PodOf(p *corev1.Pod, node string) (pod Pod, ok bool) {
 			pod.Addresses = append(pod.Addresses, addr)
 		}
 	}
-	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for _, c := range containers {
-			for _, port := range c.Ports {
-				if port.Name != "" && port.ContainerPort > 0 && port.ContainerPort < 1<<16 {
-					pod.Ports = append(pod.Ports, Port{port.Name, cmp.Or(port.Protocol, corev1.ProtocolTCP), uint16(port.ContainerPort)})
-				}
-			}
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			pod.name(c.Ports)
 		}
 	}
+	for i := range p.Spec.Containers {
+		pod.name(p.Spec.Containers[i].Ports)
+	}
 	return pod, true
+}
+
+// name adds ports that have a name. Of several of one name the first counts, as for a Service: a pod can't make others' sets
+// as large as it likes.
+func (p *Pod) name(ports []corev1.ContainerPort) {
+	for _, port := range ports {
+		protocol := cmp.Or(port.Protocol, corev1.ProtocolTCP)
+		known := slices.ContainsFunc(p.Ports, func(q Port) bool { return q.Name == port.Name && q.Protocol == protocol })
+		if port.Name != "" && !known && port.ContainerPort > 0 && port.ContainerPort < 1<<16 {
+			p.Ports = append(p.Ports, Port{port.Name, protocol, uint16(port.ContainerPort)})
+		}
+	}
 }
 
 // governs reports whether a policy has rules for a direction.

@@ -129,6 +129,52 @@ func TestOneNamespaceCanNotFillTheTable(t *testing.T) {
 	}
 }
 
+// TestPodsOfOthersCostANamespaceNothing: what a policy lets in at a port with a name goes to pods of its own namespace.
+func TestPodsOfOthersCostANamespaceNothing(t *testing.T) {
+	web, hostile := local("shop", "web", 2), local("lab", "hostile", 4)
+	web.Ports = []Port{{"http", corev1.ProtocolTCP, 80}}
+	for i := range uint16(most + 1) {
+		hostile.Ports = append(hostile.Ports, Port{"http", corev1.ProtocolTCP, i + 1})
+	}
+	got, over := Rules(state([]Pod{web, hostile}, policy(t, "shop", "all", `{podSelector: {}, ingress: [{ports: [{port: http}]}]}`)))
+	if len(over) > 0 || !strings.Contains(got, "elements = { 10.77.64.2 . 80 }") {
+		t.Errorf("too much is in %v; the script is\n%s", over, got)
+	}
+}
+
+// TestAPodHasOnePortOfAName: the first that runs as long as the pod.
+func TestAPodHasOnePortOfAName(t *testing.T) {
+	at := func(number int32) []corev1.ContainerPort {
+		return []corev1.ContainerPort{{Name: "http", ContainerPort: number}}
+	}
+	p := &corev1.Pod{Spec: corev1.PodSpec{
+		InitContainers: []corev1.Container{{Ports: at(1)}, {Ports: at(2), RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}},
+		Containers:     []corev1.Container{{Ports: at(3)}, {Ports: at(4)}},
+	}}
+	p.Status.PodIPs = []corev1.PodIP{{IP: "10.77.64.2"}}
+	if got, _ := PodOf(p, "node1"); !slices.Equal(got.Ports, []Port{{"http", corev1.ProtocolTCP, 2}}) {
+		t.Errorf("it has the ports %v", got.Ports)
+	}
+}
+
+// TestSetsOfDifferentSelectorsAreDifferent: what is written in a label's key can't make one selector look like another.
+func TestSetsOfDifferentSelectorsAreDifferent(t *testing.T) {
+	friend, stranger := local("shop", "friend", 3), local("lab", "stranger", 4)
+	friend.Labels = map[string]string{"app.kubernetes.io/name": "web"}
+	stranger.Labels = map[string]string{"name": "web"}
+	selecting := func(namespaces, pods string) string {
+		return fmt.Sprintf(`[{namespaceSelector: {matchExpressions: [{key: %s, operator: DoesNotExist}]}, podSelector: {matchLabels: {%s: web}}}]`, namespaces, pods)
+	}
+	got, _ := Rules(state([]Pod{local("shop", "web", 2), friend, stranger},
+		policy(t, "lab", "all", `{podSelector: {}, policyTypes: [Egress], egress: [{to: `+selecting("untrusted/app.kubernetes.io", "name")+`}]}`),
+		policy(t, "shop", "all", `{podSelector: {}, ingress: [{from: `+selecting("untrusted", "app.kubernetes.io/name")+`}]}`)))
+	for _, want := range []string{"elements = { 10.77.64.3 }", "elements = { 10.77.64.4 }"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is missing in\n%s", want, got)
+		}
+	}
+}
+
 // TestRulesThatAdmitNobodyCostToo: they are looked at again for each group of pods.
 func TestRulesThatAdmitNobodyCostToo(t *testing.T) {
 	var pods []Pod

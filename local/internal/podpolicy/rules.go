@@ -178,7 +178,7 @@ func (b *builder) conditions(namespace string, side side, rule rule) []string {
 		return nil
 	}
 	var all []string
-	ports := b.ports(namespace, rule.ports)
+	ports := b.ports(namespace, side.direction, rule.ports)
 	for _, peer := range b.peers(namespace, side.peer, rule.peers) {
 		for _, port := range ports {
 			if b.spend(namespace, 1) {
