@@ -27,7 +27,7 @@
 //     written after the VMI is, and a VMI is created only of a VM that the API
 //     server says to be the newest (NeedVM). Only a VMI that somebody deletes
 //     in the moment in between is made again: the VM still asks for it.
-//   - A VM that is being deleted never gets a VMI.
+//   - A VM that is being deleted never gets a VMI, and adopts nothing: the API server says that it is the newest (NeedVM).
 //   - A VM whose disks are being snapshotted or restored gets no VMI, and one that is being restored no
 //     DataVolume (packages snapshot and restore).
 //   - A VM that is locked for a maintenance pod gets no VMI (package maintenance).
@@ -159,6 +159,7 @@ func Decide(o Observed) Plan {
 		d.decideVMI()
 		d.drainDisks()
 		d.syncTemplate()
+		d.adopt()
 	}
 	d.report()
 	return d.Plan
@@ -195,6 +196,14 @@ func (d *decision) template() *v1.VirtualMachineInstanceTemplateSpec {
 func (d *decision) needs(question Question) {
 	if d.Needs == "" {
 		d.Needs = question
+	}
+}
+
+// adopt has what has lost its VM adopted by the VM that the API server has. One that is being deleted with --cascade=orphan
+// lets go of it, and would take it along.
+func (d *decision) adopt() {
+	if (d.Adopt || len(d.AdoptDataVolumes) > 0) && !d.o.VMConfirmed {
+		d.needs(NeedVM)
 	}
 }
 

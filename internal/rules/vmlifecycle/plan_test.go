@@ -158,6 +158,8 @@ func TestWhatIsAskedFirst(t *testing.T) {
 		"a VM without a UUID, though its guest runs":    {Observed{VM: newVM(always, nameless), VMI: newTestVMI(running)}, NeedStored},
 		"a VM whose VMI is to be made":                  {Observed{VM: newVM(always)}, NeedVM},
 		"and that is the newest":                        {Observed{VM: newVM(always), VMConfirmed: true}, ""},
+		"a VM that adopts its guest":                    {Observed{VM: newVM(always), VMI: newTestVMI(running, ownerless)}, NeedVM},
+		"and that is the newest, which nobody deletes":  {Observed{VM: newVM(always), VMI: newTestVMI(running, ownerless), VMConfirmed: true}, ""},
 		"a VM that is to wait before it starts":         {Observed{VM: newVM(always, failures(1, "vmi-uid", time.Minute))}, ""},
 		"a VM that runs again after a failure":          {Observed{VM: newVM(rerun, was(rerun)), VMI: newTestVMI(crashed)}, NeedVMI},
 		"and whose VMI the API server has, too":         {Observed{VM: newVM(rerun, was(rerun)), VMI: newTestVMI(crashed), VMIAsked: true}, ""},
