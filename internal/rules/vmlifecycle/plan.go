@@ -199,8 +199,8 @@ func (d *decision) needs(question Question) {
 	}
 }
 
-// adopt has what has lost its VM adopted by the VM that the API server has. One that is being deleted with --cascade=orphan
-// lets go of it, and would take it along.
+// adopt asks the API server for the VM before it becomes an owner. A VM that is being deleted with --cascade=orphan has let go
+// of its guest and disks, and would take them along.
 func (d *decision) adopt() {
 	if (d.Adopt || len(d.AdoptDataVolumes) > 0) && !d.o.VMConfirmed {
 		d.needs(NeedVM)

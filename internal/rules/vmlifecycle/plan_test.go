@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/firmware"
@@ -159,6 +160,7 @@ func TestWhatIsAskedFirst(t *testing.T) {
 		"a VM whose VMI is to be made":                  {Observed{VM: newVM(always)}, NeedVM},
 		"and that is the newest":                        {Observed{VM: newVM(always), VMConfirmed: true}, ""},
 		"a VM that adopts its guest":                    {Observed{VM: newVM(always), VMI: newTestVMI(running, ownerless)}, NeedVM},
+		"a VM that adopts its disk":                     {Observed{VM: newVM(v1.RunStrategyHalted, withDisk), DataVolumes: []DataVolume{disk(cdiv1.Succeeded, owned())}}, NeedVM},
 		"and that is the newest, which nobody deletes":  {Observed{VM: newVM(always), VMI: newTestVMI(running, ownerless), VMConfirmed: true}, ""},
 		"a VM that is to wait before it starts":         {Observed{VM: newVM(always, failures(1, "vmi-uid", time.Minute))}, ""},
 		"a VM that runs again after a failure":          {Observed{VM: newVM(rerun, was(rerun)), VMI: newTestVMI(crashed)}, NeedVMI},
