@@ -192,10 +192,8 @@ func bootOrder(instance *v1.VirtualMachineInstance, v volumes.Facts) []machine.B
 // facts.
 func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 	o := s.observed(d.env.Node)
-	if d.env.KVM != nil {
-		_, known := d.env.KVM()
-		o.Unprobed = !known
-	}
+	_, known := d.env.kvm()
+	o.Unprobed = !known
 	if o.VMI == nil || o.Deserted {
 		return o, nil
 	}

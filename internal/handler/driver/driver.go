@@ -100,6 +100,14 @@ type Env struct {
 	connections *connection.Env
 }
 
+// kvm reports whether guests of the node get KVM, if that is known yet.
+func (e *Env) kvm() (usable, known bool) {
+	if e.KVM == nil {
+		return false, true
+	}
+	return e.KVM()
+}
+
 // Driver looks after one VMI. Its Run is the only goroutine that acts; others leave what
 // they saw with a part and wake it.
 type Driver struct {

@@ -188,10 +188,7 @@ func (d *Driver) pod() disk.Pod { return disk.Pod{Root: d.link.Peer.Root, User: 
 
 func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine.Input {
 	settings := d.env.Settings()
-	kvm := false
-	if d.env.KVM != nil {
-		kvm, _ = d.env.KVM() // nothing is started before it is known
-	}
+	kvm, _ := d.env.kvm() // nothing is started before it is known
 	in := machine.Input{
 		VMI: instance, KVM: kvm && p.kvm,
 		MachineType: settings.MachineType, CPUModel: settings.CPUModel, SMBIOS: settings.SMBIOS,

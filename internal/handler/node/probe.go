@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
 )
 
-// ReadProbe reads what virt-launcher found out about the node.
+// ReadProbe reads the result that virt-launcher wrote.
 func ReadProbe(path string) (nodeprobe.Result, error) {
 	var result nodeprobe.Result
 	data, err := os.ReadFile(path)
@@ -30,7 +30,7 @@ func ReadProbe(path string) (nodeprobe.Result, error) {
 	return result, nil
 }
 
-// Probe is what the node's probe has found, once it has ended.
+// Probe is the result of the node's probe, once that has ended.
 type Probe struct {
 	known chan struct{} // closed when found is written
 	found nodeprobe.Result
@@ -39,7 +39,7 @@ type Probe struct {
 // NewProbe knows nothing yet.
 func NewProbe() *Probe { return &Probe{known: make(chan struct{})} }
 
-// Found is what was found, and the zero value as long as that is not known.
+// Found is the result, and the zero value as long as it is not known.
 func (p *Probe) Found() nodeprobe.Result {
 	select {
 	case <-p.known:
@@ -69,7 +69,7 @@ func (p *Probe) Known(ctx context.Context) error {
 	}
 }
 
-// Await waits for what virt-launcher writes, and keeps it. It is called once. The folder must exist.
+// Await waits for virt-launcher to write the result, and keeps it. It is called once. The folder must exist.
 func (p *Probe) Await(ctx context.Context, path string) error {
 	changes, err := fsnotify.NewWatcher()
 	if err != nil {

@@ -252,7 +252,7 @@ func onPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
 func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) v1.VirtualMachineInstanceMigrationMethod {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		ofThePod := volumeclaim.Disk(&v.VolumeSource) == "" && !machine.IsOnlyRead(vmi, v.Name)
+		ofThePod := volumeclaim.Disk(&v.VolumeSource) == "" && !machine.ReadOnly(&vmi.Spec, v.Name)
 		if !onItsWay(v, status) && (machine.ChangesClaim(vmi, v) || ofThePod || stays(v, known) != "") {
 			return v1.BlockMigration
 		}

@@ -127,8 +127,8 @@ func (r *Reference) Check() field.ErrorList {
 	return errs
 }
 
-// Complete names the kinds of what a VM refers to where it does not, in the lower case that KubeVirt writes, and forgets the revision of what it referred to before; old is nil when
-// the VM is being created. What is wrong stays to be refused.
+// Complete fills in the kinds that a VM's references lack, in the lower case that KubeVirt writes, and forgets the revision
+// of an earlier reference; old is nil when the VM is being created. Wrong references stay, to be refused.
 func Complete(vm, old *v1.VirtualMachine) {
 	var typeBefore, preferenceBefore *Reference
 	if old != nil {

@@ -1,8 +1,6 @@
 package machine
 
 import (
-	"slices"
-
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
@@ -133,13 +131,6 @@ func format(kind, name, file string, readOnly bool) Properties {
 		p["backing"] = nil
 	}
 	return p
-}
-
-// IsOnlyRead reports whether a volume is a disk of the guest's that it can't write to.
-func IsOnlyRead(vmi *v1.VirtualMachineInstance, volume string) bool {
-	disks := vmi.Spec.Domain.Devices.Disks
-	at := slices.IndexFunc(disks, func(d v1.Disk) bool { return d.Name == volume })
-	return at >= 0 && isReadOnly(&disks[at])
 }
 
 // isReadOnly reports whether a disk must not be written to.

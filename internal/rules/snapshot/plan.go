@@ -219,7 +219,7 @@ func (d *decision) progress() {
 	d.expire()
 }
 
-// recall says again what a status said that somebody has cleared, as far as the content knows it.
+// recall restores a status that somebody has cleared, as far as the content knows it.
 func (d *decision) recall() {
 	status, c := d.Snapshot.Status, d.o.Content
 	if c == nil || c.Spec.Source.VirtualMachine == nil {

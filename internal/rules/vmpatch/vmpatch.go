@@ -109,7 +109,7 @@ func parse(text string) (Operation, error) {
 	return Operation{Op: op, Path: path, Value: value}, nil
 }
 
-// inList matches the paths that end in a place of a list, if what they are of is one.
+// inList matches the paths that may end in a place of a list.
 var inList = regexp.MustCompile(`/(-|-?[0-9]+)$`)
 
 // lenient is the operation as the API defines it: a replace sets a field that is unset, too. An add does the same to a
@@ -121,7 +121,7 @@ func lenient(o Operation) Operation {
 	return o
 }
 
-// Apply returns the VM as the operations make it. They can't set what a VM does not have.
+// Apply returns the VM as the operations make it. They can't set a field that no VM has.
 func Apply(vm *v1.VirtualMachine, operations []Operation) (*v1.VirtualMachine, error) {
 	if len(operations) == 0 {
 		return vm.DeepCopy(), nil
@@ -159,7 +159,7 @@ func Apply(vm *v1.VirtualMachine, operations []Operation) (*v1.VirtualMachine, e
 // guest is a guest's spec without its own decoder, which takes no notice of unknown fields.
 type guest v1.VirtualMachineInstanceSpec
 
-// decode reads a VM, and returns what of the text is no field of one.
+// decode reads a VM, and returns the fields of the text that no VM has.
 func decode(text []byte, to *v1.VirtualMachine) ([]error, error) {
 	unknown, err := sigsjson.UnmarshalStrict(text, to)
 	if err != nil || to.Spec.Template == nil {
