@@ -71,7 +71,6 @@ func mayCloneInto(ctx context.Context, r admission.Request[cdiv1.DataVolume], ri
 		}
 		writer, noted, err := writerOf(ctx, r, right)
 		if err != nil || !noted {
-			// A VM of an earlier version says nothing; its source was judged when it was admitted.
 			return err == nil, err
 		}
 		user = writer
@@ -79,7 +78,9 @@ func mayCloneInto(ctx context.Context, r admission.Request[cdiv1.DataVolume], ri
 	return right.Allowed(ctx, user, &r.New.Spec, r.Namespace)
 }
 
-// writerOf returns who wrote the source of the DataVolume into the VM that it is made for.
+// writerOf returns who wrote the source of the DataVolume into the VM that it is made for. It is not noted on a VM of an
+// earlier version, whose source was judged when it was admitted. A source that the VM does not have any more is an error: it
+// left with its note, and virt-controller has read an older VM.
 func writerOf(ctx context.Context, r admission.Request[cdiv1.DataVolume], right cloneright.Checker) (authenticationv1.UserInfo, bool, error) {
 	owner := metav1.GetControllerOf(r.New)
 	if owner == nil || owner.Kind != v1.VirtualMachineGroupVersionKind.Kind {
@@ -91,6 +92,9 @@ func writerOf(ctx context.Context, r admission.Request[cdiv1.DataVolume], right 
 	}
 	if vm.UID != owner.UID {
 		return authenticationv1.UserInfo{}, false, fmt.Errorf("VirtualMachine %s/%s, for which the DataVolume is made, is another one by now", r.Namespace, owner.Name)
+	}
+	if !cloneright.HasSource(&vm, r.New) {
+		return authenticationv1.UserInfo{}, false, fmt.Errorf("VirtualMachine %s/%s, for which the DataVolume is made, has no template with its source any more", r.Namespace, owner.Name)
 	}
 	user, noted := cloneright.Writer(&vm, r.New)
 	return user, noted, nil

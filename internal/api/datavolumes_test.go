@@ -47,11 +47,15 @@ func (c cluster) Create(_ context.Context, object client.Object, _ ...client.Cre
 // A DataVolume of a VM's template is made again and again, for the user who wrote its source: without his right to clone it is
 // not, whoever deleted the last one. A VM that runs on a DataVolume which is there needs nobody's right.
 func TestTheDataVolumeOfATemplateIsMadeWithTheRightOfWhoWroteIt(t *testing.T) {
-	vm := func(uid, writers string) string {
-		return fmt.Sprintf(`{"metadata":{"name":"vm","namespace":"mine","uid":%q,"annotations":{%q:%q}}}`, uid, layout.AnnCloneWriters, writers)
+	vmThatClones := func(uid, writers, source string) string {
+		return fmt.Sprintf(`{"metadata":{"name":"vm","namespace":"mine","uid":%q,"annotations":{%q:%q}},
+			"spec":{"dataVolumeTemplates":[{"metadata":{"name":"disk"},"spec":{"source":%s}}]}}`, uid, layout.AnnCloneWriters, writers, source)
 	}
+	const secret, others = `{"pvc":{"namespace":"theirs","name":"secret"}}`, `{"pvc":{"namespace":"others","name":"secret"}}`
+	vm := func(uid, writers string) string { return vmThatClones(uid, writers, secret) }
 	const byAnn = `{"pvc/theirs/secret":{"username":"ann"}}`
 	const gone = "the user who wrote this source into VirtualMachine vm may not create datavolumes/source in namespace theirs any more"
+	const taken = "has no template with its source any more"
 	for name, test := range map[string]struct {
 		cluster cluster
 		want    string
@@ -59,7 +63,8 @@ func TestTheDataVolumeOfATemplateIsMadeWithTheRightOfWhoWroteIt(t *testing.T) {
 		"he has the right":                {cluster{vm: vm("1", byAnn), may: []string{"ann"}}, ""},
 		"he has lost it":                  {cluster{vm: vm("1", byAnn), may: []string{"bob"}}, gone},
 		"the VM is of an earlier version": {cluster{vm: vm("1", "")}, ""},
-		"another source of his is noted":  {cluster{vm: vm("1", `{"pvc/others/secret":{"username":"ann"}}`)}, ""},
+		"the source was taken out":        {cluster{vm: vmThatClones("1", "", `{"blank":{}}`)}, taken},
+		"another was put in its place":    {cluster{vm: vmThatClones("1", `{"pvc/others/secret":{"username":"ann"}}`, others), may: []string{"ann"}}, taken},
 		"the VM is another one by now":    {cluster{vm: vm("2", byAnn), may: []string{"ann"}}, "is another one by now"},
 		"the VM is gone":                  {cluster{}, "reading VirtualMachine mine/vm"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,6 +58,13 @@ func NoteWriters(vm, old *v1.VirtualMachine, namespace string, fresh []int, user
 func Writer(vm *v1.VirtualMachine, dv *cdiv1.DataVolume) (authenticationv1.UserInfo, bool) {
 	w, noted := writersOf(vm)[datavolume.AllowedSource(dv)]
 	return authenticationv1.UserInfo{Username: w.Username, UID: w.UID, Groups: w.Groups}, noted
+}
+
+// HasSource reports whether a template of the VM has the source of a DataVolume that is made for it.
+func HasSource(vm *v1.VirtualMachine, dv *cdiv1.DataVolume) bool {
+	return slices.ContainsFunc(vm.Spec.DataVolumeTemplates, func(template v1.DataVolumeTemplateSpec) bool {
+		return sourceOf(&template, dv.Namespace) == datavolume.AllowedSource(dv)
+	})
 }
 
 // sourceOf is a template's source in another namespace, "" when there is none.
