@@ -116,6 +116,9 @@ lint: bin/lint ## gofmt, golangci-lint with the project's own configuration
 bin/lint: tools/go.mod tools/go.sum $(wildcard tools/lint/*.go)
 	@$(BUILD) linter
 
+readability: ## Print the figures that tell how the code reads: comments, functions used once, sizes
+	go run ./test/readability
+
 mutation: bin/gremlins ## Change the rules: do the unit tests notice? WHAT="vmlifecycle placement" chooses packages (half an hour)
 	go run ./test/mutation $(WHAT)
 
@@ -125,4 +128,4 @@ bin/gremlins: tools/go.mod tools/go.sum
 flaky: ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run soak test-versions test-upstream-virtctl fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images generate generate-check tidy-check manifests release test-release lint mutation flaky
+.PHONY: help run soak test-versions test-upstream-virtctl fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images generate generate-check tidy-check manifests release test-release lint readability mutation flaky
