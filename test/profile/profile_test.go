@@ -91,10 +91,17 @@ func TestAProcessSaysWhatItIsFor(t *testing.T) {
 			program{args: []string{"drydock", "supervisor", "ddtest", "/var/lib/x"}}, use{Part: "compiler", Cluster: "other"},
 			use{Part: "drydock", Cluster: "ddtest"},
 		},
-		"a component":     {program{args: []string{"/usr/bin/virt", "handler"}}, cluster, use{Part: "virt-handler", Cluster: "ddtest"}},
-		"a test binary":   {program{args: []string{"/tmp/b001/driver.test"}, folder: "/src/driver"}, use{Part: "compiler"}, use{Part: partTest, Package: "/src/driver"}},
-		"a cluster's own": {program{args: []string{"x"}, environment: []string{"A=1", "DRYDOCK_NAME=dd"}}, use{}, use{Part: "x", Cluster: "dd"}},
-		"a kernel thread": {program{}, use{}, use{Part: "the kernel"}},
+		"what the Go tool runs":          {program{args: []string{"/tmp/go-build1/b001/exe/release", "-version", "v1"}}, use{Part: "compiler"}, use{Part: "release"}},
+		"what a test has compiled":       {program{args: []string{"go", "build", "./cmd/virt"}}, use{Part: partTest, Package: "/src/driver"}, use{Part: "compiler", Package: "/src/driver"}},
+		"the make that everything is of": {program{args: []string{"make", "test"}}, use{Part: "bash"}, use{Part: "make"}},
+		"the kernel's make":              {program{args: []string{"make", "bzImage"}}, use{Part: partImages}, use{Part: partC}},
+		"what the kernel's make starts":  {program{args: []string{"scripts/basic/fixdep"}}, use{Part: partC}, use{Part: partC}},
+		"a script of the Makefile's":     {program{args: []string{"bash", "hack/lint"}}, use{Part: "make"}, use{Part: "bash"}},
+		"the linter":                     {program{args: []string{"bin/lint", "run"}}, use{Part: "bash"}, use{Part: "linter"}},
+		"a component":                    {program{args: []string{"/usr/bin/virt", "handler"}}, cluster, use{Part: "virt-handler", Cluster: "ddtest"}},
+		"a test binary":                  {program{args: []string{"/tmp/b001/driver.test"}, folder: "/src/driver"}, use{Part: "compiler"}, use{Part: partTest, Package: "/src/driver"}},
+		"a cluster's own":                {program{args: []string{"x"}, environment: []string{"A=1", "DRYDOCK_NAME=dd"}}, use{}, use{Part: "x", Cluster: "dd"}},
+		"a kernel thread":                {program{}, use{}, use{Part: "the kernel"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := useOf(c.program, c.parent); got != c.want {

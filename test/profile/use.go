@@ -24,17 +24,20 @@ type use struct {
 const (
 	partGuest = "guests (QEMU)"
 	partTest  = "test binaries"
+	// partImages also starts what compiles C: the test guest's kernel.
+	partImages = "images"
+	partC      = "C compiler"
 )
 
 // parts are programs that are one part together. Others go by their names.
 var parts = map[string]string{
 	"go": "compiler", "compile": "compiler", "link": "compiler", "asm": "compiler", "cgo": "compiler", "vet": "compiler",
-	"gcc": "C compiler", "cc1": "C compiler", "as": "C compiler", "ld": "C compiler", "make": "C compiler",
-	"golangci-lint": "linter",
-	"mmdebstrap":    "Debian packages", "dpkg-deb": "Debian packages", "apt-get": "Debian packages", "dpkg": "Debian packages",
+	"gcc": partC, "cc1": partC, "as": partC, "ld": partC,
+	"lint":       "linter",
+	"mmdebstrap": "Debian packages", "dpkg-deb": "Debian packages", "apt-get": "Debian packages", "dpkg": "Debian packages",
 	"containerd-shim": "containerd and runc", "containerd-shim-runc-v2": "containerd and runc", "containerd": "containerd and runc", "runc": "containerd and runc",
 	"qemu-img": "qemu-img", "virtctl": "virtctl", "virt-launcher": "virt-launcher", "virt-importer": "virt-importer",
-	"golang-build": "images",
+	"image-builder": partImages,
 }
 
 // embedded are the parts of the embedded Kubernetes, whose programs are one.
@@ -95,7 +98,9 @@ func partOf(args []string, parent string) string {
 			}
 		}
 		return "drydock"
-	case parent == "compiler" || parent == "linter" || parent == "Debian packages" || parent == "C compiler":
+	case name == "make" && parent == partImages:
+		return partC
+	case parent == "linter" || parent == "Debian packages" || parent == partC:
 		return parent
 	}
 	return name
