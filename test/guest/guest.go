@@ -72,7 +72,7 @@ func Build(ctx context.Context, cache string, flavor Flavor) (Files, error) {
 	}
 	from := parts{tree: tree, guestd: guestd, flavor: flavor}
 	if flavor == Lean {
-		if from.kernel, err = kernel.Build(ctx, cache, tree); err != nil {
+		if from.kernel, err = kernel.Build(ctx, kernel.Folder(cache), cache, tree); err != nil {
 			return Files{}, err
 		}
 	}
@@ -87,7 +87,7 @@ func Build(ctx context.Context, cache string, flavor Flavor) (Files, error) {
 	return assemble(ctx, folder, from)
 }
 
-// BuildKernel makes the kernel of the lean guest below cache, which takes minutes when it
+// BuildKernel makes the kernel of the lean guest, which takes minutes when it
 // is not there: the rest of the guest takes seconds.
 func BuildKernel(ctx context.Context, cache string) error {
 	packages, err := Packages(Lean)
@@ -98,7 +98,7 @@ func BuildKernel(ctx context.Context, cache string) error {
 	if err != nil {
 		return err
 	}
-	_, err = kernel.Build(ctx, cache, tree)
+	_, err = kernel.Build(ctx, kernel.Folder(cache), cache, tree)
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,10 +37,24 @@ type Kernel struct {
 	Key string
 }
 
-// Build makes the kernel below cache, from the source in a tree of Debian packages, or
-// returns the one that is there if it was made of the same things. Who comes while
-// another process builds it waits for that.
-func Build(ctx context.Context, cache string, tree debian.Tree) (Kernel, error) {
+// unusedFor is how long a kernel that nobody asks for is kept.
+const unusedFor = 30 * 24 * time.Hour
+
+// Folder is where kernels are kept: the user's, so that each is built once for all
+// checkouts, as Go has it with what it compiles. A user without a folder for caches has
+// them in the other one.
+func Folder(other string) string {
+	folder, err := os.UserCacheDir()
+	if err != nil {
+		return other
+	}
+	return filepath.Join(folder, "drydock")
+}
+
+// Build makes the kernel in the folder where kernels are kept, from the source in a tree
+// of Debian packages, or returns the one that is there if it was made of the same things.
+// The source is unpacked below work. Who comes while another process builds it waits for that.
+func Build(ctx context.Context, kept, work string, tree debian.Tree) (Kernel, error) {
 	archive, version, err := find(tree)
 	if err != nil {
 		return Kernel{}, err
@@ -48,9 +63,12 @@ func Build(ctx context.Context, cache string, tree debian.Tree) (Kernel, error) 
 	if err != nil {
 		return Kernel{}, err
 	}
-	folder := filepath.Join(cache, "kernel-"+key)
+	if err := os.MkdirAll(kept, 0o755); err != nil {
+		return Kernel{}, fmt.Errorf("making the folder of the guest's kernels: %w", err)
+	}
+	folder := filepath.Join(kept, "kernel-"+key)
 	built := Kernel{File: filepath.Join(folder, "vmlinuz"), Key: key}
-	lock, err := os.OpenFile(filepath.Join(cache, "kernel.lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	lock, err := os.OpenFile(filepath.Join(kept, "kernel.lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return Kernel{}, fmt.Errorf("making the lock of the guest's kernel: %w", err)
 	}
@@ -58,16 +76,52 @@ func Build(ctx context.Context, cache string, tree debian.Tree) (Kernel, error) 
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return Kernel{}, fmt.Errorf("locking the guest's kernel: %w", err)
 	}
-	if _, err := os.Stat(built.File); err == nil {
+	if now := time.Now(); os.Chtimes(folder, now, now) == nil {
 		return built, nil
 	}
-	err = debian.Whole(folder, func(made, scratch string) error {
-		return compile(ctx, archive, scratch, filepath.Join(made, filepath.Base(built.File)))
+	err = debian.Whole(folder, func(made, _ string) error {
+		scratch, err := os.MkdirTemp(work, "kernel-source-")
+		if err != nil {
+			return fmt.Errorf("making a folder for the source: %w", err)
+		}
+		defer func() { _ = os.RemoveAll(scratch) }()
+		compiled := filepath.Join(scratch, filepath.Base(built.File))
+		if err := compile(ctx, archive, scratch, compiled); err != nil {
+			return err
+		}
+		return copyFile(compiled, filepath.Join(made, filepath.Base(built.File)))
 	})
 	if err != nil {
 		return Kernel{}, fmt.Errorf("building the guest's kernel: %w", err)
 	}
-	return built, debian.RemoveOthers(folder, "kernel-????????????")
+	return built, removeUnused(kept, time.Now())
+}
+
+// copyFile copies a kernel. The two places may be in different file systems.
+func copyFile(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("reading the kernel: %w", err)
+	}
+	if err := os.WriteFile(to, text, 0o644); err != nil {
+		return fmt.Errorf("keeping the kernel: %w", err)
+	}
+	return nil
+}
+
+// removeUnused removes the kernels that nobody has asked for lately. Another checkout may
+// have one of its own, and is not to build it each time.
+func removeUnused(kept string, now time.Time) error {
+	found, err := filepath.Glob(filepath.Join(kept, "kernel-????????????"))
+	if err != nil {
+		return fmt.Errorf("listing the guest's kernels: %w", err)
+	}
+	for _, folder := range found {
+		if info, err := os.Stat(folder); err == nil && now.Sub(info.ModTime()) > unusedFor {
+			_ = os.RemoveAll(folder) // what stays only takes room
+		}
+	}
+	return nil
 }
 
 // find returns the archive with the source, and the version of the package that has it.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"drydock.dev/drydock/images/debian"
 )
@@ -48,7 +49,7 @@ func TestObjtoolIsLeftOut(t *testing.T) {
 func TestTheKeyIsOfTheVersionAndTheFileIsFound(t *testing.T) {
 	root := t.TempDir()
 	tree := debian.Tree{Root: root}
-	if _, err := Build(t.Context(), root, tree); err == nil {
+	if _, err := Build(t.Context(), root, t.TempDir(), tree); err == nil {
 		t.Error("a tree without a source is taken")
 	}
 	for name, text := range map[string]string{
@@ -81,8 +82,46 @@ func TestTheKeyIsOfTheVersionAndTheFileIsFound(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Build(t.Context(), root, tree)
+	long := time.Now().Add(-2 * unusedFor)
+	if err := os.Chtimes(filepath.Dir(file), long, long); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Build(t.Context(), root, t.TempDir(), tree)
 	if err != nil || got != (Kernel{File: file, Key: key}) {
 		t.Errorf("got %+v, %v", got, err)
+	}
+	if info, err := os.Stat(filepath.Dir(file)); err != nil || time.Since(info.ModTime()) > unusedFor {
+		t.Error("who asks for a kernel does not keep it from being removed")
+	}
+}
+
+func TestAKernelIsKeptForAllCheckoutsAsLongAsItIsAskedFor(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", "/home/me/.cache")
+	if got := Folder("build/cache"); got != "/home/me/.cache/drydock" {
+		t.Errorf("kernels are kept in %s", got)
+	}
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", "")
+	if got := Folder("build/cache"); got != "build/cache" {
+		t.Errorf("of a user without a folder kernels are kept in %s", got)
+	}
+	cache, now := t.TempDir(), time.Now()
+	asked, unasked := filepath.Join(cache, "kernel-aaaaaaaaaaaa"), filepath.Join(cache, "kernel-bbbbbbbbbbbb")
+	for folder, at := range map[string]time.Time{asked: now.Add(-unusedFor + time.Hour), unasked: now.Add(-unusedFor - time.Hour)} {
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(folder, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := removeUnused(cache, now); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(asked); err != nil {
+		t.Error("a kernel that another checkout asks for is removed")
+	}
+	if _, err := os.Stat(unasked); err == nil {
+		t.Error("a kernel that nobody has asked for is kept")
 	}
 }
