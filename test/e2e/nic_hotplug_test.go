@@ -278,7 +278,10 @@ func changeNICs(t *testing.T, ns, name string, c *cable) *nicChange {
 	n.plug()
 	g := n.migrates()
 	n.reaches(g)
-	blue := n.listed(true).Status.Interfaces[2]
+	// An address that was added in the guest by hand.
+	blue := awaitVMI(t, ns, name, "the address that the guest gave itself", func(vmi *v1.VirtualMachineInstance) bool {
+		return len(vmi.Status.Interfaces) > 2 && slices.Contains(vmi.Status.Interfaces[2].IPs, "192.0.2.7")
+	}).Status.Interfaces[2]
 	if blue.MAC == "" || blue.PodInterfaceName != layout.SecondaryInterface(n.attachment) || blue.QueueCount != 1 || !strings.HasSuffix(blue.InfoSource, "multus-status") {
 		t.Errorf("the VMI says of the interface %+v", blue)
 	}

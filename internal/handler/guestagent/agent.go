@@ -189,25 +189,28 @@ func (a *Agent) Close() {
 	}
 }
 
-// learn asks the agent until it has answered all that the status wants to know, and from then on now and then.
+// learn asks the agent until it has answered all that the status wants to know, and from then on now and then: for its
+// addresses each time, for all seldom.
 func (a *Agent) learn(ctx context.Context, interfaces int, pause time.Duration) {
-	for look, known := 0, false; ; look++ {
+	var last *guestlifecycle.Agent
+	known, sinceAll := false, 0
+	for look := 0; ; look++ {
 		wait := rest
 		if look < len(looks) && !known {
 			wait = looks[look]
 		}
-		timer := time.NewTimer(pause + wait)
-		pause = 0
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, pause+wait) {
 			return
-		case <-timer.C:
 		}
+		pause = 0
 		a.mu.Lock()
 		a.asked = a.env.Now()
 		a.mu.Unlock()
-		answer, err := a.ask(ctx)
+		sinceAll++
+		if last == nil || !known || sinceAll == looksForAll {
+			last, sinceAll = nil, 0
+		}
+		answer, err := a.ask(ctx, last)
 		if ctx.Err() != nil {
 			return
 		}
@@ -215,10 +218,22 @@ func (a *Agent) learn(ctx context.Context, interfaces int, pause time.Duration) 
 			a.env.Log.V(1).Info("the guest agent did not answer", "reason", err.Error())
 			continue
 		}
-		known = known || complete(answer, interfaces)
+		last, known = answer, known || complete(answer, interfaces)
 		if a.keep(ctx, answer) {
 			a.env.Wake()
 		}
+	}
+}
+
+// sleep waits, and reports whether ctx lets it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 

@@ -35,6 +35,8 @@ const (
 	unknown     = `{"error": {"class": "CommandNotFound", "desc": "no such command"}}`
 	addressed   = `{"return": [{"name": "lo"}, {"name": "eth0", "hardware-address": "02:00:00:00:00:01", "ip-addresses": [{"ip-address": "10.0.0.2", "ip-address-type": "ipv4", "prefix": 24}]}]}`
 	readdressed = `{"return": [{"name": "lo"}, {"name": "eth0", "hardware-address": "02:00:00:00:00:01", "ip-addresses": [{"ip-address": "10.0.0.9", "ip-address-type": "ipv4", "prefix": 24}]}]}`
+	second      = `{"return": [{"name": "eth0", "hardware-address": "02:00:00:00:00:01", "ip-addresses": [{"ip-address": "10.0.0.2", "ip-address-type": "ipv4", "prefix": 24}, {"ip-address": "10.0.0.3", "ip-address-type": "ipv4", "prefix": 24}]}]}`
+	upgraded    = `{"return": {"id": "other", "pretty-name": "Debian"}}`
 	unaddressed = `{"return": [{"name": "eth0", "hardware-address": "02:00:00:00:00:01"}]}`
 )
 
@@ -181,8 +183,8 @@ func TestANewAgentIsAskedUntilItKnowsEveryAddress(t *testing.T) {
 			wakes := w.wakes.Load()
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			if n := g.count("guest-get-osinfo"); n != 2+30 {
-				t.Errorf("an agent that has answered all was asked %d times within an hour", n-2)
+			if n, all := g.count("guest-network-get-interfaces"), g.count("guest-get-osinfo"); n != 2+120 || all != 2+30 {
+				t.Errorf("an agent that has answered all was asked %d times within an hour, %d times for all", n-2, all-2)
 			}
 			if n := w.wakes.Load() - wakes; n != 0 {
 				t.Errorf("answers that are the same as the last one are told %d times", n)
@@ -190,11 +192,41 @@ func TestANewAgentIsAskedUntilItKnowsEveryAddress(t *testing.T) {
 			g.set("guest-network-get-interfaces", readdressed)
 			time.Sleep(rest)
 			synctest.Wait()
-			if a := w.Observe().Answer; a.Interfaces[0].IP != "10.0.0.9" || w.wakes.Load() != wakes+1 {
+			if a := w.Observe().Answer; a.Interfaces[0].IP != "10.0.0.9" || a.OS.ID != "debian" || a.Commands == nil || w.wakes.Load() != wakes+1 {
 				t.Errorf("another address is not told; the answer is %+v", a)
+			}
+			g.set("guest-get-osinfo", upgraded)
+			time.Sleep(looksForAll * rest)
+			synctest.Wait()
+			if a := w.Observe().Answer; a.OS.ID != "other" || w.wakes.Load() != wakes+2 {
+				t.Errorf("another system is not told; the answer is %+v", a)
 			}
 		})
 	})
+}
+
+// TestAnAddressIsToldWithinHalfAMinute, whenever the guest gets it: the bound that docs/networking.md promises.
+func TestAnAddressIsToldWithinHalfAMinute(t *testing.T) {
+	const bound = 30 * time.Second
+	for name, first := range map[string]string{"a guest with all its addresses": addressed, "a guest that had none": unaddressed} {
+		for _, since := range []time.Duration{time.Second, 20 * time.Second, 61 * time.Second, 89 * time.Second, 119 * time.Second, 10 * time.Minute} {
+			synctest.Test(t, func(t *testing.T) {
+				g := &guest{answers: map[string]string{"guest-get-osinfo": osInfo, "guest-network-get-interfaces": first}}
+				w := watch(t, g, nil)
+				w.run(func() {
+					w.becomes(true)
+					time.Sleep(since)
+					synctest.Wait()
+					g.set("guest-network-get-interfaces", second)
+					time.Sleep(bound)
+					synctest.Wait()
+					if a := w.Observe().Answer; !slices.Equal(a.Interfaces[0].IPs, []string{"10.0.0.2", "10.0.0.3"}) {
+						t.Errorf("%s, %s after its agent has come: %s after it got another address, it has %v", name, since, bound, a.Interfaces[0].IPs)
+					}
+				})
+			})
+		}
+	}
 }
 
 func TestAnAgentThatVanishesIsForgottenAfterAWhile(t *testing.T) {
@@ -311,7 +343,7 @@ func TestAnAgentSaysWhatItLacks(t *testing.T) {
 		"an agent that says nothing of it": {unknown, "guest-ping", "guest-info"},
 	} {
 		w := watch(t, &guest{answers: map[string]string{"guest-get-osinfo": osInfo, "guest-network-get-interfaces": addressed, "guest-info": test.info}}, nil)
-		answer, err := w.ask(t.Context())
+		answer, err := w.ask(t.Context(), nil)
 		if err != nil || answer.Commands == nil || slices.Contains(answer.Commands.Missing, test.has) || !slices.Contains(answer.Commands.Missing, test.lacks) {
 			t.Errorf("%s: %+v, %v", name, answer.Commands, err)
 		}
@@ -376,7 +408,7 @@ func TestWhatAGuestSaysOfItselfIsBounded(t *testing.T) {
 		"guest-get-osinfo":             fmt.Sprintf(`{"return": {"id": %q}}`, strings.Repeat("x", 10000)),
 		"guest-network-get-interfaces": `{"return": [` + strings.Join(many, ",") + `]}`,
 	}}
-	answer, err := watch(t, g, nil).ask(t.Context())
+	answer, err := watch(t, g, nil).ask(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

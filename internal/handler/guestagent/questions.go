@@ -14,32 +14,42 @@ import (
 // ErrNotConnected answers a question of a user's while the port is closed.
 var ErrNotConnected = errors.New("VMI does not have guest agent connected")
 
-// ask asks what the VMI's status reports.
-func (a *Agent) ask(ctx context.Context) (*guestlifecycle.Agent, error) {
+// ask asks what the VMI's status reports: all of it, or the guest's addresses if the rest is known from last.
+func (a *Agent) ask(ctx context.Context, last *guestlifecycle.Agent) (*guestlifecycle.Agent, error) {
 	answer := &guestlifecycle.Agent{}
 	err := a.Talk(ctx, func(ctx context.Context, c *agent.Client) error {
-		system, err := c.OSInfo(ctx)
-		if err != nil && !agent.Unsupported(err) {
+		if last != nil {
+			*answer = *last
+		} else if err := askForSystem(ctx, c, answer); err != nil {
 			return err
 		}
-		answer.OS = shortened(guestinfo.OS(system))
 		interfaces, err := c.Interfaces(ctx)
 		if err != nil && !agent.Unsupported(err) {
 			return err
 		}
 		answer.Interfaces = interfacesOf(interfaces)
-		info, err := c.Info(ctx)
-		switch {
-		case agent.Unsupported(err):
-			answer.Commands = &guestlifecycle.Commands{Missing: []string{"guest-info"}}
-		case err != nil:
-			return err
-		default:
-			answer.Commands = guestlifecycle.CommandsOf(enabled(info))
-		}
 		return nil
 	})
 	return answer, err
+}
+
+// askForSystem asks for the guest's system and for the agent's commands.
+func askForSystem(ctx context.Context, c *agent.Client, answer *guestlifecycle.Agent) error {
+	system, err := c.OSInfo(ctx)
+	if err != nil && !agent.Unsupported(err) {
+		return err
+	}
+	answer.OS = shortened(guestinfo.OS(system))
+	info, err := c.Info(ctx)
+	switch {
+	case agent.Unsupported(err):
+		answer.Commands = &guestlifecycle.Commands{Missing: []string{"guest-info"}}
+	case err != nil:
+		return err
+	default:
+		answer.Commands = guestlifecycle.CommandsOf(enabled(info))
+	}
+	return nil
 }
 
 // enabled are the commands that the agent has, and does not refuse.
