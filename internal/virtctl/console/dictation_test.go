@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"strings"
@@ -10,93 +11,227 @@ import (
 	"time"
 )
 
-// login is a guest that throws away what is typed before it asks for the password, as login(1) does.
-func login(guest net.Conn, thinks time.Duration) {
-	typed := make(chan byte, 64)
-	go func() {
-		defer close(typed)
-		for one := make([]byte, 1); ; {
-			if _, err := guest.Read(one); err != nil {
-				return
-			}
-			typed <- one[0]
+// player plays a guest at the far end of a console.
+type player struct {
+	net.Conn
+	typed chan byte
+}
+
+// say writes what the guest says.
+func (g *player) say(text string) { _, _ = io.WriteString(g.Conn, text) }
+
+// line reads what is typed up to Enter.
+func (g *player) line() string {
+	var text []byte
+	for c := range g.typed {
+		if c == '\n' || c == '\r' {
+			break
 		}
-	}()
-	line := func() string {
-		var text []byte
-		for c := range typed {
-			if c == '\n' {
-				break
-			}
-			text = append(text, c)
-		}
-		return string(text)
+		text = append(text, c)
 	}
-	name := line()
-	_, _ = io.WriteString(guest, name+"\r\n")
-	time.Sleep(thinks)
-	for len(typed) > 0 {
-		<-typed
-	}
-	_, _ = io.WriteString(guest, "Password: ")
-	password := line()
-	_, _ = io.WriteString(guest, "\r\nwelcome "+name+", "+password+"\r\n$ ")
-	command := line()
-	_, _ = io.WriteString(guest, command+"\r\ndone\r\n$ ")
-	for range typed {
+	return string(text)
+}
+
+// flush throws away what was typed and not read.
+func (g *player) flush() {
+	for len(g.typed) > 0 {
+		<-g.typed
 	}
 }
 
-// TestPipedInputAnswersThePrompts: a name, a password and a command in one go reach the guest, however long it thinks.
+// dictated pipes input into the console of a guest, and returns what it says.
+func dictated(t *testing.T, in io.Reader, play func(g *player)) string {
+	t.Helper()
+	near, far := net.Pipe()
+	g := &player{Conn: far, typed: make(chan byte, 1<<17)}
+	played := make(chan struct{})
+	go func() {
+		defer close(g.typed)
+		for chunk := make([]byte, 4096); ; {
+			n, err := far.Read(chunk)
+			for _, c := range chunk[:n] {
+				g.typed <- c
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	go func() {
+		defer close(played)
+		play(g)
+		for range g.typed { // a guest that never hangs up
+		}
+	}()
+	var out bytes.Buffer
+	if err := dictate(t.Context(), in, &out, near); err != nil {
+		t.Error(err)
+	}
+	<-played
+	return out.String()
+}
+
+// login asks for a password and throws away what is typed before, as login(1) does. It thinks before it asks, and before its shell does.
+func (g *player) login(thinks time.Duration) {
+	name := g.line()
+	for _, c := range name + "\r\n" {
+		g.say(string(c))
+	}
+	time.Sleep(thinks)
+	g.flush()
+	g.say("Password: ")
+	password := g.line()
+	g.say("\r\n")
+	time.Sleep(thinks)
+	g.flush()
+	g.say("welcome " + name + ", " + password + "\r\n$ ")
+	command := g.line()
+	g.say(command + "\r\n")
+	time.Sleep(thinks)
+	g.say("done\r\n$ ")
+}
+
+const loggedIn = "root\r\nPassword: \r\nwelcome root, secret\r\n$ uptime\r\ndone\r\n$ "
+
+// TestPipedInputAnswersThePrompts: a name, a password and a command in one go reach the guest, however long it thinks, and
+// whatever of its last screen is shown.
 func TestPipedInputAnswersThePrompts(t *testing.T) {
-	for name, thinks := range map[string]time.Duration{"a fast guest": time.Millisecond, "an emulated guest": 1500 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				near, guest := net.Pipe()
-				go func() {
-					defer guest.Close()
-					login(guest, thinks)
-				}()
-				var out bytes.Buffer
-				if err := dictate(t.Context(), strings.NewReader("root\nsecret\nuptime\n"), &out, near); err != nil {
-					t.Fatal(err)
-				}
-				const want = "root\r\nPassword: \r\nwelcome root, secret\r\n$ uptime\r\ndone\r\n$ "
-				if out.String() != want {
-					t.Errorf("the guest says %q, want %q", out.String(), want)
-				}
+	for name, thinks := range map[string]time.Duration{
+		"a fast guest": time.Millisecond, "an emulated guest": 1500 * time.Millisecond, "a guest of a busy machine": 25 * time.Second,
+	} {
+		for _, script := range []string{"root\nsecret\nuptime\n", "root\rsecret\ruptime\r", "root\r\nsecret\r\nuptime\r\n"} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					got := dictated(t, strings.NewReader(script), func(g *player) {
+						g.say("vm login: ")
+						g.login(thinks)
+					})
+					if got != "vm login: "+loggedIn {
+						t.Errorf("%q: the guest says %q", script, got)
+					}
+				})
 			})
+		}
+	}
+}
+
+// TestTheFirstLineWaitsForTheLogin of a guest that boots.
+func TestTheFirstLineWaitsForTheLogin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const boot = "[    1.0] booting\r\n"
+		got := dictated(t, strings.NewReader("root\nsecret\nuptime\n"), func(g *player) {
+			for range 5 {
+				g.say(boot)
+				time.Sleep(10 * time.Second)
+			}
+			g.flush()
+			g.say("vm login: ")
+			g.login(time.Second)
+		})
+		if want := strings.Repeat(boot, 5) + "vm login: " + loggedIn; got != want {
+			t.Errorf("the guest says %q, want %q", got, want)
+		}
+	})
+}
+
+// TestAnEchoIsNoPrompt: the guest has echoed a part of the line, or all of it but the Enter, and thinks.
+func TestAnEchoIsNoPrompt(t *testing.T) {
+	for _, echoed := range []string{"ro", "root"} {
+		synctest.Test(t, func(t *testing.T) {
+			got := dictated(t, strings.NewReader("root\nsecret\n"), func(g *player) {
+				g.say("vm login: ")
+				g.line()
+				g.say(echoed)
+				time.Sleep(3 * time.Second)
+				g.flush()
+				g.say("root"[len(echoed):] + "\r\nPassword: ")
+				g.say("\r\n" + g.line() + "\r\n")
+			})
+			if want := "vm login: root\r\nPassword: \r\nsecret\r\n"; got != want {
+				t.Errorf("the guest says %q, want %q", got, want)
+			}
 		})
 	}
+}
+
+// TestAGuestThatAsksForNothingIsNotWaitedForLong: a program reads lines without a prompt.
+func TestAGuestThatAsksForNothingIsNotWaitedForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines []string
+		began := time.Now()
+		dictated(t, strings.NewReader("cat\n"+strings.Repeat("text\n", 20)), func(g *player) {
+			g.say("$ ")
+			for range 21 {
+				lines = append(lines, g.line())
+				g.say(lines[len(lines)-1] + "\r\n")
+			}
+		})
+		if len(lines) != 21 || lines[20] != "text" || time.Since(began) > promptPatience+25*linePatience {
+			t.Errorf("after %v the guest has %q", time.Since(began), lines)
+		}
+	})
+}
+
+// TestAPartOfALineIsPassedOn: what a program types has no end where it wants none, and the program waits for what comes of it.
+func TestAPartOfALineIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, program := io.Pipe()
+		asked := make(chan struct{})
+		go func() {
+			_, _ = io.WriteString(program, "\x00\xff\x03")
+			<-asked
+			_, _ = io.WriteString(program, "y")
+			_ = program.Close()
+		}()
+		var got [4]byte
+		dictated(t, in, func(g *player) {
+			for i := range got {
+				got[i] = <-g.typed
+				if i == 2 {
+					close(asked)
+				}
+			}
+		})
+		if string(got[:]) != "\x00\xff\x03y" {
+			t.Errorf("the guest has %q", got)
+		}
+	})
+}
+
+// TestWithoutInputNobodyWaitsForAPrompt: what the guest says is shown until it falls silent.
+func TestWithoutInputNobodyWaitsForAPrompt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		got := dictated(t, strings.NewReader(""), func(g *player) { g.say("booting\r\n") })
+		if got != "booting\r\n" || time.Since(began) > 5*time.Second {
+			t.Errorf("after %v the guest says %q", time.Since(began), got)
+		}
+	})
 }
 
 // TestAGuestThatTalksOnIsAnswered, and a line without an end, longer than any buffer, is passed on whole.
 func TestAGuestThatTalksOnIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		near, guest := net.Pipe()
-		long := strings.Repeat("x", 10_000)
-		var typed bytes.Buffer
-		go func() {
-			for range 200 {
-				if _, err := io.WriteString(guest, "tick\r\n"); err != nil {
-					return
-				}
-				time.Sleep(100 * time.Millisecond)
-			}
-		}()
-		read := make(chan struct{})
-		go func() {
-			defer close(read)
-			_, _ = io.Copy(&typed, guest)
-		}()
+		long := strings.Repeat("x", 100_000)
 		began := time.Now()
-		if err := dictate(t.Context(), strings.NewReader("first\n"+long), io.Discard, near); err != nil {
-			t.Fatal(err)
-		}
-		guest.Close()
-		<-read
-		if typed.String() != "first\n"+long || time.Since(began) > time.Minute {
-			t.Errorf("after %v the guest has %d bytes", time.Since(began), typed.Len())
+		var first string
+		var rest []byte
+		dictated(t, strings.NewReader("first\n"+long), func(g *player) {
+			talk, stop := context.WithCancel(t.Context())
+			defer stop()
+			go func() {
+				for talk.Err() == nil {
+					g.say("tick\r\n")
+					time.Sleep(100 * time.Millisecond)
+				}
+			}()
+			first = g.line()
+			for range long {
+				rest = append(rest, <-g.typed)
+			}
+		})
+		if first != "first" || string(rest) != long || time.Since(began) > 2*talkPatience+time.Minute {
+			t.Errorf("after %v the guest has %q and %d bytes", time.Since(began), first, len(rest))
 		}
 	})
 }
