@@ -1,6 +1,10 @@
 package validate
 
 import (
+	"bytes"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -9,6 +13,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
 func annotated(annotations map[string]string) metav1.ObjectMeta {
@@ -74,6 +79,42 @@ func TestAnnotationsWithoutEffectAreToldWhenTheyAreNew(t *testing.T) {
 				t.Errorf("%s: %s: %s", kind, when, diff)
 			}
 		}
+	}
+}
+
+// TestWhatHasNoEffectRefusesNothing: no annotation of which admission says that it has no effect makes it refuse a VMI, unless
+// that is in the same sentence.
+func TestWhatHasNoEffectRefusesNothing(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/supported-fields.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, page, _ = bytes.Cut(page, []byte("\n## Annotations of a VirtualMachineInstance or of its template\n"))
+	page, _, _ = bytes.Cut(page, []byte("\n## "))
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| warns ").FindAllSubmatch(page, -1)
+	refused, settings := 0, configured(t, "", "")
+	for _, row := range rows {
+		name := string(row[1])
+		for _, strategy := range []v1.StartStrategy{"", v1.StartStrategyPaused, lock.StartStrategy} {
+			without := &v1.VirtualMachineInstance{}
+			without.Spec.StartStrategy = new(strategy)
+			vmi := without.DeepCopy()
+			vmi.Annotations = map[string]string{name: "true"}
+			said := VMIWarnings(vmi, nil, settings)
+			if len(said) != 1 || !strings.Contains(said[0], name) {
+				t.Errorf("%s: the warnings are %q", name, said)
+				continue
+			}
+			if errs := VMI(vmi, settings); len(errs) > len(VMI(without, settings)) || len(VMIUpdate(vmi, without)) > 0 {
+				refused++
+				if !strings.Contains(said[0], "has no effect except that with startStrategy "+string(strategy)+", which asks for the contrary, it is refused: ") {
+					t.Errorf("it is refused: %v, %v; and the warning is %q", errs, VMIUpdate(vmi, without), said)
+				}
+			}
+		}
+	}
+	if len(rows) < 5 || refused != 1 {
+		t.Errorf("of %d annotations %d are refused; was the page read?", len(rows), refused)
 	}
 }
 

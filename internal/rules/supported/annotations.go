@@ -34,8 +34,8 @@ var vmiAnnotationTable = table{
 	v1.CustomLibvirtLogFiltersAnnotation: idle("there is no libvirt here; the label `debugLogs` has QEMU log"),
 	v1.KeepLauncherAfterFailureAnnotation: idle("a launcher pod ends with its guest; the VMI and virt-handler's log tell why").
 		withOnly("false"),
-	layout.LeaveLauncherPodAnnotation: idle("a launcher pod ends with its guest; the VMI and virt-handler's log tell why. With startStrategy Maintenance it is refused, since it asks for the contrary").
-		withOnly("false"),
+	layout.LeaveLauncherPodAnnotation: idle("a launcher pod ends with its guest; the VMI and virt-handler's log tell why").
+		exceptThat("with startStrategy Maintenance, which asks for the contrary, it is refused").withOnly("false"),
 
 	v1.FuncTestForceLauncherMigrationFailureAnnotation:       idle(testsOnly),
 	v1.FuncTestBlockLauncherPrepareMigrationTargetAnnotation: idle(testsOnly),

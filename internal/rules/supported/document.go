@@ -86,5 +86,8 @@ func (e entry) remarks() string {
 	if e.note != "" {
 		parts = append(parts, e.note)
 	}
+	if e.except != "" {
+		parts = append(parts, e.except)
+	}
 	return strings.Join(parts, "; ")
 }

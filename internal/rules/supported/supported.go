@@ -35,6 +35,8 @@ type entry struct {
 	// warns of it; idleValues are values of which that is true.
 	idle       bool
 	idleValues []string
+	// except is the one thing that an idle field is judged for all the same, as a clause.
+	except string
 	// note is for the documentation: a condition, or what to use instead.
 	note string
 }
@@ -61,6 +63,12 @@ func idle(reason string) entry { return entry{yes: true, idle: true, note: reaso
 // withOnly are values that need no warning.
 func (e entry) withOnly(values ...string) entry {
 	e.only = values
+	return e
+}
+
+// exceptThat names what an idle field is judged for all the same.
+func (e entry) exceptThat(clause string) entry {
+	e.except = clause
 	return e
 }
 
@@ -165,7 +173,7 @@ func (w *walk) judgeSet(e entry, value reflect.Value, path *field.Path) {
 	switch {
 	case len(e.only) > 0 && e.allows(value):
 	case e.idle || e.idleValue(value):
-		w.warnings = append(w.warnings, Warning(path, e.note))
+		w.warnings = append(w.warnings, e.warning(path))
 	case e.allows(value):
 	case e.yes:
 		w.errs = append(w.errs, field.NotSupported(path, text(value), slices.Concat(e.only, e.idleValues)))

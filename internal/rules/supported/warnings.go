@@ -17,6 +17,14 @@ func Warning(path *field.Path, reason string) string {
 	return fmt.Sprintf("%s has no effect: %s", path, reason)
 }
 
+// warning is what a user is told who sets an idle field.
+func (e entry) warning(path *field.Path) string {
+	if e.except == "" {
+		return Warning(path, e.note)
+	}
+	return fmt.Sprintf("%s has no effect except that %s: %s", path, e.except, e.note)
+}
+
 // VMISpecWarnings tells which fields that spec sets are accepted without effect.
 func VMISpecWarnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path) []string {
 	return warnings(vmiTable, reflect.ValueOf(spec), path)
