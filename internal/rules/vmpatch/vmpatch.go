@@ -9,7 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -109,16 +109,46 @@ func parse(text string) (Operation, error) {
 	return Operation{Op: op, Path: path, Value: value}, nil
 }
 
-// inList matches the paths that may end in a place of a list.
-var inList = regexp.MustCompile(`/(-|-?[0-9]+)$`)
-
 // lenient is the operation as the API defines it: a replace sets a field that is unset, too. An add does the same to a
-// field, set or not; in a list it would insert, so what may be a place of one stays a replace.
+// field, set or not; in a list it would insert, so that a place of one stays a replace.
 func lenient(o Operation) Operation {
-	if o.Op == "replace" && !inList.MatchString(o.Path) {
+	if o.Op == "replace" && !inList(o.Path) {
 		o.Op = "add"
 	}
 	return o
+}
+
+// unescape decodes the names in a path (RFC 6901).
+var unescape = strings.NewReplacer("~1", "/", "~0", "~")
+
+// inList reports whether a path ends in a place of a list of a VirtualMachine. A label may be called like such a place. What a
+// VirtualMachine does not have is in none.
+func inList(path string) bool {
+	within := reflect.TypeFor[v1.VirtualMachine]()
+	names := strings.Split(path, "/")
+	for _, name := range names[1 : len(names)-1] {
+		switch within.Kind() {
+		case reflect.Struct:
+			name = unescape.Replace(name)
+			fields := reflect.VisibleFields(within)
+			at := slices.IndexFunc(fields, func(f reflect.StructField) bool {
+				tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				return tag == name
+			})
+			if at < 0 {
+				return false
+			}
+			within = fields[at].Type
+		case reflect.Map, reflect.Slice:
+			within = within.Elem()
+		default:
+			return false
+		}
+		if within.Kind() == reflect.Pointer {
+			within = within.Elem()
+		}
+	}
+	return within.Kind() == reflect.Slice
 }
 
 // Apply returns the VM as the operations make it. They can't set a field that no VM has.

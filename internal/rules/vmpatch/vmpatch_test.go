@@ -134,3 +134,34 @@ func TestAReplaceSetsWhatIsUnset(t *testing.T) {
 		}
 	}
 }
+
+// Whether a number is a name or a place in a list is the API's to say.
+func TestANumberMayBeAName(t *testing.T) {
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", Labels: map[string]string{"a": "b"}},
+		Spec: v1.VirtualMachineSpec{Template: &v1.VirtualMachineInstanceTemplateSpec{}}}
+	vm.Spec.Template.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "one"}}
+	const nics, template = "/spec/template/spec/domain/devices/interfaces", "/spec/template/metadata/annotations"
+	got, err := Apply(vm, []Operation{
+		{"replace", "/metadata/labels/7", "seven"}, {"replace", "/metadata/labels/7", "again"}, {"replace", "/metadata/labels/example.com~18", "eight"},
+		{"replace", template, map[string]any{}}, {"replace", template + "/-1", "x"}, {"replace", template + "/-", "y"},
+		{"add", nics + "/-", map[string]any{"name": "two"}}, {"replace", nics + "/-1", map[string]any{"name": "last"}},
+		{"replace", nics + "/0", map[string]any{"name": "first"}},
+		{"replace", "/spec/template/spec/nodeSelector", map[string]any{}}, {"replace", "/spec/template/spec/nodeSelector/0", "z"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := vm.DeepCopy()
+	want.Labels = map[string]string{"a": "b", "7": "again", "example.com/8": "eight"}
+	want.Spec.Template.ObjectMeta.Annotations = map[string]string{"-1": "x", "-": "y"}
+	want.Spec.Template.Spec.NodeSelector = map[string]string{"0": "z"}
+	want.Spec.Template.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "first"}, {Name: "last"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for _, path := range []string{"/spec/nothing/7", nics + "/5/7", nics + "/x/7", "/metadata/name/7"} {
+		if got, err := Apply(vm, []Operation{{"replace", path, "x"}}); err == nil {
+			t.Errorf("%s: got %+v", path, got)
+		}
+	}
+}
