@@ -99,8 +99,11 @@ func disjoint(prefixes []netip.Prefix) []netip.Prefix {
 }
 
 // selected names the set of the pods that a peer selects, "" if there are none. A selector that
-// can't be read selects none.
+// can't be read, or for which there is no room, selects none.
 func (b *builder) selected(namespace string, peer networkingv1.NetworkPolicyPeer) string {
+	if !b.afford(namespace, peer.PodSelector) || !b.afford(namespace, peer.NamespaceSelector) {
+		return ""
+	}
 	pods, err := metav1.LabelSelectorAsSelector(peer.PodSelector)
 	if peer.PodSelector == nil {
 		pods = labels.Everything()

@@ -195,6 +195,63 @@ func TestRulesThatAdmitNobodyCostToo(t *testing.T) {
 	}
 }
 
+// TestSelectorsCostToo: each is matched against pods whenever rules are made. What is above the limit admits nobody and isolates,
+// in the directions that policies name; another namespace's policies hold.
+func TestSelectorsCostToo(t *testing.T) {
+	values := func(n int) string {
+		var list []string
+		for i := range n {
+			list = append(list, fmt.Sprintf("v%d", i))
+		}
+		return "{matchExpressions: [{key: app, operator: NotIn, values: [" + strings.Join(list, ", ") + "]}]}"
+	}
+	many := func(n int, spec string) []*networkingv1.NetworkPolicy {
+		var policies []*networkingv1.NetworkPolicy
+		for i := range n {
+			policies = append(policies, policy(t, "shop", fmt.Sprintf("p%04d", i), spec))
+		}
+		return policies
+	}
+	const admits, out = `ingress: [{}]`, `egress: [{}], policyTypes: [Egress]`
+	for name, c := range map[string]struct {
+		policies      []*networkingv1.NetworkPolicy
+		over          []string
+		admitted      bool
+		chains, other int
+	}{
+		"as large as it may be":              {many(1, "{podSelector: "+values(mostSelectors-2)+", "+admits+"}"), nil, true, 1, 0},
+		"a selector of pods that is larger":  {many(1, "{podSelector: "+values(mostSelectors-1)+", "+admits+"}"), []string{"shop"}, false, 1, 0},
+		"one of those that are sent to":      {many(1, "{podSelector: "+values(mostSelectors)+", "+out+"}"), []string{"shop"}, false, 0, 1},
+		"a peer's":                           {many(1, "{podSelector: {}, ingress: [{from: [{podSelector: "+values(mostSelectors)+"}]}]}"), []string{"shop"}, false, 1, 0},
+		"a peer's of namespaces":             {many(1, "{podSelector: {}, ingress: [{from: [{namespaceSelector: "+values(mostSelectors)+"}]}]}"), []string{"shop"}, false, 1, 0},
+		"a peer's that pairs of groups have": {append(many(1, "{podSelector: {}, ingress: [{from: [{podSelector: "+values(mostSelectors/2)+"}]}]}"), policy(t, "shop", "q", `{podSelector: {matchLabels: {app: db}}}`)), []string{"shop"}, true, 2, 0},
+		"many policies":                      {many(mostSelectors+1, "{podSelector: {matchLabels: {app: none}}, "+admits+"}"), []string{"shop"}, false, 1, 0},
+	} {
+		pods := []Pod{local("shop", "web", 2), local("shop", "db", 3), local("lab", "guest", 4)}
+		got, over := Rules(state(pods, append(c.policies, policy(t, "lab", "all", `{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}`))...))
+		_, own, _ := strings.Cut(got, "chain ingress1 {\n")
+		if c.chains == 0 {
+			_, own, _ = strings.Cut(got, "chain egress0 {\n")
+		}
+		own, _, _ = strings.Cut(own, "}")
+		admitted := strings.Contains(own, "return\n")
+		if !slices.Equal(over, c.over) || admitted != c.admitted {
+			t.Errorf("%s: too much is in %v, want %v; admitted is somebody: %v, want %v:\n%s", name, over, c.over, admitted, c.admitted, own)
+		}
+		if in, out := strings.Count(got, "\tchain ingress"), strings.Count(got, "\tchain egress"); in != 1+c.chains || out != c.other {
+			t.Errorf("%s: there are %d chains for what is received and %d for what is sent, want %d and %d", name, in, out, 1+c.chains, c.other)
+		}
+		for _, pod := range []string{"10.77.64.2 : jump", "10.77.64.3 : jump"} {
+			if !strings.Contains(got, pod) {
+				t.Errorf("%s: a pod is not isolated", name)
+			}
+		}
+		if !strings.Contains(got, "10.77.64.4 : jump ingress0") || !strings.Contains(got, "elements = { 10.77.64.4 }") {
+			t.Errorf("%s: the other namespace's policy does not hold", name)
+		}
+	}
+}
+
 func TestWhatPoliciesSeeOfAPod(t *testing.T) {
 	of := func(change func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, Spec: corev1.PodSpec{NodeName: "node1"}}

@@ -17,6 +17,10 @@ import (
 // group of pods, and what comes of it: nft takes a tenth of a second for so much. What is above it is not admitted: the pods stay isolated.
 const most = 5_000
 
+// mostSelectors bounds the selectors of one namespace's policies: requirements and values, those of peers for each group of pods,
+// too. Each is matched against pods whenever rules are made. How many pods there are does not count: they may be others'.
+const mostSelectors = 5_000
+
 // group is pods of one namespace that the same policies isolate in one direction.
 type group struct {
 	policies []*networkingv1.NetworkPolicy
@@ -72,20 +76,20 @@ func Without() string { return fmt.Sprintf("table inet %[1]s\ndelete table inet 
 type builder struct {
 	State
 	byNamespace map[string][]Pod
-	policies    map[string][]*networkingv1.NetworkPolicy
+	policies    map[string][]selecting
 	// sets maps what a set is of to its name, "" if nothing is in it.
 	sets         map[string]string
 	declarations strings.Builder
 	chains       strings.Builder
-	// left is what the policies of a namespace may still cost.
-	left map[string]int
-	over map[string]bool
+	// left is what the policies of a namespace may still cost, selectors what their selectors may.
+	left, selectors map[string]int
+	over            map[string]bool
 }
 
 func newBuilder(s State) *builder {
 	b := &builder{
-		State: s, byNamespace: map[string][]Pod{}, policies: map[string][]*networkingv1.NetworkPolicy{},
-		sets: map[string]string{}, left: map[string]int{}, over: map[string]bool{},
+		State: s, byNamespace: map[string][]Pod{}, policies: map[string][]selecting{},
+		sets: map[string]string{}, left: map[string]int{}, selectors: map[string]int{}, over: map[string]bool{},
 	}
 	for _, pod := range s.Pods {
 		if len(pod.Addresses) > 0 {
@@ -96,20 +100,69 @@ func newBuilder(s State) *builder {
 		slices.SortFunc(pods, func(x, y Pod) int { return x.Addresses[0].Compare(y.Addresses[0]) })
 	}
 	for _, policy := range s.Policies {
-		b.policies[policy.Namespace] = append(b.policies[policy.Namespace], policy)
-		b.left[policy.Namespace] = most
+		b.policies[policy.Namespace] = append(b.policies[policy.Namespace], selecting{NetworkPolicy: policy})
+		b.left[policy.Namespace], b.selectors[policy.Namespace] = most, mostSelectors
 	}
-	for _, policies := range b.policies {
-		slices.SortFunc(policies, func(x, y *networkingv1.NetworkPolicy) int { return cmp.Compare(x.Name, y.Name) })
+	for namespace, policies := range b.policies {
+		slices.SortFunc(policies, func(x, y selecting) int { return cmp.Compare(x.Name, y.Name) })
+		b.policies[namespace] = b.read(namespace, policies)
 	}
 	return b
+}
+
+// selecting is a policy with the pods that it selects.
+type selecting struct {
+	*networkingv1.NetworkPolicy
+	pods labels.Selector
+}
+
+// read reads the selectors of a namespace's policies. One that can't be read selects all: the pods are isolated rather than
+// open. So do those for which there is no room, which are one for each direction then: they admit nothing.
+func (b *builder) read(namespace string, policies []selecting) []selecting {
+	for i := range policies {
+		p := &policies[i]
+		if !b.afford(namespace, &p.Spec.PodSelector) {
+			rest := &networkingv1.NetworkPolicy{}
+			rest.Namespace = namespace
+			for _, one := range policies[i:] {
+				for _, side := range sides {
+					if governs(one.NetworkPolicy, side.direction) && !slices.Contains(rest.Spec.PolicyTypes, side.direction) {
+						rest.Spec.PolicyTypes = append(rest.Spec.PolicyTypes, side.direction)
+					}
+				}
+			}
+			return append(policies[:i], selecting{rest, labels.Everything()})
+		}
+		var err error
+		if p.pods, err = metav1.LabelSelectorAsSelector(&p.Spec.PodSelector); err != nil {
+			p.pods = labels.Everything()
+		}
+	}
+	return policies
+}
+
+// afford takes a selector from what a namespace's may cost, and reports whether there was enough.
+func (b *builder) afford(namespace string, selector *metav1.LabelSelector) bool {
+	if selector == nil {
+		return !b.over[namespace]
+	}
+	size := 1 + len(selector.MatchLabels)
+	for _, e := range selector.MatchExpressions {
+		size += 1 + len(e.Values)
+	}
+	if b.selectors[namespace] < size || b.over[namespace] {
+		b.over[namespace] = true
+		return false
+	}
+	b.selectors[namespace] -= size
+	return true
 }
 
 // groups returns the pods of this node that are isolated in a direction.
 func (b *builder) groups(direction networkingv1.PolicyType) []group {
 	var groups []group
 	for _, namespace := range slices.Sorted(maps.Keys(b.policies)) {
-		selectors, policies := governing(b.policies[namespace], direction)
+		policies := governing(b.policies[namespace], direction)
 		found := map[string]int{}
 		for _, pod := range b.byNamespace[namespace] {
 			if !pod.Local {
@@ -117,10 +170,10 @@ func (b *builder) groups(direction networkingv1.PolicyType) []group {
 			}
 			var key strings.Builder
 			var selected []*networkingv1.NetworkPolicy
-			for i, selector := range selectors {
-				if selector.Matches(labels.Set(pod.Labels)) {
+			for i, policy := range policies {
+				if policy.pods.Matches(labels.Set(pod.Labels)) {
 					fmt.Fprintf(&key, "%d,", i)
-					selected = append(selected, policies[i])
+					selected = append(selected, policy.NetworkPolicy)
 				}
 			}
 			if len(selected) == 0 {
@@ -138,22 +191,15 @@ func (b *builder) groups(direction networkingv1.PolicyType) []group {
 	return groups
 }
 
-// governing returns the policies for a direction with the pods that they select. A selector that
-// can't be read selects all: the pods are isolated rather than open.
-func governing(all []*networkingv1.NetworkPolicy, direction networkingv1.PolicyType) ([]labels.Selector, []*networkingv1.NetworkPolicy) {
-	var selectors []labels.Selector
-	var policies []*networkingv1.NetworkPolicy
+// governing returns the policies for a direction.
+func governing(all []selecting, direction networkingv1.PolicyType) []selecting {
+	var policies []selecting
 	for _, policy := range all {
-		if !governs(policy, direction) {
-			continue
+		if governs(policy.NetworkPolicy, direction) {
+			policies = append(policies, policy)
 		}
-		selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
-		if err != nil {
-			selector = labels.Everything()
-		}
-		selectors, policies = append(selectors, selector), append(policies, policy)
 	}
-	return selectors, policies
+	return policies
 }
 
 // chain writes what a group admits.
