@@ -1,13 +1,16 @@
 package subresource
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,21 +101,82 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMac
 	s.passTo(w, r, vmi, nodeapi.Path(vmi.Namespace, vmi.Name, string(vmi.UID), verb, extra...))
 }
 
-// passTo is pass to one of virt-handler's paths. What its query has can't be overridden by the caller's.
+const (
+	// handoverPatience is how long a request waits for a guest that runs, and that its node does not have: a migration hands it
+	// over, or virt-handler was replaced. The VMI's status names the new node a moment after the guest is there.
+	handoverPatience = 15 * time.Second
+	// handoverPause is between two looks.
+	handoverPause = 100 * time.Millisecond
+)
+
+// passTo is pass to one of virt-handler's paths. What its query has can't be overridden by the caller's. A guest that is not
+// where its VMI says it is asked for again, where the VMI says by then.
 func (s *Server) passTo(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMachineInstance, destination *url.URL) {
-	destination.Scheme = "https"
-	destination.Host = net.JoinHostPort(nodecert.DNSName(vmi.Status.NodeName), strconv.Itoa(nodeapi.Port))
+	late := time.After(handoverPatience)
+	for {
+		away := s.passOnce(w, r, vmi.Status.NodeName, destination)
+		if away == nil {
+			return
+		}
+		select {
+		case <-time.After(handoverPause):
+		case <-late:
+			answer.Error(w, away)
+			return
+		case <-r.Context().Done():
+			answer.Error(w, away)
+			return
+		}
+		now, err := s.instance(r, ready)
+		if err != nil {
+			answer.Error(w, err)
+			return
+		}
+		if now.UID != vmi.UID {
+			answer.Error(w, away)
+			return
+		}
+		vmi = now
+	}
+}
+
+// passOnce passes a request on to a node, and returns what that says if it does not have the guest; nothing is answered then.
+func (s *Server) passOnce(w http.ResponseWriter, r *http.Request, node string, destination *url.URL) error {
+	to := *destination
+	to.Scheme = "https"
+	to.Host = net.JoinHostPort(nodecert.DNSName(node), strconv.Itoa(nodeapi.Port))
+	var away error
 	proxy := &httputil.ReverseProxy{
 		Transport: s.transport,
 		// Streams must not wait in a buffer.
 		FlushInterval: -1,
-		Rewrite:       func(p *httputil.ProxyRequest) { rewrite(p.Out, destination) },
+		Rewrite:       func(p *httputil.ProxyRequest) { rewrite(p.Out, &to) },
+		ModifyResponse: func(response *http.Response) error {
+			if response.Header.Get(nodeapi.AwayHeader) != "" {
+				away = refusalOf(response)
+			}
+			return away
+		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			answer.Error(w, apierrors.NewInternalError(
-				fmt.Errorf("calling virt-handler on node %s: %w", vmi.Status.NodeName, err)))
+			if away == nil {
+				answer.Error(w, apierrors.NewInternalError(fmt.Errorf("calling virt-handler on node %s: %w", node, err)))
+			}
 		},
 	}
 	proxy.ServeHTTP(w, r)
+	return away
+}
+
+// maxRefusal bounds what is read of a virt-handler's refusal.
+const maxRefusal = 64 << 10
+
+// refusalOf reads the Status that a virt-handler has answered.
+func refusalOf(response *http.Response) error {
+	status := metav1.Status{}
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxRefusal)).Decode(&status); err != nil {
+		return fmt.Errorf("reading what virt-handler has answered with %s: %w", response.Status, err)
+	}
+	return &apierrors.StatusError{ErrStatus: status}
 }
 
 func rewrite(out *http.Request, destination *url.URL) {

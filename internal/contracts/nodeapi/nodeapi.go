@@ -84,6 +84,10 @@ const Screenshot Verb = "screenshot"
 // the subresource's own.
 const MoveCursorQuery = "moveCursor"
 
+// AwayHeader is set in the answer to a request for a guest that this node does not run, or not yet, or not any more: nothing
+// was done.
+const AwayHeader = "Drydock-Guest-Away"
+
 // Path is the route of a verb on one VMI. uid must be the VMI's UID: a VMI of
 // the same name that came after it is answered with 404. Extra path elements
 // follow the verb (portforward/8080/tcp).

@@ -45,10 +45,10 @@ type Machine struct {
 func (d *Driver) machine() (*Machine, error) {
 	instance, a := d.presence.VMI(), d.alive()
 	if instance == nil || a == nil {
-		return nil, errors.New("VMI is not running")
+		return nil, fmt.Errorf("the guest does not run on node %s, or virt-handler there has not connected to it yet; try again", d.env.Node)
 	}
 	if guestlifecycle.RoleOf(instance, d.env.Node) != guestlifecycle.Home {
-		return nil, errors.New("VMI is not running on this node")
+		return nil, fmt.Errorf("the guest is coming to node %s or has left it by a migration; try again", d.env.Node)
 	}
 	m := &Machine{attached: a, vmi: instance, network: d.env.Network, reached: reached(a.prepared.interfaces), taps: map[string]string{}}
 	for _, i := range a.prepared.interfaces {

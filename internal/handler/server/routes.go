@@ -69,6 +69,8 @@ func (s *Server) onMachine(do route) http.HandlerFunc {
 		machine, err := s.machines.Lookup(namespace, name, uid)
 		if err == nil {
 			err = do(machine, w, r)
+		} else {
+			w.Header().Set(nodeapi.AwayHeader, "true")
 		}
 		if err != nil {
 			s.log.V(1).Info("refused a request", "path", r.URL.Path, "reason", err.Error())

@@ -158,6 +158,25 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
+// TestAGuestThatIsNotHereIsToldFromARefusal: virt-api asks for the one again, and not for the other.
+func TestAGuestThatIsNotHereIsToldFromARefusal(t *testing.T) {
+	s := newServer(t, &recorder{fail: errors.New("busy")})
+	for uid, want := range map[string]string{"u1": "", "u2": "true"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+nodeapi.Path("ns", "vm", uid, nodeapi.Pause).String(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := s.Client().Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if got := response.Header.Get(nodeapi.AwayHeader); got != want || response.StatusCode < 400 {
+			t.Errorf("%s: %s, away: %q, want %q", uid, response.Status, got, want)
+		}
+	}
+}
+
 func TestTheGuestIsHeldStill(t *testing.T) {
 	for name, c := range map[string]struct {
 		method string
