@@ -15,9 +15,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -367,6 +369,39 @@ func TestNothingIsSentToAClaimThatIsUsedByNow(t *testing.T) {
 			}
 			if code != want || code != http.StatusOK && !strings.Contains(words, test.says+" is using PVC ns/disk: upload when that has ended") {
 				t.Errorf("%d %s, want %d", code, words, want)
+			}
+		})
+	}
+}
+
+// lost is a way on which packets are lost, as a NetworkPolicy has it.
+type lost struct{ calls int }
+
+func (l *lost) RoundTrip(*http.Request) (*http.Response, error) {
+	l.calls++
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+}
+
+// TestAWorkerThatNoConnectionReachesIsGivenUpSoon: with what may be in the way, if the kubelet reaches it; it may be about to listen otherwise.
+func TestAWorkerThatNoConnectionReachesIsGivenUpSoon(t *testing.T) {
+	for name, c := range map[string]struct {
+		ready corev1.ConditionStatus
+		calls int
+		says  string
+	}{
+		"it is ready": {corev1.ConditionTrue, 2, "its worker is ready, and virt-api gets no connection to it: a NetworkPolicy of the namespace ns may"},
+		"it is not":   {corev1.ConditionFalse, 3, "its worker does not answer: dial tcp: i/o timeout"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: transfer.UploadName("claim")}}
+			pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: workerIP, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: c.ready}}}
+			scheme := runtime.NewScheme()
+			must(t, clientgoscheme.AddToScheme(scheme))
+			w := &worker{cluster: fake.NewClientBuilder().WithScheme(scheme).WithObjects(pod).Build(), claim: types.NamespacedName{Namespace: "ns", Name: "claim"}}
+			way := &lost{}
+			_, err := w.await(t.Context(), way, "/upload", 3*pause-time.Millisecond)
+			if err == nil || !strings.Contains(err.Error(), c.says) || !apierrors.IsServiceUnavailable(err) || way.calls != c.calls {
+				t.Errorf("%s: after %d calls %v, want %q", name, way.calls, err, c.says)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package upload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -23,6 +24,9 @@ import (
 // pause between two looks at a worker that is not there yet.
 const pause = 250 * time.Millisecond
 
+// maxUnreachable is how often a worker that is ready is called in vain: the kubelet reaches it, and another time changes nothing.
+const maxUnreachable = 2
+
 // worker is the pod that fills a claim.
 type worker struct {
 	cluster client.Reader
@@ -35,6 +39,7 @@ type worker struct {
 func (k *worker) await(ctx context.Context, transport http.RoundTripper, path string, patience time.Duration) (string, error) {
 	var address, waiting string
 	var refusal error
+	unreachable := 0
 	err := wait.PollUntilContextTimeout(ctx, pause, patience, true, func(ctx context.Context) (bool, error) {
 		pod := &corev1.Pod{}
 		name := types.NamespacedName{Namespace: k.claim.Namespace, Name: transfer.UploadName(k.claim.Name)}
@@ -48,18 +53,29 @@ func (k *worker) await(ctx context.Context, transport http.RoundTripper, path st
 		if address == "" {
 			return refusal != nil, nil
 		}
-		waiting, refusal = k.ask(ctx, transport, "https://"+address+path)
-		return waiting == "", nil
+		var silent bool
+		if waiting, silent, refusal = k.ask(ctx, transport, "https://"+address+path); silent && ready(pod) {
+			unreachable++
+			waiting = fmt.Sprintf("its worker is ready, and virt-api gets no connection to it: a NetworkPolicy of the namespace %s may keep Drydock "+
+				"from its pods of the label app=containerized-data-importer; docs/uploads.md has the policy that lets uploads in", k.claim.Namespace)
+		}
+		return waiting == "" || unreachable == maxUnreachable, nil
 	})
 	switch {
 	case refusal != nil:
 		return "", refusal
-	case wait.Interrupted(err):
+	case wait.Interrupted(err), unreachable == maxUnreachable:
 		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("PVC %s takes no upload yet: %s", k.claim, waiting))
 	case err != nil:
 		return "", fmt.Errorf("looking for the worker of PVC %s: %w", k.claim, err)
 	}
 	return address, nil
+}
+
+// ready reports whether the kubelet reaches the worker.
+func ready(pod *corev1.Pod) bool {
+	c := podstatus.Condition(pod, corev1.PodReady)
+	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 // reach gives the address of a worker's pod, or says what it waits for, or why
@@ -91,26 +107,27 @@ func reason(pod *corev1.Pod) string {
 	return ""
 }
 
-// ask asks the worker whether it takes an upload.
-func (k *worker) ask(ctx context.Context, transport http.RoundTripper, url string) (waiting string, refusal error) {
+// ask asks the worker whether it takes an upload. silent means that no connection came about, and no refusal of one.
+func (k *worker) ask(ctx context.Context, transport http.RoundTripper, url string) (waiting string, silent bool, refusal error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return "its worker does not answer: " + err.Error(), nil
+		var dial *net.OpError
+		return "its worker does not answer: " + err.Error(), errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout(), nil
 	}
 	defer response.Body.Close()
 	_, _ = io.Copy(io.Discard, response.Body) // a HEAD has none
 	switch response.StatusCode {
 	case http.StatusOK:
-		return "", nil
+		return "", false, nil
 	case http.StatusServiceUnavailable:
-		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("PVC %s receives another upload already", k.claim))
+		return "", false, apierrors.NewServiceUnavailable(fmt.Sprintf("PVC %s receives another upload already", k.claim))
 	case http.StatusConflict:
-		return "", apierrors.NewConflict(corev1.Resource("persistentvolumeclaims"), k.claim.Name,
+		return "", false, apierrors.NewConflict(corev1.Resource("persistentvolumeclaims"), k.claim.Name,
 			fmt.Errorf("PVC %s is already successfully populated", k.claim))
 	}
-	return "", fmt.Errorf("the worker of PVC %s answers %s", k.claim, response.Status)
+	return "", false, fmt.Errorf("the worker of PVC %s answers %s", k.claim, response.Status)
 }

@@ -239,7 +239,7 @@ func (r *round) ask(ctx context.Context, question datavolume.Question, o *datavo
 		o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, datavolume.Stuck(*o))
 		o.WarningAsked = true
 	case datavolume.NeedProgress:
-		o.Progress = r.poll(ctx, o.Worker)
+		o.Progress, o.Unreachable = r.poll(ctx, o.Worker)
 	default:
 		err = fmt.Errorf("nobody can ask for %s", question)
 	}
@@ -263,14 +263,14 @@ func (r *round) keepCertificates(ctx context.Context, o datavolume.Observed) err
 }
 
 // poll asks the worker how far it is. One that does not answer is no less
-// at work.
-func (r *round) poll(ctx context.Context, pod *corev1.Pod) *transfer.Progress {
+// at work; it is unreachable if no connection came about.
+func (r *round) poll(ctx context.Context, pod *corev1.Pod) (progress *transfer.Progress, unreachable bool) {
 	progress, err := r.Progress(ctx, pod)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("asking a worker for its progress", "pod", pod.Name, "error", err.Error())
-		return &transfer.Progress{}
+		return &transfer.Progress{}, noConnection(err)
 	}
-	return progress
+	return progress, false
 }
 
 func controlled(object metav1.Object, by *cdiv1.DataVolume) bool {

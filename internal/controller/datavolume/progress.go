@@ -3,6 +3,7 @@ package datavolume
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +19,9 @@ import (
 // patience with a worker that is asked for its progress: it costs one of the
 // loop's workers.
 const patience = time.Second
+
+// dialPatience is what a connection may take of that. A worker that is slow has one all the same.
+const dialPatience = patience * 3 / 4
 
 // maxProgress bounds what is read from a worker, which a hostile image may have
 // taken over.
@@ -35,8 +39,14 @@ func Ask(ctx context.Context, pod *corev1.Pod) (*transfer.Progress, error) {
 // direct keeps a worker from sending virt-controller elsewhere.
 var direct = &http.Client{
 	Timeout:       patience,
-	Transport:     &http.Transport{DisableKeepAlives: true},
+	Transport:     &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: dialPatience}).DialContext},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// noConnection reports whether no connection came about, and no refusal of one: packets are lost on the way.
+func noConnection(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout()
 }
 
 func ask(ctx context.Context, url string) (*transfer.Progress, error) {

@@ -1,8 +1,12 @@
 package datavolume
 
 import (
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -42,5 +46,22 @@ func TestAWorkerIsBelievedAsFarAsItMatters(t *testing.T) {
 				t.Errorf("got %+v (%v), want %+v", got, err, test.want)
 			}
 		})
+	}
+}
+
+// TestALostConnectionIsToldFromASlowWorker: who refuses or is slow is reached.
+func TestALostConnectionIsToldFromASlowWorker(t *testing.T) {
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer slow.Close()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for name, at := range map[string]string{"slow": slow.URL, "gone": gone.URL} {
+		if _, err := ask(t.Context(), at); err == nil || noConnection(err) {
+			t.Errorf("a worker that is %s counts as one that can't be reached: %v", name, err)
+		}
+	}
+	lost := fmt.Errorf("asking: %w", &url.Error{Op: "Get", URL: "http://x", Err: &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}})
+	if !noConnection(lost) {
+		t.Errorf("%v is no lost connection", lost)
 	}
 }

@@ -170,8 +170,19 @@ func (d *decision) progressing() condition {
 		last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
 		return isTrue(last.Reason, last.Message)
 	}
+	if d.Unreachable && d.Now.Sub(d.worker.since) > reachable {
+		return isTrue(ReasonPodRunning, fmt.Sprintf(unreachable, d.DataVolume.Namespace))
+	}
 	return isTrue(ReasonPodRunning, describe(d.Progress))
 }
+
+const (
+	// reachable is how long a worker may run and not answer: its network may be made meanwhile.
+	reachable = 15 * time.Second
+	// unreachable is what is said then.
+	unreachable = "the worker runs, and Drydock gets no answer from it: a NetworkPolicy of the namespace %s may keep Drydock from its pods of the label " +
+		"app=containerized-data-importer; uploads and clones don't reach them either then, and docs/uploads.md has the policy that lets them in"
+)
 
 // saidLately reports whether the progress was written so recently that it stays.
 func (d *decision) saidLately() bool {

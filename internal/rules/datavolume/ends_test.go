@@ -1,7 +1,9 @@
 package datavolume
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -250,6 +252,31 @@ func TestWhenAWorkerIsAskedHowFarItIs(t *testing.T) {
 		o.Claim, o.Worker = claimOf(o, corev1.ClaimBound), podOf(o.DataVolume, test.worker)
 		if got := Decide(o).Needs; got != test.want {
 			t.Errorf("%s: it needs %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// A worker that no connection reaches is at work, and why nobody knows how far it is, and no upload arrives, is said once its
+// network has had time to be made.
+func TestAWorkerThatCanNotBeReachedSaysWhatMayKeepDrydockFromIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		ran         time.Duration
+		unreachable bool
+		want        string
+	}{
+		"it has just begun":      {reachable, true, ""},
+		"it has run for a while": {reachable + time.Second, true, "a NetworkPolicy of the namespace ns may keep Drydock from its pods"},
+		"it answers":             {time.Hour, false, ""},
+	} {
+		status := running()
+		status.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(noon.Add(-test.ran))
+		o := Observed{DataVolume: newDV(httpSource(), inPhase(cdiv1.ImportInProgress)), Class: class(storagev1.VolumeBindingImmediate), Config: ConfigOf(nil), Now: noon}
+		o.Confirmed, o.Progress, o.Unreachable = true, &transfer.Progress{}, test.unreachable
+		o.Claim, o.Worker = claimOf(o, corev1.ClaimBound), podOf(o.DataVolume, status)
+		p := Decide(o)
+		c := lastCondition(p.Status.Conditions, cdiv1.DataVolumeRunning)
+		if c == nil || c.Status != corev1.ConditionTrue || !strings.Contains(c.Message, test.want) || (test.want == "") != (c.Message == "") {
+			t.Errorf("%s: the condition Running is %+v, want %q", name, c, test.want)
 		}
 	}
 }

@@ -38,6 +38,8 @@ type Observed struct {
 	WarningAsked bool
 	// Progress is what the worker said, nil when it was not asked.
 	Progress *transfer.Progress
+	// Unreachable means that the worker was asked for it, and no connection to it came about.
+	Unreachable bool
 	Source   Source
 	// Restored has the name RestoredName in the source's namespace, nil when there is none.
 	Restored *corev1.PersistentVolumeClaim

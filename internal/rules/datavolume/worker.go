@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,6 +20,8 @@ type worker struct {
 	dead bool
 	// started is whether its container has ever run, running whether it does now.
 	started, running bool
+	// since is when it began to run.
+	since time.Time
 	// ready is whether it takes an upload.
 	ready bool
 	// completed is whether it has filled the claim.
@@ -74,7 +77,9 @@ func taskIn(pod *corev1.Pod) (task transfer.Task) {
 // lookAt reads the status of a worker's only container.
 func (w *worker) lookAt(status *corev1.ContainerStatus) {
 	w.restarts += status.RestartCount
-	w.running = status.State.Running != nil
+	if w.running = status.State.Running != nil; w.running {
+		w.since = status.State.Running.StartedAt.Time
+	}
 	if waiting := status.State.Waiting; waiting != nil && waiting.Reason != "ContainerCreating" {
 		w.reason, w.waiting = waiting.Reason, waiting.Message
 	}
