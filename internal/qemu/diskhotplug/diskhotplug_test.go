@@ -1,7 +1,9 @@
 package diskhotplug_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
@@ -166,6 +168,54 @@ func TestADiskComesAndGoes(t *testing.T) {
 	}
 	m.must(diskhotplug.Clear(t.Context(), m, d))
 	m.nothingLeft()
+}
+
+// logged are the requests that a node of QEMU's driver blklogwrites has seen: true for each flush, false for each write.
+func (m *machine) logged(path string) (flushes []bool) {
+	m.t.Helper()
+	const flush, sector = 1, 512
+	text, err := os.ReadFile(path)
+	m.must(err)
+	at := sector // behind the log's head
+	for range binary.LittleEndian.Uint64(text[16:]) {
+		flushes = append(flushes, binary.LittleEndian.Uint64(text[at+16:])&flush != 0)
+		at += sector + int(binary.LittleEndian.Uint64(text[at+24:]))
+	}
+	return flushes
+}
+
+// TestWhatAGuestHasWrittenIsOnTheDiskThatIsTakenFromIt: a SCSI disk is gone before the guest hears of it, and the guest's last
+// flush fails. What QEMU has been given is written, and is flushed before the volume is let go of.
+func TestWhatAGuestHasWrittenIsOnTheDiskThatIsTakenFromIt(t *testing.T) {
+	m := start(t)
+	f := m.file(1 << 20)
+	log := filepath.Join(m.dir, "log")
+	m.must(os.WriteFile(log, make([]byte, 1<<20), 0o600))
+	watched := tag("disk-a")
+	watched.Nodes = []string{"f-log", "f-a", "l-a", "n-a"}
+	m.must(diskhotplug.Plug(t.Context(), m, watched, f, func(path string) (diskhotplug.Parts, error) {
+		p, err := parts(scsi)(path)
+		p.Blockdevs = []diskhotplug.Properties{
+			{"driver": "file", "node-name": "f-log", "filename": log}, p.Blockdevs[0],
+			{"driver": "blklogwrites", "node-name": "l-a", "file": "f-a", "log": "f-log"},
+			{"driver": "raw", "node-name": "n-a", "file": "l-a"},
+		}
+		return p, err
+	}))
+	f.Close()
+	var said string
+	m.must(m.Execute(t.Context(), "human-monitor-command", map[string]any{"command-line": `qemu-io -d disk-a "write -P 65 0 4k"`}, &said))
+	m.must(diskhotplug.Ask(t.Context(), m, m.look()))
+	m.await("DEVICE_DELETED")
+	m.must(diskhotplug.Clear(t.Context(), m, m.look()))
+	m.nothingLeft()
+	written, err := os.ReadFile(filepath.Join(m.dir, "disk.img"))
+	if err != nil || !bytes.HasPrefix(written, bytes.Repeat([]byte("A"), 4096)) {
+		t.Errorf("the disk begins with %q, %v; QEMU said %q", written[:min(16, len(written))], err, said)
+	}
+	if got := m.logged(log); len(got) < 2 || got[0] || !got[len(got)-1] {
+		t.Errorf("of the requests to the disk these were flushes: %v; want one after the write", got)
+	}
 }
 
 // dying is a monitor of a virt-handler that is killed after some commands.
