@@ -12,7 +12,8 @@ import (
 var looks = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 30 * time.Second}
 
 // rest is the wait before each further look at the guest's addresses: they change while a guest runs, and nothing announces
-// that. An address that is added by hand sends no packet. Only an answer that is another one makes a write.
+// that. An address that is added by hand sends no packet (decision 656). Only an answer
+// that is another one makes a write.
 const rest = 30 * time.Second
 
 // looksForAll is how many of those looks there are for each that asks for the rest of what the status reports, too.
