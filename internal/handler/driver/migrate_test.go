@@ -39,6 +39,9 @@ import (
 
 const ours types.UID = "4d5e"
 
+// generous is how long the two virt-handlers wait for each other: none of these tests is about that.
+var generous = migrationproxy.Limits{Greeting: patience, Silence: patience}
+
 // site is a node with its launcher pod.
 type site struct {
 	*node
@@ -109,6 +112,7 @@ func (v *voyage) site(authority *certstest.Authority, name, pod string) *site {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		server := migrationproxy.NewServer(e, certificates.PeerServerConfig(migrationwire.Protocol), nil, logTo(t))
+		server.Limits = generous
 		var serving sync.WaitGroup
 		serving.Go(func() { server.Serve(ctx, listener) })
 		return listener.Addr().String(), func() { cancel(); serving.Wait() }
@@ -189,7 +193,7 @@ func (s *site) start() {
 	s.t.Helper()
 	expected := &migrationproxy.Expectations{}
 	address, stop := s.serve(expected)
-	s.migration = &migration.Node{TLS: s.calls.TLS, Expected: expected, Address: func() string { return address }, CPUs: s.cpus}
+	s.migration = &migration.Node{TLS: s.calls.TLS, Expected: expected, Address: func() string { return address }, CPUs: s.cpus, Limits: generous}
 	s.handler = s.startHandler(s.pod)
 	s.stop = sync.OnceFunc(func() {
 		s.handler.stop()

@@ -37,6 +37,8 @@ type Node struct {
 	Address func() string
 	// CPUs is how many processors virt-handler may use at a time.
 	CPUs int
+	// Limits are how long the other nodes' virt-handlers are waited for.
+	Limits migrationproxy.Limits
 }
 
 // Env is what a migration needs of its surroundings.
@@ -166,7 +168,7 @@ func NewSource(ctx context.Context, env Env, id ID, node, address string) (*Sour
 	}
 	s := &Source{env: env, heard: heard{wake: env.Wake, now: env.Now}, forwards: map[migrationwire.Channel]*migrationproxy.Forward{}, toldProgress: env.Now()}
 	s.ctx, s.cancel = context.WithCancel(ctx)
-	s.out = &migrationproxy.Outgoing{Address: at, Node: node, Header: id.header(), TLS: env.TLS, Log: env.Log}
+	s.out = &migrationproxy.Outgoing{Address: at, Node: node, Header: id.header(), TLS: env.TLS, Log: env.Log, Limits: env.Limits}
 	env.Go(func() {
 		s.out.Control(s.ctx, migrationproxy.Conversation{
 			Mine: &s.mine, Heard: s.heard.add, Connected: s.heard.connect, HeardAgreed: s.agreed.set,

@@ -29,6 +29,9 @@ import (
 // patience is how long a test waits for what happens soon.
 const patience = 4 * time.Minute
 
+// generous is how long the nodes of a test wait for each other: none of these tests is about that.
+var generous = migrationproxy.Limits{Greeting: patience, Silence: patience}
+
 // id is the migration of every test.
 var id = ID{Migration: "m", VMI: "u", Namespace: "ns", Name: "vm"}
 
@@ -147,6 +150,7 @@ func (n *nodes) serve(address string) {
 	}
 	n.address, n.expected = listener.Addr().String(), &migrationproxy.Expectations{}
 	server := migrationproxy.NewServer(n.expected, n.serves, nil, logr.Discard())
+	server.Limits = generous
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() { server.Serve(ctx, listener) })
@@ -157,7 +161,7 @@ func (n *nodes) serve(address string) {
 // source is the driver's at node1.
 func (n *nodes) source() *Source {
 	n.t.Helper()
-	s, err := NewSource(n.t.Context(), n.here.env(&Node{TLS: n.calls}), id, "node2", n.address)
+	s, err := NewSource(n.t.Context(), n.here.env(&Node{TLS: n.calls, Limits: generous}), id, "node2", n.address)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ const (
 // talk is one control connection. It ends with its first error, or with its context.
 type talk struct {
 	conn      net.Conn
+	limits    Limits
 	migration string
 	// mine are this side's facts.
 	mine *Facts
@@ -64,7 +65,7 @@ func (t *talk) say(ctx context.Context) error {
 		}
 		for _, m := range news {
 			m.MigrationUID = t.migration
-			_ = t.conn.SetWriteDeadline(time.Now().Add(migrationwire.Silence))
+			_ = t.conn.SetWriteDeadline(time.Now().Add(t.limits.silence()))
 			if err := migrationwire.Write(t.conn, m); err != nil {
 				return err
 			}
@@ -78,12 +79,12 @@ func (t *talk) listen() error {
 	known := map[migrationwire.Kind]bool{}
 	var told migrationwire.DisksTold
 	for {
-		_ = t.conn.SetReadDeadline(time.Now().Add(migrationwire.Silence))
+		_ = t.conn.SetReadDeadline(time.Now().Add(t.limits.silence()))
 		var m migrationwire.Message
 		if err := migrationwire.Read(t.conn, &m); err != nil {
 			var timeout net.Error
 			if errors.As(err, &timeout) && timeout.Timeout() {
-				return fmt.Errorf("the other virt-handler has said nothing for %v", migrationwire.Silence)
+				return fmt.Errorf("the other virt-handler has said nothing for %v", t.limits.silence())
 			}
 			return err
 		}

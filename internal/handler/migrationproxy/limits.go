@@ -1,6 +1,7 @@
 package migrationproxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -12,6 +13,17 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
+
+// Limits are how long the virt-handler at the other end is waited for. Zero means what virt-handlers have agreed on.
+type Limits struct {
+	// Greeting is how long a connection may take to its answer.
+	Greeting time.Duration
+	// Silence is after how long without a word on the control connection the other side counts as gone.
+	Silence time.Duration
+}
+
+func (l Limits) greeting() time.Duration { return cmp.Or(l.Greeting, migrationwire.Greeting) }
+func (l Limits) silence() time.Duration  { return cmp.Or(l.Silence, migrationwire.Silence) }
 
 // calls are the connections of each migration. The zero value has none.
 type calls struct {

@@ -255,7 +255,7 @@ func TestOnlyTheRecordedSourceIsAdmitted(t *testing.T) {
 // What a hostile caller costs is bounded in time and in memory, and nobody else waits.
 func TestAHostileCaller(t *testing.T) {
 	met := time.Now()
-	p := meet(t)
+	p := meetWithin(t, Limits{})
 	p.expect(&Facts{}, newEar())
 	t.Run("says nothing in its handshake", func(t *testing.T) {
 		began := time.Now()
@@ -523,25 +523,56 @@ func TestAForgottenMigrationsConnectionsEnd(t *testing.T) {
 
 // A peer whose node is gone says nothing more, not even that.
 func TestASilentPeerIsNoticed(t *testing.T) {
-	p := meet(t)
-	target := newEar()
-	p.expect(&Facts{}, target)
-	began := time.Now() // before the peer has said anything, however long the test takes to hear of it
-	conn, err := p.outgoing().Dial(t.Context(), migrationwire.Control)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	target.await(t, "the end of the connection", func(e *ear) bool { return slices.Contains(e.connected, false) })
-	// What a busy machine adds is not counted.
-	if d := time.Since(began); d < migrationwire.Silence-time.Second {
-		t.Errorf("it is given up after %v already", d)
-	}
 	if migrationwire.Silence+migrationwire.AliveEvery > 5*time.Second {
 		t.Error("a dead peer is noticed too late")
 	}
-	// The target says so after it has told of the end.
-	p.log.await(t, "has said nothing for 4s")
+	for name, c := range map[string]struct {
+		limits Limits
+		least  time.Duration
+		want   string
+	}{
+		"as virt-handlers have agreed": {Limits{Greeting: patience}, migrationwire.Silence - time.Second, "has said nothing for 4s"},
+		"within a limit of its own":    {Limits{Greeting: patience, Silence: time.Millisecond}, 0, "has said nothing for 1ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := meetWithin(t, c.limits)
+			target := newEar()
+			p.expect(&Facts{}, target)
+			began := time.Now() // before the peer has said anything, however long the test takes to hear of it
+			conn, err := p.outgoing().Dial(t.Context(), migrationwire.Control)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			target.await(t, "the end of the connection", func(e *ear) bool { return slices.Contains(e.connected, false) })
+			// What a busy machine adds is not counted.
+			if d := time.Since(began); d < c.least {
+				t.Errorf("it is given up after %v already", d)
+			}
+			// The target says so after it has told of the end.
+			p.log.await(t, c.want)
+		})
+	}
+}
+
+// Whoever is not given the time for a greeting gets nowhere, at either end.
+func TestAGreetingHasItsLimit(t *testing.T) {
+	const none = time.Nanosecond
+	for name, c := range map[string]struct{ target, source time.Duration }{
+		"the target's": {none, patience},
+		"the source's": {patience, none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := meetWithin(t, Limits{Greeting: c.target})
+			p.expect(&Facts{}, newEar())
+			o := p.outgoing()
+			o.Limits.Greeting = c.source
+			if conn, err := o.Dial(t.Context(), migrationwire.Control); err == nil {
+				_ = conn.Close()
+				t.Error("the connection is accepted after its time")
+			}
+		})
+	}
 }
 
 // What a peer says beside facts of its own changes nothing, and too much of it ends the

@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
-// Outgoing is the source's way to the virt-handler of a migration's target. All fields are
-// required.
+// Outgoing is the source's way to the virt-handler of a migration's target. All fields but
+// Limits are required.
 type Outgoing struct {
 	// Address is what the target has published (migrationwire.ParseAddress), Node the
 	// node that must be there.
@@ -26,8 +26,9 @@ type Outgoing struct {
 	// Header names the migration; what this program speaks and the Channel are filled in.
 	Header migrationwire.Header
 	// TLS is certs.Source.PeerClientConfig.
-	TLS func(server, protocol string) *tls.Config
-	Log logr.Logger
+	TLS    func(server, protocol string) *tls.Config
+	Log    logr.Logger
+	Limits Limits
 }
 
 // Refusal is the target's answer that it does not take a connection.
@@ -40,9 +41,9 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("the virt-handler on node %s refuses: %v", r.Node, r.Reason)
 }
 
-// Dial calls the target. It may take as long as migrationwire.Greeting.
+// Dial calls the target. It may take as long as a greeting.
 func (o *Outgoing) Dial(ctx context.Context, channel migrationwire.Channel) (*peerConn, error) {
-	ctx, cancel := context.WithTimeout(ctx, migrationwire.Greeting)
+	ctx, cancel := context.WithTimeout(ctx, o.Limits.greeting())
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", o.Address.String())
 	if err != nil {
@@ -139,7 +140,7 @@ func (o *Outgoing) converse(ctx context.Context, c Conversation) (began bool, er
 		c.Connected(true)
 		defer c.Connected(false)
 	}
-	t := &talk{conn: conn, migration: o.Header.MigrationUID, mine: c.Mine, other: migrationwire.Target, heard: c.Heard, transport: c.HeardAgreed}
+	t := &talk{conn: conn, limits: o.Limits, migration: o.Header.MigrationUID, mine: c.Mine, other: migrationwire.Target, heard: c.Heard, transport: c.HeardAgreed}
 	return true, t.run(ctx)
 }
 

@@ -37,6 +37,7 @@ var header = migrationwire.Header{MigrationUID: "m", VMIUID: "u", Namespace: "ns
 type pair struct {
 	t            testing.TB
 	authority    *certstest.Authority
+	limits       Limits
 	source       *certs.Source
 	expectations *Expectations
 	server       *Server
@@ -80,10 +81,18 @@ func (l *lines) await(t testing.TB, text string) {
 	}
 }
 
+// generous is for tests that are not about limits: they pass on a machine that is busy, too.
+var generous = Limits{Greeting: patience, Silence: patience}
+
 func meet(t testing.TB) *pair {
 	t.Helper()
+	return meetWithin(t, generous)
+}
+
+func meetWithin(t testing.TB, limits Limits) *pair {
+	t.Helper()
 	t.Cleanup(func() { noneLeft(t) })
-	p := &pair{t: t, authority: certstest.NewAuthority(t), expectations: &Expectations{}, sourceDir: folder(t), targetDir: folder(t), log: &lines{}}
+	p := &pair{t: t, limits: limits, authority: certstest.NewAuthority(t), expectations: &Expectations{}, sourceDir: folder(t), targetDir: folder(t), log: &lines{}}
 	p.source = p.authority.Handler(t, "node1")
 	p.serve("127.0.0.1:0")
 	return p
@@ -120,6 +129,7 @@ func (p *pair) serve(address string) {
 	}
 	p.address = listener.Addr().(*net.TCPAddr).AddrPort()
 	p.server = NewServer(p.expectations, p.authority.Handler(p.t, "node2").PeerServerConfig(migrationwire.Protocol), nil, p.log.logger())
+	p.server.Limits = p.limits
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -137,7 +147,7 @@ func (p *pair) serve(address string) {
 func (p *pair) outgoing() *Outgoing { return p.outgoingOf(p.source) }
 
 func (p *pair) outgoingOf(source *certs.Source) *Outgoing {
-	return &Outgoing{Address: p.address, Node: "node2", Header: header, TLS: source.PeerClientConfig, Log: p.log.logger()}
+	return &Outgoing{Address: p.address, Node: "node2", Header: header, TLS: source.PeerClientConfig, Log: p.log.logger(), Limits: p.limits}
 }
 
 // awaitAdmission waits until the target takes a connection of the source again.

@@ -20,6 +20,9 @@ import (
 
 // Server takes the migrations to this node.
 type Server struct {
+	// Limits are set before Run and Serve.
+	Limits Limits
+
 	registry Registry
 	tls      *tls.Config
 	// address is where to listen now.
@@ -179,10 +182,10 @@ type call struct {
 	end   func()
 }
 
-// begin finds out who calls and for what, and answers, within migrationwire.Greeting.
+// begin finds out who calls and for what, and answers, within the greeting's limit.
 func (s *Server) begin(ctx context.Context, conn net.Conn, caller *greeting.Caller) (_ *call, err error) {
 	defer caller.Leave()
-	deadline := time.Now().Add(migrationwire.Greeting)
+	deadline := time.Now().Add(s.Limits.greeting())
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	_ = conn.SetDeadline(deadline)
@@ -242,7 +245,7 @@ func (s *Server) control(c *call) {
 	replaced, end := s.calls.control(c.header.MigrationUID, c.target.Connected)
 	c.end = end
 	t := &talk{
-		conn: c.conn, migration: c.header.MigrationUID, mine: c.target.Facts, other: migrationwire.Source,
+		conn: c.conn, limits: s.Limits, migration: c.header.MigrationUID, mine: c.target.Facts, other: migrationwire.Source,
 		heard: c.target.Heard, disks: c.target.HeardDisks, transport: c.target.HeardOffer,
 	}
 	if c.header.Version < migrationwire.AgreesTransport && t.transport != nil {
