@@ -96,12 +96,19 @@ type user struct {
 	data string
 }
 
+// try gives what a command has printed on standard output, and, if it has failed, what it has said on standard error behind
+// that.
 func (u user) try(ctx context.Context, args ...string) (string, error) {
 	env := []string{"-i", "PATH=" + userPath, "DRYDOCK_NAME=ddrelease", "DRYDOCK_DIR=" + u.data, "KUBECONFIG=" + u.data + "/kubeconfig"}
 	cmd := exec.CommandContext(ctx, "env", append(env, args...)...)
 	cmd.Dir = u.dir
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	var beside strings.Builder
+	cmd.Stderr = &beside
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out) + beside.String(), err
+	}
+	return string(out), nil
 }
 
 func (u user) must(args ...string) string {

@@ -44,9 +44,9 @@ func TestTheExamplesOfMaintenance(t *testing.T) {
 		"      terminationGracePeriodSeconds: 30\n", "      nodeSelector: {kubernetes.io/hostname: "+node2+"}\n")
 	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: exampleClaim}}
 	await(t, dv, &cdiv1.DataVolumeList{}, "the claim", func(dv *cdiv1.DataVolume) bool { return dv.Status.Phase == cdiv1.WaitForFirstConsumer })
-	out := guestfs(t, ns, "--command", debian)
-	if !strings.Contains(out, "finding a node on which the VM fits and these claims can be bound: "+exampleClaim) {
-		t.Errorf("of the disk that was never filled it is said:\n%s", out)
+	out, waited := guestfs(t, ns, "--command", debian)
+	if !strings.Contains(waited, "finding a node on which the VM fits and these claims can be bound: "+exampleClaim) {
+		t.Errorf("of the disk that was never filled it is said:\n%s", waited)
 	}
 	if on := homeOf(t, ns, exampleClaim); !slices.Equal(on, []string{node2}) {
 		t.Errorf("the disk of a VM for %s is on %v", node2, on)
@@ -68,7 +68,7 @@ func TestTheExamplesOfMaintenance(t *testing.T) {
 	for _, name := range []string{"reset-password", "install-package", "grow-filesystem", "sparsify-now"} {
 		awaitJob(t, ns, name)
 	}
-	out = guestfs(t, ns, "--read-only", "--command", result)
+	out, _ = guestfs(t, ns, "--read-only", "--command", result)
 	for _, want := range []string{"root:$", "hello from a package", "Package: hello", "Status: install ok installed"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the disk has no %q:\n%s", want, out)
@@ -192,15 +192,18 @@ func awaitJob(t *testing.T, ns, name string) {
 
 // guestfs runs a command of libguestfs on the disk of the example, and returns what it printed, and what virtctl said of
 // waiting for the disk.
-func guestfs(t *testing.T, ns string, args ...string) string {
+func guestfs(t *testing.T, ns string, args ...string) (printed, waited string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), libguestfsTime)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, binary("virtctl"), append([]string{"-n", ns, "guestfs", "--vm", exampleVM}, args...)...).CombinedOutput()
+	var beside strings.Builder
+	command := exec.CommandContext(ctx, binary("virtctl"), append([]string{"-n", ns, "guestfs", "--vm", exampleVM}, args...)...)
+	command.Stderr = &beside
+	out, err := command.Output()
 	if err != nil {
-		t.Fatalf("virtctl guestfs: %v\n%s", err, out)
+		t.Fatalf("virtctl guestfs: %v\n%s%s", err, out, beside.String())
 	}
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(string(out)), beside.String()
 }
 
 // packageFile is a Debian package with one file.

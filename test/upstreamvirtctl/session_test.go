@@ -16,8 +16,8 @@ import (
 // step is a line that a user types, and what must come of it.
 type step struct {
 	line string
-	// says is a regular expression of what the line prints.
-	says string
+	// says is a regular expression of what the line prints, answers one of its answer alone.
+	says, answers string
 	// fails is whether the line ends with an error.
 	fails bool
 	// awaited lines are typed again until they do what they must; the lines after them need that.
@@ -75,13 +75,13 @@ var session = []step{
 	{line: "virtctl port-forward vm/vm-cirros $PORT:22", with: greets(`127\.0\.0\.1:(\d+) to 22`, "SSH-2.0-")},
 	{line: "virtctl expose vm vm-cirros --name=ssh --port=22", says: "Service ssh successfully created for vm vm-cirros"},
 	{line: "kubectl get endpointslices -l kubernetes.io/service-name=ssh -o jsonpath='{.items[*].endpoints[*].addresses}'", says: `\d`, awaited: true},
-	{line: "kubectl get pods -o name", says: `^pod/virt-launcher-\S+\n$`, awaited: true}, // the upload's is gone
+	{line: "kubectl get pods -o name", answers: `^pod/virt-launcher-\S+\n$`, awaited: true}, // the upload's is gone
 	{line: "virtctl guestfs uploaded --kvm=false", with: talks("press(ing)? enter", "guestfish --ro -a disk.img run : list-devices\r", "/dev/sda", "exit\r")},
 
 	{line: "virtctl addvolume vm-cirros --volume-name=data", says: "Successfully submitted add volume request to VM vm-cirros for volume data"},
 	{line: "virtctl ssh $SSH root@vm/vm-cirros --command='cat /proc/partitions'", says: "16384 sdc", awaited: true},
 	{line: "virtctl removevolume vm-cirros --volume-name=data", says: "Successfully submitted remove volume request to VM vm-cirros for volume data"},
-	{line: "kubectl get vmi vm-cirros -o jsonpath='{.status.volumeStatus[*].name}'", says: "^cloudinitdisk vm-cirros-containerdisk-0$", awaited: true},
+	{line: "kubectl get vmi vm-cirros -o jsonpath='{.status.volumeStatus[*].name}'", answers: "^cloudinitdisk vm-cirros-containerdisk-0$", awaited: true},
 
 	{line: "virtctl credentials add-ssh-key --user=root --file=other.pub vm-cirros", fails: true,
 		says: "secret keys does not have an owner reference pointing to VM vm-cirros"},
@@ -91,7 +91,7 @@ var session = []step{
 	{line: `virtctl credentials remove-ssh-key --user=root --value="$(cat other.pub)" --force vm-cirros`},
 	{line: "virtctl ssh $SSH root@vm/vm-cirros --command='! grep second .ssh/authorized_keys'", awaited: true},
 	{line: "virtctl credentials set-password --user=guest --password=new --force vm-cirros", says: `Successfully set password in secret "passwords"`},
-	{line: "kubectl get secret passwords -o jsonpath='{.data.guest}'", says: "^bmV3$"},
+	{line: "kubectl get secret passwords -o jsonpath='{.data.guest}'", answers: "^bmV3$"},
 
 	{line: "virtctl migrate vm-cirros --addedNodeSelector=kubernetes.io/hostname=nowhere", says: "VM vm-cirros was scheduled to migrate"},
 	{line: "virtctl migrate vm-cirros", fails: true, says: "VMI vm-cirros is being migrated already"},
@@ -178,7 +178,7 @@ func (s *shell) verbs(t *testing.T, path string) []string {
 	if err != nil {
 		t.Fatalf("virtctl %s --help: %v\n%s", path, err, help)
 	}
-	_, list, _ := strings.Cut(help, "Available Commands:\n")
+	_, list, _ := strings.Cut(help.answer, "Available Commands:\n")
 	list, _, _ = strings.Cut(list, "\n\n")
 	var all []string
 	for line := range strings.Lines(list) {
@@ -229,14 +229,16 @@ func eventually(t *testing.T, try func() error) {
 }
 
 // wrong says what is not as it must be.
-func (s step) wrong(out string, err error) error {
+func (s step) wrong(out said, err error) error {
 	switch {
 	case s.fails && err == nil:
 		return fmt.Errorf("it succeeded, and must fail")
 	case !s.fails && err != nil:
 		return err
-	case !regexp.MustCompile(s.says).MatchString(out):
+	case !regexp.MustCompile(s.says).MatchString(out.String()):
 		return fmt.Errorf("it does not say %q", s.says)
+	case !regexp.MustCompile(s.answers).MatchString(out.answer):
+		return fmt.Errorf("its answer is not %q", s.answers)
 	}
 	return nil
 }

@@ -93,12 +93,22 @@ func (s *shell) command(ctx context.Context, line string) *exec.Cmd {
 	return cmd
 }
 
-// run executes a line and returns all that it printed.
-func (s *shell) run(ctx context.Context, line string) (string, error) {
+// said is what a line has printed: its answer on standard output, and beside that on standard error what it warns of and
+// waits for.
+type said struct{ answer, beside string }
+
+// String is all of it.
+func (s said) String() string { return s.answer + s.beside }
+
+// run executes a line and returns what it printed.
+func (s *shell) run(ctx context.Context, line string) (said, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	out, err := s.command(ctx, line).CombinedOutput()
-	return string(out), err
+	var answer, beside strings.Builder
+	command := s.command(ctx, line)
+	command.Stdout, command.Stderr = &answer, &beside
+	err := command.Run()
+	return said{answer.String(), beside.String()}, err
 }
 
 func (s *shell) must(t *testing.T, line string) {

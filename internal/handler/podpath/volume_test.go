@@ -148,9 +148,12 @@ func loopDevice(t *testing.T) string {
 	if err := os.WriteFile(image, make([]byte, deviceSize), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("losetup", "--find", "--show", image).CombinedOutput()
+	var warnings strings.Builder
+	losetup := exec.Command("losetup", "--find", "--show", image)
+	losetup.Stderr = &warnings
+	out, err := losetup.Output()
 	if err != nil {
-		t.Fatalf("making a block device: %v\n%s", err, out)
+		t.Fatalf("making a block device: %v\n%s", err, warnings.String())
 	}
 	device := strings.TrimSpace(string(out))
 	t.Cleanup(func() { _ = exec.Command("losetup", "--detach", device).Run() })

@@ -27,9 +27,12 @@ func create(t *testing.T, image Image) string {
 
 func qemuImg(t *testing.T, args ...string) []byte {
 	t.Helper()
-	out, err := exec.Command("qemu-img", args...).CombinedOutput()
+	var warnings bytes.Buffer
+	command := exec.Command("qemu-img", args...)
+	command.Stderr = &warnings
+	out, err := command.Output()
 	if err != nil {
-		t.Fatalf("qemu-img %s: %v\n%s", strings.Join(args, " "), err, out)
+		t.Fatalf("qemu-img %s: %v\n%s%s", strings.Join(args, " "), err, out, &warnings)
 	}
 	return out
 }

@@ -199,9 +199,12 @@ func TestAVolumesSizeCanBeWritten(t *testing.T) {
 // available is what statfs would say of a filesystem that nobody has mounted: what is free but for the kernel's reserve.
 func available(t *testing.T, path string) int64 {
 	t.Helper()
-	out, err := exec.Command("dumpe2fs", "-h", path).CombinedOutput()
+	var beside strings.Builder // its version
+	dumpe2fs := exec.Command("dumpe2fs", "-h", path)
+	dumpe2fs.Stderr = &beside
+	out, err := dumpe2fs.Output()
 	if err != nil {
-		t.Fatalf("reading the filesystem: %v: %s", err, out)
+		t.Fatalf("reading the filesystem: %v: %s", err, beside.String())
 	}
 	field := func(name string) int64 {
 		_, after, _ := strings.Cut(string(out), "\n"+name+":")
