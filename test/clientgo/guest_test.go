@@ -44,31 +44,31 @@ func guestSpec(name string) v1.VirtualMachineInstanceSpec {
 	return spec
 }
 
-// createVMI starts a VMI and waits until it runs.
-func createVMI(t *testing.T, namespace, name string) *v1.VirtualMachineInstance {
-	t.Helper()
-	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: guestSpec(name)}
-	if _, err := virt.VirtualMachineInstance(namespace).Create(t.Context(), vmi, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("creating VMI %s: %v", name, err)
-	}
-	return awaitVMI(t, namespace, name, "run", runs)
-}
-
-// createVM makes a VM with a run strategy.
-func createVM(t *testing.T, namespace, name string, strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
-	t.Helper()
-	vm := &v1.VirtualMachine{
+// newVM is a VM with a run strategy.
+func newVM(name string, strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
+	return &v1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1.VirtualMachineSpec{
 			RunStrategy: &strategy,
 			Template:    &v1.VirtualMachineInstanceTemplateSpec{Spec: guestSpec(name)},
 		},
 	}
+}
+
+// create makes a VM.
+func create(t *testing.T, namespace string, vm *v1.VirtualMachine) *v1.VirtualMachine {
+	t.Helper()
 	created, err := virt.VirtualMachine(namespace).Create(t.Context(), vm, metav1.CreateOptions{})
 	if err != nil {
-		t.Fatalf("creating VM %s: %v", name, err)
+		t.Fatalf("creating VM %s: %v", vm.Name, err)
 	}
 	return created
+}
+
+// createVM makes a VM with a run strategy.
+func createVM(t *testing.T, namespace, name string, strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
+	t.Helper()
+	return create(t, namespace, newVM(name, strategy))
 }
 
 func runs(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.Phase == v1.Running }

@@ -5,53 +5,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 	v1 "kubevirt.io/api/core/v1"
 )
-
-// TestMigrateAVM does what KubeVirt's virtctl migrate and migrate-cancel do, and what they are refused.
-func TestMigrateAVM(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
-	const name = "moves"
-	vms := virt.VirtualMachine(namespace)
-	createVM(t, namespace, name, v1.RunStrategyHalted)
-	err := vms.Migrate(t.Context(), name, &v1.MigrateOptions{})
-	mustFail(t, "migrating a VM that is off", err, errors.IsConflict, "VM is not running")
-	if err := vms.Start(t.Context(), name, &v1.StartOptions{}); err != nil {
-		t.Fatalf("starting the VM: %v", err)
-	}
-	before := awaitVMI(t, namespace, name, "be migratable", func(vmi *v1.VirtualMachineInstance) bool {
-		return runs(vmi) && hasCondition(vmi, v1.VirtualMachineInstanceIsMigratable)
-	})
-	guest := openConsole(t, namespace, name)
-	guest.login()
-	bootID := guest.bootID()
-
-	if err := vms.Migrate(t.Context(), name, &v1.MigrateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
-		t.Fatalf("migrating the VM in a dry run: %v", err)
-	}
-	if all := migrationsOf(t, namespace, name); len(all) > 0 {
-		t.Fatalf("a dry run has made %d migrations", len(all))
-	}
-	nowhereToGo(t, namespace, name)
-
-	if err := vms.Migrate(t.Context(), name, &v1.MigrateOptions{}); err != nil {
-		t.Fatalf("migrating the VM: %v", err)
-	}
-	after := awaitArrival(t, before)
-	if err := handshake(openScreen(t, namespace, name)); err != nil {
-		t.Errorf("opening the guest's screen where it has migrated: %v", err)
-	}
-	guest = openConsole(t, namespace, name)
-	guest.login()
-	if again := guest.bootID(); after.UID != before.UID || again != bootID {
-		t.Errorf("the VMI %s with the boot %s is now %s with %s", before.UID, bootID, after.UID, again)
-	}
-}
 
 // awaitArrival waits until the one migration of a VMI has succeeded, and its guest is on another node.
 func awaitArrival(t *testing.T, before *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
@@ -135,34 +93,6 @@ func awaitMigration(t *testing.T, m *v1.VirtualMachineInstanceMigration, what st
 	t.Helper()
 	client := virt.VirtualMachineInstanceMigration(m.Namespace)
 	return await(t, listWatch(m.Name, client.List, client.Watch), &v1.VirtualMachineInstanceMigration{}, "migration "+m.Name+" to "+what, reached)
-}
-
-// TestEvictAGuestThatSomebodyElseLooksAfter does what a drain does, and what Cluster API's provider looks at.
-func TestEvictAGuestThatSomebodyElseLooksAfter(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
-	const name = "external"
-	vmis := virt.VirtualMachineInstance(namespace)
-	spec := guestSpec(name)
-	external, atOnce := v1.EvictionStrategyExternal, int64(0)
-	spec.EvictionStrategy, spec.TerminationGracePeriodSeconds = &external, &atOnce
-	wanted := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-	if _, err := vmis.Create(t.Context(), wanted, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("creating VMI %s: %v", name, err)
-	}
-	vmi := awaitVMI(t, namespace, name, "run", runs)
-	err := virt.CoreV1().Pods(namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: launcherOf(t, vmi)}})
-	mustFail(t, "evicting the launcher pod", err, errors.IsTooManyRequests, `Eviction triggered evacuation of VMI "`+namespace+"/"+name+`": its evictionStrategy is External`)
-	awaitVMI(t, namespace, name, "be marked", func(vmi *v1.VirtualMachineInstance) bool {
-		return vmi.Status.EvacuationNodeName != "" && vmi.Status.EvacuationNodeName == vmi.Status.NodeName
-	})
-	if err := vmis.EvacuateCancel(t.Context(), name, &v1.EvacuateCancelOptions{}); err != nil {
-		t.Fatalf("canceling the evacuation: %v", err)
-	}
-	still := awaitVMI(t, namespace, name, "lose the mark", func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.EvacuationNodeName == "" })
-	if still.UID != vmi.UID || still.Status.NodeName != vmi.Status.NodeName || !runs(still) {
-		t.Errorf("VMI %s on %s is now %s on %s, %s", vmi.UID, vmi.Status.NodeName, still.UID, still.Status.NodeName, still.Status.Phase)
-	}
 }
 
 // launcherOf is the name of the pod that a VMI's guest runs in.

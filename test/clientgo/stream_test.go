@@ -10,55 +10,12 @@ import (
 	kvcorev1 "kubevirt.io/client-go/kubevirt/typed/core/v1"
 )
 
-func TestConsoles(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
-	const name = "console"
-	vmi := createVMI(t, namespace, name)
-	guest := openConsole(t, namespace, name)
-	hostname, uuid := guest.identity()
-	if hostname != name {
-		t.Errorf("the guest calls itself %s, not %s", hostname, name)
-	}
-	if want := string(vmi.Spec.Domain.Firmware.UUID); uuid != want {
-		t.Errorf("the guest sees the UUID %s, its spec says %s", uuid, want)
-	}
-	guest.login()
-	if user := guest.run("id -un"); user != "guest" {
-		t.Errorf("the guest says that %s is logged in", user)
-	}
-
-	// A second console shares the session; the first one stays open.
-	second := openConsole(t, namespace, name)
-	second.login()
-	if answer := second.run("echo two consoles"); answer != "two consoles" {
-		t.Errorf("the second console says %q", answer)
-	}
-	if answer := guest.run("echo first again"); answer != "first again" {
-		t.Errorf("the first console says %q", answer)
-	}
-}
-
 func TestAConsoleThatNobodyHas(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	options := &kvcorev1.SerialConsoleOptions{ConnectionTimeout: 5 * time.Second}
 	if _, err := virt.VirtualMachineInstance(namespace).SerialConsole("nobody", options); err == nil {
 		t.Error("the console of a VMI that does not exist could be opened")
-	}
-}
-
-func TestScreens(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
-	const name = "screen"
-	createVMI(t, namespace, name)
-	// Two viewers at a time: both are greeted, and the first is not thrown out.
-	first, second := openScreen(t, namespace, name), openScreen(t, namespace, name)
-	for i, viewer := range []net.Conn{first, second} {
-		if err := handshake(viewer); err != nil {
-			t.Errorf("viewer %d: %v", i+1, err)
-		}
 	}
 }
 
@@ -97,37 +54,6 @@ func handshake(conn net.Conn) error {
 		return fmt.Errorf("the server offers no security type")
 	}
 	return nil
-}
-
-func TestPortForward(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
-	const name = "ports"
-	createVMI(t, namespace, name)
-	openConsole(t, namespace, name).login()
-	vmi, err := virt.VirtualMachineInstance(namespace).PortForward(name, 7777, "tcp")
-	if err != nil {
-		t.Fatalf("forwarding the echo port of the VMI: %v", err)
-	}
-	echo(t, vmi, "through the VMI")
-	if _, err := virt.VirtualMachineInstance(namespace).PortForward(name, 7777, "sctp"); err == nil {
-		t.Error("a port of an unknown protocol was forwarded")
-	}
-}
-
-// TestPortForwardOfAVM uses the route that is called by the VM's name.
-func TestPortForwardOfAVM(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
-	const name = "ports"
-	createVM(t, namespace, name, "Always")
-	awaitVMI(t, namespace, name, "run", runs)
-	openConsole(t, namespace, name).login()
-	vm, err := virt.VirtualMachine(namespace).PortForward(name, 7777, "tcp")
-	if err != nil {
-		t.Fatalf("forwarding the echo port of the VM: %v", err)
-	}
-	echo(t, vm, "through the VM")
 }
 
 // echo says something to the guest's echo service and hears it back, in one

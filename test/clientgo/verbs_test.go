@@ -276,8 +276,12 @@ func TestAVMWithoutANode(t *testing.T) {
 				return fmt.Errorf("stopping: %w", err)
 			}
 			awaitNoVMI(t, namespace, name)
-			awaitVM(t, namespace, name, "be stopped again", printable(v1.VirtualMachineStatusStopped))
-			return nil
+			stopped := awaitVM(t, namespace, name, "be stopped again", printable(v1.VirtualMachineStatusStopped))
+			strategy, err := stopped.RunStrategy()
+			if err == nil && strategy != v1.RunStrategyManual {
+				err = fmt.Errorf("its run strategy became %s, want Manual", strategy)
+			}
+			return err
 		}},
 		{"the next start has what was changed", func(ctx context.Context) error {
 			if err := vms.Start(ctx, name, &v1.StartOptions{}); err != nil {

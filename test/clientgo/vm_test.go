@@ -9,65 +9,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-func TestStartStopAndRestartAVM(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
-	const name = "vm"
-	vms := virt.VirtualMachine(namespace)
-	createVM(t, namespace, name, v1.RunStrategyHalted)
-	awaitVM(t, namespace, name, "be stopped", printable(v1.VirtualMachineStatusStopped))
-
-	if err := vms.Start(t.Context(), name, &v1.StartOptions{}); err != nil {
-		t.Fatalf("starting the VM: %v", err)
-	}
-	first := awaitVMI(t, namespace, name, "run", runs)
-	awaitVM(t, namespace, name, "be running", printable(v1.VirtualMachineStatusRunning))
-	err := vms.Start(t.Context(), name, &v1.StartOptions{})
-	mustFail(t, "starting a VM that runs", err, errors.IsConflict, "VM is already running")
-
-	now := int64(0)
-	if err := vms.Restart(t.Context(), name, &v1.RestartOptions{GracePeriodSeconds: &now}); err != nil {
-		t.Fatalf("restarting the VM: %v", err)
-	}
-	second := awaitVMI(t, namespace, name, "run again", func(vmi *v1.VirtualMachineInstance) bool {
-		return runs(vmi) && vmi.UID != first.UID
-	})
-	if got, want := second.Spec.Domain.Firmware.UUID, first.Spec.Domain.Firmware.UUID; got != want {
-		t.Errorf("the restart changed the firmware UUID from %s to %s", want, got)
-	}
-
-	if err := vms.Stop(t.Context(), name, &v1.StopOptions{GracePeriod: &now}); err != nil {
-		t.Fatalf("stopping the VM: %v", err)
-	}
-	awaitNoVMI(t, namespace, name)
-	vm := awaitVM(t, namespace, name, "be stopped again", printable(v1.VirtualMachineStatusStopped))
-	if strategy, err := vm.RunStrategy(); err != nil || strategy != v1.RunStrategyHalted {
-		t.Errorf("after a stop the run strategy is %s (%v), want Halted", strategy, err)
-	}
-	err = vms.Stop(t.Context(), name, &v1.StopOptions{})
-	mustFail(t, "stopping a VM that is stopped", err, errors.IsConflict, "VM is not running")
-	err = vms.Restart(t.Context(), name, &v1.RestartOptions{})
-	mustFail(t, "restarting a VM that is stopped", err, errors.IsConflict, "Halted does not support manual restart requests")
-}
-
-func TestStartAVMPaused(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
-	const name = "paused"
-	createVM(t, namespace, name, v1.RunStrategyHalted)
-	if err := virt.VirtualMachine(namespace).Start(t.Context(), name, &v1.StartOptions{Paused: true}); err != nil {
-		t.Fatalf("starting the VM paused: %v", err)
-	}
-	awaitVMI(t, namespace, name, "be paused", func(vmi *v1.VirtualMachineInstance) bool {
-		return runs(vmi) && hasCondition(vmi, v1.VirtualMachineInstancePaused)
-	})
-	guest := openConsole(t, namespace, name)
-	if err := virt.VirtualMachineInstance(namespace).Unpause(t.Context(), name, &v1.UnpauseOptions{}); err != nil {
-		t.Fatalf("unpausing the VMI: %v", err)
-	}
-	guest.awaitReady()
-}
-
 func TestADryRunStartsNothing(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
@@ -83,27 +24,6 @@ func TestADryRunStartsNothing(t *testing.T) {
 	}
 	if len(vm.Status.StateChangeRequests) != 0 || vm.Generation != created.Generation {
 		t.Errorf("a dry run changed the VM: requests %v, generation %d", vm.Status.StateChangeRequests, vm.Generation)
-	}
-}
-
-func TestManualVMsStartAndStop(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
-	const name = "manual"
-	vms := virt.VirtualMachine(namespace)
-	createVM(t, namespace, name, v1.RunStrategyManual)
-	if err := vms.Start(t.Context(), name, &v1.StartOptions{}); err != nil {
-		t.Fatalf("starting the VM: %v", err)
-	}
-	awaitVMI(t, namespace, name, "run", runs)
-	now := int64(0)
-	if err := vms.Stop(t.Context(), name, &v1.StopOptions{GracePeriod: &now}); err != nil {
-		t.Fatalf("stopping the VM: %v", err)
-	}
-	awaitNoVMI(t, namespace, name)
-	vm := awaitVM(t, namespace, name, "be stopped", printable(v1.VirtualMachineStatusStopped))
-	if strategy, err := vm.RunStrategy(); err != nil || strategy != v1.RunStrategyManual {
-		t.Errorf("the run strategy became %s (%v), want Manual", strategy, err)
 	}
 }
 
