@@ -250,7 +250,7 @@ func TestACloneNeedsTheRightToReadItsSource(t *testing.T) {
 		return as.Create(ctx, newDataVolume(ns, "allowed", "16Mi", fromClaim(golden, "image")))
 	})
 	dv := awaitDataVolume(t, ns, "allowed", "its source", func(dv *cdiv1.DataVolume) bool { return says(dv) != "" && says(dv) != ": " })
-	if want := "CloneSourceNotFound: the source claim " + golden + "/image does not exist"; says(dv) != want {
+	if want := "CloneSourceNotReady: the source claim " + golden + "/image does not exist yet"; says(dv) != want {
 		t.Errorf("it says %q, want %q", says(dv), want)
 	}
 }
@@ -268,7 +268,7 @@ func TestAVMIsMadeOfAGoldenImage(t *testing.T) {
 	template.Source, template.SourceRef = nil, &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Namespace: &golden, Name: "image"}
 	create(t, vm)
 	awaitDataVolume(t, ns, "vm-disk", "its DataSource", func(dv *cdiv1.DataVolume) bool {
-		return says(dv) == "CloneSourceNotFound: the DataSource "+golden+"/image does not exist"
+		return says(dv) == "CloneSourceNotReady: the DataSource "+golden+"/image does not exist yet"
 	})
 	source := &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: golden, Name: "image"}}
 	source.Spec.Source.PVC = &cdiv1.DataVolumeSourcePVC{Namespace: golden, Name: "image-1"}

@@ -3,6 +3,7 @@ package datavolume
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -184,7 +185,14 @@ func TestWhatPassesByItselfIsNoWarning(t *testing.T) {
 		edit   func(*Observed)
 		want   string
 	}{
-		"the source does not exist":   {cloneOf("ns", "image"), func(o *Observed) { o.Source.Claim = nil }, "Warning CloneSourceNotFound"},
+		"the source does not exist": {cloneOf("ns", "image"), func(o *Observed) { o.Source.Claim = nil }, "Warning CloneSourceNotFound"},
+		"the source does not exist yet": {cloneOf("ns", "image"), func(o *Observed) {
+			o.Source.Claim, o.DataVolume.CreationTimestamp = nil, metav1.NewTime(noon.Add(-arrival+time.Second))
+		}, "Normal CloneSourceNotReady"},
+		"the source has not come": {cloneOf("ns", "image"), func(o *Observed) {
+			o.Source.Claim, o.DataVolume.CreationTimestamp = nil, metav1.NewTime(noon.Add(-arrival))
+			o.DataVolume.Status.Conditions = []cdiv1.DataVolumeCondition{{Type: cdiv1.DataVolumeRunning, Reason: ReasonSourceNotReady}}
+		}, "Warning CloneSourceNotFound"},
 		"the source is not bound yet": {cloneOf("ns", "image"), func(o *Observed) { o.Source.Claim.Status.Phase = corev1.ClaimPending }, "Normal CloneSourceNotReady"},
 		"the source is not filled yet": {cloneOf("ns", "image"), func(o *Observed) {
 			copied(o)
@@ -198,7 +206,14 @@ func TestWhatPassesByItselfIsNoWarning(t *testing.T) {
 			copied(o)
 			o.Source.UsedBy = "pod"
 		}, "Warning CloneSourceInUse"},
-		"the snapshot does not exist":   {snapshot, func(*Observed) {}, "Warning CloneSourceNotFound"},
+		"the snapshot does not exist": {snapshot, func(*Observed) {}, "Warning CloneSourceNotFound"},
+		"the snapshot does not exist yet": {snapshot, func(o *Observed) {
+			o.DataVolume.CreationTimestamp = metav1.NewTime(noon)
+		}, "Normal CloneSourceNotReady"},
+		"the DataSource does not exist yet": {snapshot, func(o *Observed) {
+			o.DataVolume.Spec.Source, o.DataVolume.Spec.SourceRef = nil, &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Name: "image"}
+			o.DataVolume.CreationTimestamp, o.Reference = metav1.NewTime(noon), ResolveReference(nil, "ns", "image")
+		}, "Normal CloneSourceNotReady"},
 		"the snapshot is not ready yet": {snapshot, func(o *Observed) { o.Source.SnapshotExists = true }, "Normal CloneSourceNotReady"},
 		"the claim of before is being deleted": {httpSource(), func(o *Observed) {
 			o.Claim = claimOf(*o, corev1.ClaimBound)

@@ -197,6 +197,9 @@ func (d *decision) stopAt(o *obstacle) {
 		d.fail(o.reason, o.message)
 		return
 	}
+	if o.reason == ReasonSourceNotFound && d.Now.Sub(d.DataVolume.CreationTimestamp.Time) < arrival {
+		o = &obstacle{reason: ReasonSourceNotReady, message: o.message + " yet", passing: true}
+	}
 	last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
 	if last == nil || last.Reason != o.reason {
 		d.plan.Event = &Event{corev1.EventTypeWarning, o.reason, o.message}
@@ -208,6 +211,9 @@ func (d *decision) stopAt(o *obstacle) {
 	d.set(cdiv1.DataVolumeReady, isFalse(o.reason, ""))
 	d.plan.After = retry
 }
+
+// arrival is how long the source of a clone may come after the clone: both may be of one file.
+const arrival = 30 * time.Second
 
 // retry is how often is looked again at what no event reports: the pods that
 // use a source, a snapshot.
