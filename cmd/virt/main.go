@@ -3,7 +3,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -11,6 +13,7 @@ import (
 	"drydock.dev/drydock/internal/api"
 	"drydock.dev/drydock/internal/controller"
 	"drydock.dev/drydock/internal/handler"
+	"drydock.dev/drydock/internal/startup"
 )
 
 func main() {
@@ -20,8 +23,24 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: false,
 	}
-	root.AddCommand(api.NewCommand(), controller.NewCommand(), handler.NewCommand(), handler.NewTapCommand())
+	root.AddCommand(api.NewCommand(), controller.NewCommand(), handler.NewCommand(), handler.NewTapCommand(), awaitPort())
 	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		os.Exit(1)
+	}
+}
+
+// awaitPort is the startup probe of each component.
+func awaitPort() *cobra.Command {
+	return &cobra.Command{
+		Use:   "await-port PORT",
+		Short: "Wait until a component in the same pod listens",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			port, err := strconv.ParseUint(args[0], 10, 16)
+			if err != nil {
+				return fmt.Errorf("%q is no port: name a number up to 65535", args[0])
+			}
+			return startup.Listens(cmd.Context(), int(port))
+		},
 	}
 }

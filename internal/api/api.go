@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -93,7 +92,7 @@ func run(ctx context.Context, o options) error {
 	}
 	// Every verb costs a few calls; none of them may wait for another.
 	config.QPS = -1
-	served := &served{options: o, config: config}
+	served := &served{options: o, config: config, serving: make(chan struct{})}
 	config.RateLimiter = &served.pace
 	mgr, err := served.manager()
 	if err != nil {
@@ -113,9 +112,9 @@ type served struct {
 	// pace and webhookPace limit what is asked of the API server for the API, and by the webhooks, where the KubeVirt
 	// object says so.
 	pace, webhookPace process.Pace
-	// serving is set once requests are answered, known is closed once
+	// serving is closed once requests are answered, known once
 	// kube-apiserver knows the certificate's authority.
-	serving atomic.Bool
+	serving chan struct{}
 	known   <-chan struct{}
 }
 
@@ -156,15 +155,17 @@ func (p *served) manager() (manager.Manager, error) {
 	return mgr, nil
 }
 
-// readyz reports whether kube-apiserver can call webhooks and API.
-func (p *served) readyz(w http.ResponseWriter, _ *http.Request) {
-	if !p.serving.Load() {
+// readyz answers when kube-apiserver can call webhooks and API, and not before: the kubelet warns of each answer that says no.
+func (p *served) readyz(w http.ResponseWriter, r *http.Request) {
+	select {
+	case <-p.serving:
+	case <-r.Context().Done():
 		http.Error(w, "virt-api does not serve yet", http.StatusServiceUnavailable)
 		return
 	}
 	select {
 	case <-p.known:
-	default:
+	case <-r.Context().Done():
 		http.Error(w, "kube-apiserver does not know the certificate's authority yet", http.StatusServiceUnavailable)
 	}
 }
@@ -307,6 +308,6 @@ func (p *served) serve(ctx context.Context, identity *certs.Source, groups []ser
 		Kubeconfig:  p.options.kubeconfig,
 		Certificate: identity,
 		Groups:      groups,
-		Serving:     func() { p.serving.Store(true) },
+		Serving:     func() { close(p.serving) },
 	})
 }

@@ -23,6 +23,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/startup"
 )
 
 // memory is what the collector aims at; with a window and the buffers of the largest
@@ -32,6 +33,8 @@ const memory = 72 << 20
 // options are where a worker finds its surroundings; a pod has them at their defaults.
 type options struct {
 	root, progress, termination string
+	// awaitPort is not 0 in a worker's startup probe, which does no work.
+	awaitPort int
 }
 
 func parse(args []string, output io.Writer) (options, error) {
@@ -41,6 +44,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	flags.StringVar(&o.root, "root", "/", "folder that the places of a worker's pod are in")
 	flags.StringVar(&o.progress, "progress", ":"+strconv.Itoa(transfer.ProgressPort), "address to serve progress at")
 	flags.StringVar(&o.termination, "termination", layout.TerminationLog, "file for the result")
+	flags.IntVar(&o.awaitPort, "await-port", 0, "do nothing but wait until a worker in the same pod listens at this port")
 	return o, flags.Parse(args)
 }
 
@@ -49,6 +53,13 @@ func Main(ctx context.Context, args []string) int {
 	o, err := parse(args, os.Stderr)
 	if err != nil {
 		return 2
+	}
+	if o.awaitPort != 0 {
+		if err := startup.Listens(ctx, o.awaitPort); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
 	}
 	debug.SetMemoryLimit(memory)
 	j := &job.Job{Places: job.Under(o.root), Meter: job.NewMeter()}

@@ -49,6 +49,8 @@ const (
 	ProgressPath = "/progress"
 	// UploadPort is where a worker of kind upload listens, with mutual TLS.
 	UploadPort = 8443
+	// AwaitPortFlag has the worker's program do nothing but wait until a port listens.
+	AwaitPortFlag = "-await-port"
 	// UploadPath takes the image as the body of a POST or PUT; the answer comes
 	// when the image is whole. UploadAsyncPath answers as soon as the body is
 	// read. HEAD on either reports whether the worker takes an upload.

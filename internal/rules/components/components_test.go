@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -360,6 +361,29 @@ customizeComponents:
 				if soft := resource.MustParse(strings.TrimSuffix(c.Env[i].Value, "B")); soft.Cmp(*limit) >= 0 {
 					t.Errorf("%s %s: GOMEMLIMIT is %s, the limit %v", name, step, c.Env[i].Value, limit)
 				}
+			}
+		}
+	}
+}
+
+// The kubelet asks from the moment on at which a container runs, and warns of each answer that says no: the first question
+// waits until the component listens, and the second has as long as a start may take.
+func TestAComponentThatStartsIsNotWarnedOf(t *testing.T) {
+	for _, name := range []string{API, Controller, Handler} {
+		_, template := newServer(t, name).workload()
+		for _, c := range template.Spec.Containers {
+			i := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == "metrics" })
+			want := []string{"virt", "await-port", strconv.Itoa(int(c.Ports[i].ContainerPort))}
+			if p := c.StartupProbe; p == nil || p.Exec == nil || !slices.Equal(p.Exec.Command, want) || p.TimeoutSeconds < 30 {
+				t.Errorf("%s: the startup probe is %+v", name, p)
+			}
+			for _, p := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe} {
+				if p == nil || p.HTTPGet == nil || p.HTTPGet.Port.String() != "metrics" {
+					t.Errorf("%s: a probe is %+v", name, p)
+				}
+			}
+			if c.ReadinessProbe.TimeoutSeconds < 30 {
+				t.Errorf("%s: the readiness probe gives up after %d s", name, c.ReadinessProbe.TimeoutSeconds)
 			}
 		}
 	}

@@ -35,6 +35,9 @@ const (
 	// workSize bounds, together with the disk's size, the journals and what of a
 	// stream has to be kept.
 	workSize = 1 << 30
+	// startupTimeout is how many seconds the kubelet waits for a worker that is to take something, startupAttempts
+	// how often before it starts the container anew.
+	startupTimeout, startupAttempts = 60, 5
 )
 
 // Settings are the same for all workers.
@@ -133,9 +136,10 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 	if w.Task.Kind == transfer.KindUpload {
 		c := &spec.Containers[0]
 		c.Ports = append(c.Ports, corev1.ContainerPort{Name: "upload", ContainerPort: transfer.UploadPort})
-		c.ReadinessProbe = &corev1.Probe{
-			ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(transfer.UploadPort)}},
-			PeriodSeconds: 1, FailureThreshold: 2,
+		// The kubelet would warn of a readiness probe that comes before the worker listens.
+		c.StartupProbe = &corev1.Probe{
+			ProbeHandler:   corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{command, transfer.AwaitPortFlag, strconv.Itoa(transfer.UploadPort)}}},
+			TimeoutSeconds: startupTimeout, FailureThreshold: startupAttempts,
 		}
 	}
 	return &corev1.Pod{

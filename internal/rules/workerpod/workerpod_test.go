@@ -157,8 +157,14 @@ func TestAServiceLeadsToItsUploadAlone(t *testing.T) {
 			t.Errorf("%s=%s does not tell %q from %q", name, value, pod.Labels[name], other.Labels[name])
 		}
 	}
-	if pod.Spec.Containers[0].ReadinessProbe == nil || service.Spec.Ports[0].Port != transfer.UploadPort {
-		t.Errorf("ports %+v, readiness probe %+v", service.Spec.Ports, pod.Spec.Containers[0].ReadinessProbe)
+	if service.Spec.Ports[0].Port != transfer.UploadPort {
+		t.Errorf("ports %+v", service.Spec.Ports)
+	}
+	// A worker that is asked before it listens is warned of.
+	c := pod.Spec.Containers[0]
+	want := []string{"virt-importer", "-await-port", "8443"}
+	if c.StartupProbe == nil || !slices.Equal(c.StartupProbe.Exec.Command, want) || c.ReadinessProbe != nil || c.LivenessProbe != nil {
+		t.Errorf("probes %+v, %+v, %+v, want the first to run %v and no other", c.StartupProbe, c.ReadinessProbe, c.LivenessProbe, want)
 	}
 }
 
