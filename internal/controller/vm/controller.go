@@ -437,13 +437,34 @@ func (r *Reconciler) patchStatus(ctx context.Context, from, to *v1.VirtualMachin
 	return true, nil
 }
 
+// deleteOwned deletes the VMI of a VM that goes. It is one that the VM had when it was seen: whoever deletes the VM alone
+// has the garbage collector take the VM off it, and the VM does not say so any more when that is done. Who has
+// changed the VMI since wakes the loop again.
+func (r *Reconciler) deleteOwned(ctx context.Context, vmi *v1.VirtualMachineInstance) (gone bool, err error) {
+	err = deletion.AsSeen(ctx, r.Client, vmi)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("deleting VMI %s: %w", client.ObjectKeyFromObject(vmi), err)
+	}
+	return false, nil
+}
+
 // deleteVMI deletes this very VMI.
 func (r *Reconciler) deleteVMI(ctx context.Context, o vmlifecycle.Observed) error {
 	key := client.ObjectKeyFromObject(o.VM)
 	if r.deleted.Asked(key, o.VMI.UID) {
 		return nil
 	}
-	if gone, err := deletion.Exact(ctx, r.Client, o.VMI, "VMI"); err != nil || gone {
+	var gone bool
+	var err error
+	if o.VM.DeletionTimestamp != nil {
+		gone, err = r.deleteOwned(ctx, o.VMI)
+	} else {
+		gone, err = deletion.Exact(ctx, r.Client, o.VMI, "VMI")
+	}
+	if err != nil || gone {
 		return err
 	}
 	r.deleted.Ask(key, o.VMI.UID)

@@ -122,6 +122,38 @@ func TestACacheIsNotBelieved(t *testing.T) {
 	}
 }
 
+// Who deletes a VM alone keeps its guest, also when the cache shows the VMI as the garbage collector had not seen to it yet.
+func TestAVMThatGoesTakesItsOwnGuestOnly(t *testing.T) {
+	goes := func(vm *v1.VirtualMachine) { vm.DeletionTimestamp = &metav1.Time{Time: time.Now()} }
+	owned := failed(always())
+	owned.ResourceVersion, owned.Status = "3", v1.VirtualMachineInstanceStatus{Phase: v1.Running}
+	orphaned := owned.DeepCopy()
+	orphaned.ResourceVersion, orphaned.OwnerReferences = "4", nil
+	for name, c := range map[string]struct {
+		stored *v1.VirtualMachineInstance
+		stays  bool
+	}{
+		"the VM and its guest": {owned, false},
+		"the VM alone":         {orphaned, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := store(t, always(goes), c.stored)
+			r := &Reconciler{
+				Client: shownBy{api, store(t, always(goes), owned)}, Reader: api,
+				Recorder: events.NewFakeRecorder(9), Settings: stage, Now: time.Now,
+			}
+			key := client.ObjectKey{Namespace: "ns", Name: "vm"}
+			if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
+				t.Fatal(err)
+			}
+			err := api.Get(t.Context(), key, &v1.VirtualMachineInstance{})
+			if client.IgnoreNotFound(err) != nil || (err == nil) != c.stays {
+				t.Errorf("the VMI stays: %v (%v), want %v", err == nil, err, c.stays)
+			}
+		})
+	}
+}
+
 func without(vm *v1.VirtualMachine) { vm.Finalizers = nil }
 
 // stage gives the settings of a cluster without a KubeVirt object.
