@@ -16,16 +16,14 @@ import (
 
 const mebibyte = 1 << 20
 
-// Annotations that name the class for claims that name none.
 const (
-	// AnnDefaultVirtClass names that for the disks of machines.
+	// AnnDefaultVirtClass marks the default class for disks of virtual machines.
 	AnnDefaultVirtClass = "storageclass.kubevirt.io/is-default-virt-class"
 	annDefaultClass     = "storageclass.kubernetes.io/is-default-class"
 )
 
-// Class is the storage class of a claim that asks for name: that one, or for nil
-// the default, for virtual machines first. It is nil when there is none, or when
-// the claim is to have none ("").
+// Class returns the storage class with the given name, nil when it does not exist. For a nil name
+// it returns the default class for virtual machines, or else that of Kubernetes.
 func Class(classes []storagev1.StorageClass, name *string) *storagev1.StorageClass {
 	if name != nil {
 		if i := slices.IndexFunc(classes, func(c storagev1.StorageClass) bool { return c.Name == *name }); i >= 0 {
@@ -37,7 +35,7 @@ func Class(classes []storagev1.StorageClass, name *string) *storagev1.StorageCla
 		var newest *storagev1.StorageClass
 		for i := range classes {
 			c := &classes[i]
-			// Of several defaults Kubernetes takes the newest, too.
+			// Kubernetes takes the newest of several defaults, too.
 			if c.Annotations[annotation] == "true" && (newest == nil || newest.CreationTimestamp.Before(&c.CreationTimestamp)) {
 				newest = c
 			}
@@ -49,7 +47,7 @@ func Class(classes []storagev1.StorageClass, name *string) *storagev1.StorageCla
 	return nil
 }
 
-// ClassName is the class that the DataVolume asks for, nil for the default one.
+// ClassName returns the DataVolume's class, nil for the default class.
 func ClassName(dv *cdiv1.DataVolume) *string {
 	switch {
 	case dv.Spec.PVC != nil:
@@ -60,12 +58,10 @@ func ClassName(dv *cdiv1.DataVolume) *string {
 	return nil
 }
 
-// waits reports whether claims of the class are bound only where a pod uses them.
 func waits(class *storagev1.StorageClass) bool {
 	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// newClaim is the DataVolume's claim.
 func newClaim(o Observed, how method) *corev1.PersistentVolumeClaim {
 	dv := o.DataVolume
 	claim := &corev1.PersistentVolumeClaim{
@@ -108,8 +104,7 @@ func withOurs(labels map[string]string) map[string]string {
 	return out
 }
 
-// claimAnnotations are the DataVolume's own, but for what kubectl keeps there, for
-// what only the DataVolume may carry, and for what its spec says.
+// claimAnnotations copies the DataVolume's annotations, except those that are valid on it only.
 func claimAnnotations(dv *cdiv1.DataVolume) map[string]string {
 	out := map[string]string{}
 	for name, value := range dv.Annotations {
@@ -130,8 +125,6 @@ func contentType(dv *cdiv1.DataVolume) cdiv1.DataVolumeContentType {
 	return dv.Spec.ContentType
 }
 
-// fromStorage completes what spec.storage leaves open by what is known of the
-// class, and makes room for the file system.
 func fromStorage(o Observed) corev1.PersistentVolumeClaimSpec {
 	s := o.DataVolume.Spec.Storage
 	spec := corev1.PersistentVolumeClaimSpec{
@@ -177,8 +170,8 @@ func className(class *storagev1.StorageClass) string {
 	return class.Name
 }
 
-// propertySet is the first of the class's recommendations that goes with what
-// the user has set; without one, what every class can do.
+// propertySet returns the first property set of the class that agrees with the user's access and
+// volume modes, and by default the modes that every class supports.
 func propertySet(o Observed, modes []corev1.PersistentVolumeAccessMode, mode *corev1.PersistentVolumeMode) cdiv1.ClaimPropertySet {
 	var sets []cdiv1.ClaimPropertySet
 	if o.Profile != nil {
@@ -200,7 +193,6 @@ func propertySet(o Observed, modes []corev1.PersistentVolumeAccessMode, mode *co
 	}
 }
 
-// requested is the size in bytes that the DataVolume asks for, 0 for none.
 func requested(dv *cdiv1.DataVolume) int64 {
 	var list corev1.ResourceList
 	switch {
@@ -213,8 +205,7 @@ func requested(dv *cdiv1.DataVolume) int64 {
 	return size.Value()
 }
 
-// DiskSize is the size in bytes of the disk in the DataVolume's claim: what
-// spec.storage asks for, and with spec.pvc as much as fits into the claim.
+// DiskSize returns the size in bytes of the disk that the claim is to hold.
 func DiskSize(o Observed) int64 {
 	if size := requested(o.DataVolume); o.DataVolume.Spec.Storage != nil && size > 0 {
 		return roundUp(size)
@@ -222,7 +213,7 @@ func DiskSize(o Observed) int64 {
 	return diskOf(o.Claim, o.Config)
 }
 
-// diskOf is the size of the largest disk that fits into a claim.
+// diskOf returns the size in bytes of the largest disk that fits into the claim.
 func diskOf(claim *corev1.PersistentVolumeClaim, config Config) int64 {
 	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	capacity, bound := claim.Status.Capacity[corev1.ResourceStorage]
@@ -240,21 +231,20 @@ func diskOf(claim *corev1.PersistentVolumeClaim, config Config) int64 {
 	return int64(usable) / mebibyte * mebibyte
 }
 
-// withOverhead is the size of the smallest claim into which a disk of the size
-// fits beside what the file system needs.
+// withOverhead returns the size in bytes of the smallest claim that holds a disk and its file system.
 func withOverhead(size int64, overhead float64) int64 {
 	return roundUp(int64(math.Ceil(float64(roundUp(size)) / (1 - overhead))))
 }
 
 func roundUp(size int64) int64 { return (size + mebibyte - 1) / mebibyte * mebibyte }
 
-// IsBlock reports whether the claim is a device and not a file system.
+// IsBlock reports whether the claim is a block device.
 func IsBlock(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
-// WantsImmediate reports whether the worker may be the claim's first consumer. As
-// with CDI the annotation's presence counts, not its value.
+// WantsImmediate reports whether the worker may be the claim's first consumer. As in CDI, the
+// annotation's presence counts, not its value.
 func WantsImmediate(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
 	_, asked := dv.Annotations[layout.AnnImmediate]
 	if !asked && claim != nil {

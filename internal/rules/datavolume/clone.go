@@ -9,29 +9,25 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// Source is what is known of the source of a clone or a restore.
+// Source is the observed source of a clone or a restore.
 type Source struct {
-	// Claim is the source of a clone, nil when it does not exist; Volume is what it
-	// is bound to.
 	Claim  *corev1.PersistentVolumeClaim
 	Volume *corev1.PersistentVolume
 	// Unfilled names the DataVolume that has not filled Claim yet.
 	Unfilled string
-	// UsedBy names a pod that may write to Claim when WritersAsked, empty when there is
-	// none.
-	UsedBy       string
-	WritersAsked bool
-	// SnapshotExists, SnapshotReady, SnapshotDriver and RestoreSize are about a
-	// VolumeSnapshot.
+	// UsedBy names a pod that may write to Claim. It is valid when WritersAsked is true.
+	UsedBy                        string
+	WritersAsked                  bool
 	SnapshotExists, SnapshotReady bool
 	SnapshotDriver                string
-	RestoreSize                   int64
-	// SnapshotMode is the mode of the volume that was snapshotted, "" when it is not known.
+	// RestoreSize is in bytes.
+	RestoreSize int64
+	// SnapshotMode is the mode of the volume in the snapshot, "" when it is unknown.
 	SnapshotMode corev1.PersistentVolumeMode
 }
 
-// drivers that are known to clone volumes. Nothing in the API tells; the class's
-// StorageProfile (cloneStrategy) decides for others and against these (decision 122).
+// clonesVolumes lists the CSI drivers that are known to clone volumes, which the API does not tell.
+// The cloneStrategy in the class's StorageProfile overrides this table (decision 122).
 var clonesVolumes = map[string]bool{
 	"local.csi.drydock.dev":                 true,
 	"rbd.csi.ceph.com":                      true,
@@ -40,8 +36,7 @@ var clonesVolumes = map[string]bool{
 	"openshift-storage.cephfs.csi.ceph.com": true,
 }
 
-// AllowedSource is the value of AnnCloneAllowed for a DataVolume's source, empty
-// when it has none that needs a right.
+// AllowedSource returns the value of AnnCloneAllowed that the DataVolume needs, "" when it needs none.
 func AllowedSource(dv *cdiv1.DataVolume) string {
 	namespace, kind, name := SourceOf(&dv.Spec, dv.Namespace)
 	if ref := dv.Spec.SourceRef; ref != nil {
@@ -53,9 +48,8 @@ func AllowedSource(dv *cdiv1.DataVolume) string {
 	return kind + "/" + namespace + "/" + name
 }
 
-// SourceOf is the claim or snapshot that is read, with its namespace; all empty
-// when there is none. A DataSource that was not looked up stands for what it leads
-// to, which is in its namespace.
+// SourceOf returns the claim or snapshot that the DataVolume reads, with empty results for none. An
+// unresolved sourceRef gives the DataSource, whose namespace is that of its source.
 func SourceOf(spec *cdiv1.DataVolumeSpec, own string) (namespace, kind, name string) {
 	switch {
 	case spec.Source == nil && spec.SourceRef != nil:
@@ -75,10 +69,9 @@ func SourceOf(spec *cdiv1.DataVolumeSpec, own string) (namespace, kind, name str
 	return namespace, kind, name
 }
 
-// driverClones reports whether the storage driver can make the clone, in a claim
-// that is as free to be bound anywhere as one that a worker fills: the driver's
-// clone lies where its source lies, which for a class that waits for its first
-// consumer may not be where that can run.
+// driverClones reports whether the storage driver can make the clone without restricting where the
+// claim can be bound. A driver's clone lies where its source lies: for a class that waits for its
+// first consumer, this may be a node on which the consumer can't run.
 func driverClones(o Observed) bool {
 	source, volume := o.Source.Claim, o.Source.Volume
 	if source == nil || volume == nil || o.Class == nil || volume.Spec.CSI == nil ||
@@ -95,8 +88,7 @@ func driverClones(o Observed) bool {
 	if IsBlock(claim) != IsBlock(source) || contentType(o.DataVolume) != cdiv1.DataVolumeKubeVirt {
 		return false
 	}
-	// A larger file system would hold a disk of the source's size; a worker grows
-	// the disk.
+	// A larger file system would still hold a disk of the source's size; a worker grows the disk.
 	size, capacity := claim.Spec.Resources.Requests[corev1.ResourceStorage], source.Status.Capacity[corev1.ResourceStorage]
 	return size.Cmp(capacity) == 0 || IsBlock(claim) && size.Cmp(capacity) > 0
 }
@@ -112,14 +104,13 @@ func mayClone(o Observed) bool {
 	return clonesVolumes[o.Class.Provisioner]
 }
 
-// obstacle is what stands in the way of a DataVolume, for its Running condition.
+// obstacle keeps a DataVolume in its phase.
 type obstacle struct {
 	reason, message string
-	// permanent ones end in Failed, passing ones go away by themselves: nobody is warned of them.
+	// A permanent obstacle fails the DataVolume. A passing one resolves itself and needs no warning.
 	permanent, passing bool
 }
 
-// notAllowed is the obstacle when the DataVolume's creator may not read the source.
 func notAllowed(dv *cdiv1.DataVolume) *obstacle {
 	allowed := AllowedSource(dv)
 	if allowed == "" || dv.Annotations[AnnCloneAllowed] == allowed {
@@ -130,8 +121,6 @@ func notAllowed(dv *cdiv1.DataVolume) *obstacle {
 		"create it again as a user who may create datavolumes/source in namespace %s", kind, namespace, name, namespace), permanent: true}
 }
 
-// unknownSource is the obstacle as long as not enough is known of the source to
-// make a claim for it.
 func unknownSource(o Observed) *obstacle {
 	switch source := o.DataVolume.Spec.Source; {
 	case source.PVC != nil:
@@ -142,7 +131,6 @@ func unknownSource(o Observed) *obstacle {
 	return nil
 }
 
-// unknownClaim is the obstacle as long as a clone's source does not exist or is not bound.
 func unknownClaim(o Observed) *obstacle {
 	namespace, _, name := SourceOf(&o.DataVolume.Spec, o.DataVolume.Namespace)
 	switch {
@@ -154,8 +142,6 @@ func unknownClaim(o Observed) *obstacle {
 	return nil
 }
 
-// unusableSnapshot is the obstacle as long as a VolumeSnapshot can't be restored, or the
-// reason why it never can.
 func unusableSnapshot(o Observed) *obstacle {
 	namespace, _, name := SourceOf(&o.DataVolume.Spec, o.DataVolume.Namespace)
 	size := requested(o.DataVolume)
@@ -168,14 +154,14 @@ func unusableSnapshot(o Observed) *obstacle {
 		return &obstacle{reason: ReasonIncompatible, message: fmt.Sprintf("the VolumeSnapshot %s/%s is of the driver %s, the class %s of %s: "+
 			"name a class of the snapshot's driver", namespace, name, o.Source.SnapshotDriver, o.Class.Name, o.Class.Provisioner), permanent: true}
 	case size > 0 && size < o.Source.RestoreSize && (o.Source.SnapshotMode != corev1.PersistentVolumeFilesystem || restorable(o)):
-		// A disk that is copied out of a file system is smaller than that.
+		// A disk is smaller than the file system that it is copied from.
 		return &obstacle{reason: ReasonIncompatible, message: fmt.Sprintf("the VolumeSnapshot %s/%s needs %s, the DataVolume asks for %s",
 			namespace, name, human(o.Source.RestoreSize), human(size)), permanent: true}
 	}
 	return nil
 }
 
-// busySource is the obstacle as long as the source's content may change.
+// busySource returns an obstacle while the source's content may change.
 func busySource(o Observed) *obstacle {
 	if o.DataVolume.Spec.Source.PVC == nil {
 		return nil

@@ -10,7 +10,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// reached is how far the DataVolume has come by what is observed.
 func (d *decision) reached() stage {
 	if d.Claim == nil || d.plan.AdoptClaim {
 		return stagePending
@@ -31,7 +30,6 @@ func (d *decision) reached() stage {
 	return stageBound
 }
 
-// reachedUnbound is how far a DataVolume has come whose claim is not bound.
 func (d *decision) reachedUnbound() stage {
 	switch {
 	case waits(d.Class) && WantsImmediate(d.DataVolume, d.Claim):
@@ -44,13 +42,12 @@ func (d *decision) reachedUnbound() stage {
 	return stagePending
 }
 
-// byDriver reports whether the storage driver fills the claim as it makes the volume.
+// byDriver reports whether the storage driver fills the claim when it creates the volume.
 func (d *decision) byDriver() bool { return d.how == methodClone || d.how == methodRestore }
 
-// annSelectedNode is set by the scheduler when a first consumer has its node.
+// annSelectedNode is set by the scheduler when the claim's first consumer has a node.
 const annSelectedNode = "volume.kubernetes.io/selected-node"
 
-// step goes to the next phase on the path.
 func (d *decision) step(reached stage) {
 	waiting := waits(d.Class) && !WantsImmediate(d.DataVolume, d.Claim)
 	phase, more := next(d.how.path(waiting), d.phase(), reached)
@@ -65,7 +62,6 @@ func (d *decision) step(reached stage) {
 	}
 }
 
-// verb begins the reasons of a DataVolume's events.
 func (d *decision) verb() string {
 	switch d.how {
 	case methodUpload:
@@ -76,7 +72,6 @@ func (d *decision) verb() string {
 	return "Import"
 }
 
-// conditions says what is the case.
 func (d *decision) conditions() {
 	d.set(cdiv1.DataVolumeBound, d.bound())
 	if d.plan.Status.Phase == cdiv1.Succeeded {
@@ -94,7 +89,6 @@ func (d *decision) conditions() {
 	d.set(cdiv1.DataVolumeRunning, running)
 }
 
-// bound is the Bound condition, which says why the claim gets no volume.
 func (d *decision) bound() condition {
 	if w := d.claimWarning(); w != nil {
 		return isFalse(w.Reason, w.Message)
@@ -102,7 +96,6 @@ func (d *decision) bound() condition {
 	return boundCondition(d.DataVolume, d.Claim)
 }
 
-// askForState asks for what the Running condition depends on.
 func (d *decision) askForState() {
 	switch {
 	case d.worker.running && d.Progress == nil && !d.moves():
@@ -112,11 +105,9 @@ func (d *decision) askForState() {
 	}
 }
 
-// moves reports whether the phase changes.
 func (d *decision) moves() bool { return d.plan.Status.Phase != d.phase() }
 
-// working is the Running condition of a DataVolume on its way, and after what time to
-// look again at what no event reports.
+// working returns the Running condition, and when to look again if no watch reports the state.
 func (d *decision) working() (condition, time.Duration) {
 	w := &d.worker
 	switch {
@@ -138,8 +129,6 @@ func (d *decision) working() (condition, time.Duration) {
 	return d.binding()
 }
 
-// binding is the Running condition of a DataVolume without a worker: what its claim
-// waits for.
 func (d *decision) binding() (condition, time.Duration) {
 	reached := d.reached()
 	switch {
@@ -157,14 +146,12 @@ func (d *decision) binding() (condition, time.Duration) {
 	return isFalse(ReasonPending, "the claim is waiting for its volume"), d.patience()
 }
 
-// takeProgress takes over how far the worker is, not more often than pace.
 func (d *decision) takeProgress() {
 	if d.worker.running && !d.saidLately() {
 		d.plan.Status.Progress = grown(d.plan.Status.Progress, d.Progress)
 	}
 }
 
-// progressing is the Running condition of a DataVolume whose worker runs.
 func (d *decision) progressing() condition {
 	if d.saidLately() {
 		last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
@@ -177,21 +164,19 @@ func (d *decision) progressing() condition {
 }
 
 const (
-	// reachable is how long a worker may run and not answer: its network may be made meanwhile.
-	reachable = 15 * time.Second
-	// unreachable is what is said then.
+	// reachable is how long a running worker may stay silent: its network may not be ready yet.
+	reachable   = 15 * time.Second
 	unreachable = "the worker runs, and Drydock gets no answer from it: a NetworkPolicy of the namespace %s may keep Drydock from its pods of the label " +
 		"app=containerized-data-importer; uploads and clones don't reach them either then, and docs/uploads.md has the policy that lets them in"
 )
 
-// saidLately reports whether the progress was written so recently that it stays.
+// saidLately reports whether the progress in the status is younger than pace.
 func (d *decision) saidLately() bool {
 	last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
 	return last != nil && last.Status == corev1.ConditionTrue && !d.moves() &&
 		d.Now.Sub(last.LastHeartbeatTime.Time) < pace && last.Message != ""
 }
 
-// stopAt says what stands in the way, or that it can't be overcome.
 func (d *decision) stopAt(o *obstacle) {
 	if o.permanent {
 		d.fail(o.reason, o.message)
@@ -212,14 +197,13 @@ func (d *decision) stopAt(o *obstacle) {
 	d.plan.After = retry
 }
 
-// arrival is how long the source of a clone may come after the clone: both may be of one file.
+// arrival is how long a clone waits for its source without a warning: one manifest may have both.
 const arrival = 30 * time.Second
 
-// retry is how often is looked again at what no event reports: the pods that
-// use a source, a snapshot.
+// retry is the interval for states that no watch reports: the users of a source, a snapshot.
 const retry = 5 * time.Second
 
-// fail ends the DataVolume.
+// fail discards the plan and sets the phase to Failed.
 func (d *decision) fail(reason, message string) {
 	d.plan = Plan{Status: d.plan.Status, Again: true}
 	d.plan.Status.Phase = cdiv1.Failed

@@ -8,21 +8,20 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// ConfigName is the name of the one CDIConfig.
+// ConfigName is the name of the CDIConfig.
 const ConfigName = "config"
 
-// defaultOverhead is the share of a claim that its file system is taken to need
-// for itself; CDI's default.
+// defaultOverhead is the share of a claim that its file system needs; CDI's default.
 const defaultOverhead cdiv1.Percent = "0.06"
 
-// Config is what the CDIConfig says, with the defaults filled in.
+// Config is the CDIConfig with the defaults filled in.
 type Config struct {
 	Preallocate        bool
 	Resources          corev1.ResourceRequirements
 	ImagePullSecrets   []corev1.LocalObjectReference
 	InsecureRegistries []string
 	Proxy              *cdiv1.ImportProxy
-	// DeniedNetworks and AllowedNetworks are virt-controller's flags.
+	// DeniedNetworks and AllowedNetworks are flags of virt-controller.
 	DeniedNetworks, AllowedNetworks []string
 	overhead                        cdiv1.FilesystemOverhead
 }
@@ -43,10 +42,10 @@ func ConfigOf(config *cdiv1.CDIConfig) Config {
 	}
 }
 
-// ConfigStatus is the CDIConfig's status: what is in force.
+// ConfigStatus returns the CDIConfig's status, which has the settings in force.
 func ConfigStatus(config *cdiv1.CDIConfig) cdiv1.CDIConfigStatus {
 	out := *config.Status.DeepCopy()
-	// Nothing is told without it: who asks is mostly outside of the cluster, where nobody knows its Services.
+	// There is no default: clients are mostly outside of the cluster and can't resolve its Services.
 	out.UploadProxyURL = nil
 	if override := config.Spec.UploadProxyURLOverride; override != nil && *override != "" {
 		out.UploadProxyURL = new(*override)
@@ -78,7 +77,7 @@ func ConfigStatus(config *cdiv1.CDIConfig) cdiv1.CDIConfigStatus {
 	return out
 }
 
-// defaultResources are for a worker whose memory does not depend on the image.
+// defaultResources suffice for any image: the worker's memory does not depend on it.
 func defaultResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
@@ -92,14 +91,11 @@ func override(list, with corev1.ResourceList) {
 	}
 }
 
-// valid reports whether a share of the file system is one: at least none of the
-// claim and less than all of it.
 func valid(p cdiv1.Percent) bool {
 	share, err := strconv.ParseFloat(string(p), 64)
 	return err == nil && share >= 0 && share < 1
 }
 
-// overheadOf is the share of a claim of the class that its file system needs.
 func (c Config) overheadOf(class string) float64 {
 	percent, ok := c.overhead.StorageClass[class]
 	if !ok {

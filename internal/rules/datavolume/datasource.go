@@ -10,11 +10,9 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// reasonReady is the reason of a DataSource's condition Ready when it is True.
 const reasonReady = "Ready"
 
-// DataSourceStatus is what a DataSource says: where it leads to, and whether a
-// DataVolume could be made of that now.
+// DataSourceStatus returns the status: the source, and whether a DataVolume could use it now.
 func DataSourceStatus(source *cdiv1.DataSource, reference ResolvedReference, s Source, now time.Time) cdiv1.DataSourceStatus {
 	out := *source.Status.DeepCopy()
 	out.Source = *source.Spec.Source.DeepCopy()
@@ -45,7 +43,6 @@ func DataSourceStatus(source *cdiv1.DataSource, reference ResolvedReference, s S
 	return out
 }
 
-// notConsumable is the obstacle of a DataVolume in the source's own namespace.
 func notConsumable(namespace string, of *cdiv1.DataVolumeSource, s Source) *obstacle {
 	o := Observed{Source: s, DataVolume: &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: cdiv1.DataVolumeSpec{Source: of},

@@ -7,9 +7,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// unready is the Ready condition of a DataVolume on its way. Why the worker
-// failed stays there while it is tried again: a reader then sees both, and
-// it is how the loop knows what it has told.
+// unready returns the Ready condition of a DataVolume that has not ended. It keeps the last
+// failure's reason during the next attempt: the user sees both, and reportFailure compares with it.
 func (d *decision) unready(running condition) condition {
 	switch f := d.worker.failure; {
 	case f != nil:
@@ -20,8 +19,7 @@ func (d *decision) unready(running condition) condition {
 	return isFalse("", "")
 }
 
-// failureReason names the worker's failure. Of a container image that could not be pulled it is CDI's word, whatever the
-// worker has found.
+// failureReason is CDI's reason if an image can't be pulled, and the worker's own otherwise.
 func (d *decision) failureReason() string {
 	reason := d.worker.failure.Reason
 	if source := d.DataVolume.Spec.Source; source != nil && source.Registry != nil {
@@ -33,7 +31,7 @@ func (d *decision) failureReason() string {
 	return string(reason)
 }
 
-// waitingReason names what the worker's container waits for: an image that its node pulls is the source.
+// waitingReason treats a failed pull of the container's image as the import's, if that is its source.
 func (d *decision) waitingReason() string {
 	if source := d.DataVolume.Spec.Source; source != nil && NodePull(source.Registry) {
 		switch d.worker.reason {
@@ -44,9 +42,8 @@ func (d *decision) waitingReason() string {
 	return d.worker.reason
 }
 
-// reportFailure makes an event of a worker's failure that will be tried again: one
-// for each reason, not one for each try, which may go on for days. What the
-// scheduler, the kubelet and the storage driver say has events of theirs.
+// reportFailure plans one event for each new reason, not for each attempt, since attempts may go on
+// for days. The scheduler, the kubelet and the storage driver report their failures themselves.
 func (d *decision) reportFailure() {
 	f := d.worker.failure
 	if f == nil {

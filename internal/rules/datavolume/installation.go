@@ -14,22 +14,21 @@ import (
 	sdkapi "kubevirt.io/controller-lifecycle-operator-sdk/api"
 )
 
-// Reasons of a CDI object's conditions.
 const (
 	reasonServed  = "DrydockServesDataVolumes"
 	reasonAnother = "AnotherObjectCounts"
 )
 
-// Installation is what follows from the cluster's CDI objects, where Drydock serves DataVolumes.
+// Installation is the plan for the cluster's CDI objects.
 type Installation struct {
-	// Config is the spec that the CDIConfig is to have; nil leaves it to whoever writes it.
+	// Config is the new spec of the CDIConfig; nil leaves it as it is.
 	Config *cdiv1.CDIConfigSpec
-	// Changed are the objects whose status is to be another one, as they are to be.
+	// Changed are the objects with a new status.
 	Changed []*cdiv1.CDI
 }
 
-// PlanInstallation decides what CDI objects do: the oldest one's spec.config is the CDIConfig's spec, and each is told how it is
-// served by this version. An object that is being deleted, or that CDI's own operator has, is left alone.
+// PlanInstallation takes the CDIConfig's spec from the oldest CDI object and sets the status of
+// all. It ignores objects that are being deleted and those of CDI's operator.
 func PlanInstallation(all []cdiv1.CDI, version string, now time.Time) Installation {
 	ours := slices.DeleteFunc(slices.Clone(all), func(o cdiv1.CDI) bool { return o.DeletionTimestamp != nil || OperatedByCDI(&o) })
 	slices.SortFunc(ours, func(a, b cdiv1.CDI) int {
@@ -51,10 +50,9 @@ func PlanInstallation(all []cdiv1.CDI, version string, now time.Time) Installati
 	return out
 }
 
-// OperatedByCDI reports whether CDI's own operator has taken a CDI object over. Drydock never names an operator's version.
+// OperatedByCDI reports whether CDI's own operator manages the object. Drydock never sets operatorVersion.
 func OperatedByCDI(o *cdiv1.CDI) bool { return o.Status.OperatorVersion != "" }
 
-// served is the status of the object that counts.
 func served(status *cdiv1.CDIStatus, version string, now time.Time) {
 	status.Phase, status.ObservedVersion = sdkapi.PhaseDeployed, version
 	say(status, conditions.ConditionAvailable, corev1.ConditionTrue, reasonServed, "Drydock serves DataVolumes; CDI is not installed", now)
@@ -62,7 +60,7 @@ func served(status *cdiv1.CDIStatus, version string, now time.Time) {
 	say(status, conditions.ConditionDegraded, corev1.ConditionFalse, reasonServed, "", now)
 }
 
-// passedOver is the status of an object beside the one that counts.
+// passedOver sets the status of a newer object, which has no effect.
 func passedOver(status *cdiv1.CDIStatus, counts string, now time.Time) {
 	message := fmt.Sprintf("the cluster's CDI object is %s, which is older: change that one, or delete it", counts)
 	status.Phase, status.ObservedVersion = sdkapi.PhaseError, ""
@@ -71,7 +69,7 @@ func passedOver(status *cdiv1.CDIStatus, counts string, now time.Time) {
 	say(status, conditions.ConditionDegraded, corev1.ConditionTrue, reasonAnother, message, now)
 }
 
-// say sets a condition. Its heartbeat is its last change: nothing is written while nothing changes.
+// say sets a condition. An unchanged condition keeps its heartbeat, so that it causes no write.
 func say(status *cdiv1.CDIStatus, kind conditions.ConditionType, is corev1.ConditionStatus, reason, message string, now time.Time) {
 	at := metav1.NewTime(now.Truncate(time.Second))
 	want := conditions.Condition{Type: kind, Status: is, Reason: reason, Message: message, LastHeartbeatTime: at, LastTransitionTime: at}

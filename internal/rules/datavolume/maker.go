@@ -6,11 +6,11 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// MadeForVM is the annotation with the name of the VM that a DataVolume was made for. The label kubevirt.io/created-by has the
-// VM's UID, which says nothing any more when the VM is gone.
+// MadeForVM is an annotation with the name of the VM that the DataVolume was made for. The label
+// kubevirt.io/created-by has the VM's UID, which identifies nothing once the VM is gone.
 const MadeForVM = "drydock.dev/made-for-vm"
 
-// GiveTo has a DataVolume go with a VM that it was made for, and says so by the VM's name.
+// GiveTo makes the VM the DataVolume's owner and records its name.
 func GiveTo(vm *v1.VirtualMachine, dv *cdiv1.DataVolume) {
 	if !metav1.IsControlledBy(dv, vm) {
 		dv.OwnerReferences = append(dv.OwnerReferences, *metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind))
@@ -19,26 +19,25 @@ func GiveTo(vm *v1.VirtualMachine, dv *cdiv1.DataVolume) {
 	metav1.SetMetaDataAnnotation(&dv.ObjectMeta, MadeForVM, vm.Name)
 }
 
-// Maker is who has made a DataVolume, as far as a VM has to know.
+// Maker classifies a DataVolume's creator from a VM's point of view.
 type Maker string
 
 const (
-	// ThisVM means that the DataVolume is the VM's.
+	// ThisVM owns the DataVolume.
 	ThisVM Maker = "this VM"
-	// ThisVMUnnamed means the same, of an earlier version, which has not noted the VM's name.
+	// ThisVMUnnamed owns the DataVolume; an earlier version did not record its name.
 	ThisVMUnnamed Maker = "this VM, unnamed"
-	// SameName means that a VM of the same name had the DataVolume, which has lost it.
+	// SameName means a VM of the same name, which does not own the DataVolume any more.
 	SameName Maker = "a VM of that name"
-	// AnotherVM means that a VM had the DataVolume and has lost it, and that it had another name, or one that is not known.
+	// AnotherVM means a VM of another or unknown name, which does not own it any more.
 	AnotherVM Maker = "another VM"
-	// Somebody means that the DataVolume has another owner.
+	// Somebody means another owner.
 	Somebody Maker = "somebody else"
-	// Nobody means that a user has made the DataVolume.
+	// Nobody means that a user created it.
 	Nobody Maker = "nobody"
 )
 
-// MakerOf tells who has made a DataVolume. Only a VM that has made it, or had the name of the VM that did, may take it along
-// when it goes.
+// MakerOf returns the DataVolume's maker. A VM of another name must not delete it with itself.
 func MakerOf(dv *cdiv1.DataVolume, vm *v1.VirtualMachine) Maker {
 	owner, made := metav1.GetControllerOf(dv), dv.Labels[v1.CreatedByLabel]
 	switch {

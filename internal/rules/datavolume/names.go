@@ -12,52 +12,46 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// Labels and annotations as users of CDI know them; those that other components need as
-// well are package layout's.
+// CDI's labels and annotations. Those that other components need, too, are in package layout.
 const (
 	group = core.GroupName
 
-	// AnnAdoption on a claim or DataVolume lets a DataVolume take a claim of its name
-	// that is filled already.
+	// AnnAdoption on a claim or DataVolume allows the DataVolume to adopt a filled claim.
 	AnnAdoption = group + "/allowClaimAdoption"
-	// AnnPopulatedFor on a claim names the DataVolume that needs not fill it.
+	// AnnPopulatedFor on a claim names the DataVolume for which it is filled already.
 	AnnPopulatedFor = group + "/storage.populatedFor"
-	// AnnPrePopulated on a DataVolume names the claim that is filled already. With any other value no claim is made
-	// either: somebody brings one.
+	// AnnPrePopulated on a DataVolume names its filled claim. With another value, the claim is not
+	// created either: somebody else provides it.
 	AnnPrePopulated = cdiv1.AnnPrePopulated
-	// AnnRetain on a DataVolume keeps its worker pods when they have ended, if it is "true".
+	// AnnRetain on a DataVolume keeps its ended worker pods, if it is "true".
 	AnnRetain = group + "/storage.pod.retainAfterCompletion"
-	// AnnChecksum on a DataVolume is "<algorithm>:<hex>" of the file as its source
-	// serves it. The API has no field for it.
+	// AnnChecksum on a DataVolume is "<algorithm>:<hex>" of the source's file. It is older than the field.
 	AnnChecksum = group + "/storage.import.checksum"
 
-	// Those four on a DataVolume, or on a claim that takes an upload, are its worker pods': which networks they are on,
-	// and whether service meshes put a proxy into them.
+	// These four go from a DataVolume, or from a claim that takes an upload, to its worker pods.
 	AnnPodNetworks       = "k8s.v1.cni.cncf.io/networks"
 	AnnPodDefaultNetwork = "v1.multus-cni.io/default-network"
 	AnnPodIstio          = "sidecar.istio.io/inject"
 	AnnPodLinkerd        = "linkerd.io/inject"
 
-	// AnnCloneAllowed on a DataVolume is the source, "<kind>/<namespace>/<name>", that
-	// its creator may read. Only virt-api writes it.
+	// AnnCloneAllowed on a DataVolume is the source, "<kind>/<namespace>/<name>", that its creator
+	// may read. Only virt-api writes it.
 	AnnCloneAllowed = "drydock.dev/clone-allowed"
 
-	// AnnRestarts on a worker pod counts the restarts of the workers before it.
+	// AnnRestarts on a worker pod counts the restarts of its predecessors.
 	AnnRestarts = "drydock.dev/restarts-before"
-	// AnnTarget on a source pod, and on the claim that a snapshot is copied from, is the DataVolume that it is for,
-	// "<namespace>/<name>".
+	// AnnTarget on a source pod or a restored claim is the DataVolume, "<namespace>/<name>".
 	AnnTarget = "drydock.dev/datavolume"
 
-	// LabelApp is on everything that is made for a DataVolume.
+	// LabelApp is on all objects of a DataVolume.
 	LabelApp      = "app"
 	LabelAppValue = "containerized-data-importer"
 
-	// Finalizer stays on a DataVolume as long as it has a pod or a claim in another namespace.
+	// Finalizer stays on a DataVolume while it has a pod or a claim in another namespace.
 	Finalizer = group + "/dataVolumeFinalizer"
 )
 
-// WorkerAppLabel is the value of the label kubevirt.io of worker pods, by which
-// they are in virt-controller's cache.
+// WorkerAppLabel is the label kubevirt.io of worker pods, by which virt-controller's informer selects.
 const WorkerAppLabel = "virt-importer"
 
 // Values of the label cdi.kubevirt.io.
@@ -68,10 +62,10 @@ const (
 	ComponentCloner   = "cdi-clone-source"
 )
 
-// LabelService leads a Service to its worker.
+// LabelService is the label by which a Service selects its worker.
 const LabelService = group + "/storage.upload.target-service"
 
-// WorkerName is the name of the pod that fills the DataVolume's claim.
+// WorkerName returns the name of the pod that fills the DataVolume's claim.
 func WorkerName(dv *cdiv1.DataVolume) string {
 	if serves(dv) {
 		return transfer.UploadName(dv.Name)
@@ -84,21 +78,20 @@ func importerName(dv string) string {
 	return layout.HostName(name, name)
 }
 
-// UploadWorkerName is the name of the pod that takes a claim's upload.
+// UploadWorkerName returns the name of the pod that receives the claim's upload.
 func UploadWorkerName(claim metav1.Object) string { return transfer.UploadName(claim.GetName()) }
 
-// SourcePodName is the name of the pod that reads a clone's source. It is in the
-// source's namespace, where DataVolumes of several others may be at work.
+// SourcePodName returns the name of the pod that reads a clone's source. The UID is unique among
+// DataVolumes of all namespaces that clone from one namespace.
 func SourcePodName(dv *cdiv1.DataVolume) string { return string(dv.UID) + "-source-pod" }
 
-// SecretName is the name of the Secret with a worker's certificate. The UID is
-// that of the Secret's owner, so that one that is about to go with a former
-// owner of the same name is not taken for this one's.
+// SecretName returns the name of the Secret with a worker's certificate. The owner's UID
+// distinguishes it from the Secret of a deleted owner of the same name.
 func SecretName(worker string, uid types.UID) string {
 	return worker + "-" + strings.SplitN(string(uid), "-", 2)[0]
 }
 
-// serves reports whether the worker takes what another sends.
+// serves reports whether the worker is a server that receives the content.
 func serves(dv *cdiv1.DataVolume) bool {
 	s := dv.Spec.Source
 	return dv.Spec.SourceRef != nil || s != nil && (s.Upload != nil || s.PVC != nil || s.Snapshot != nil)

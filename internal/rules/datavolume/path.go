@@ -6,7 +6,6 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// method is how a claim comes to its content.
 type method string
 
 const (
@@ -18,14 +17,11 @@ const (
 	methodAdopt   method = "adopt"
 )
 
-// byWorker reports whether a worker fills the claim, and not the storage driver
-// or somebody before.
 func (m method) byWorker() bool {
 	return m == methodImport || m == methodUpload || m == methodCopy
 }
 
-// methodOf is how the DataVolume is filled. Once there is a claim it tells, so
-// that a clone that has begun one way does not go on another.
+// methodOf returns the DataVolume's method, which never changes once there is a claim.
 func methodOf(o Observed) method {
 	source := o.DataVolume.Spec.Source
 	switch {
@@ -45,7 +41,7 @@ func methodOf(o Observed) method {
 	return methodCopy
 }
 
-// stage is how far a DataVolume has come, whatever the phase is called.
+// stage orders the phases of all methods.
 type stage int
 
 const (
@@ -58,7 +54,6 @@ const (
 	stageDone
 )
 
-// stages of all phases.
 var stages = map[cdiv1.DataVolumePhase]stage{
 	cdiv1.PhaseUnset:                        stageNone,
 	cdiv1.Pending:                           stagePending,
@@ -76,7 +71,6 @@ var stages = map[cdiv1.DataVolumePhase]stage{
 	cdiv1.Failed:                            stageDone,
 }
 
-// path are the phases of a method in order.
 func (m method) path(waits bool) []cdiv1.DataVolumePhase {
 	path := []cdiv1.DataVolumePhase{cdiv1.Pending}
 	if waits {
@@ -98,9 +92,7 @@ func (m method) path(waits bool) []cdiv1.DataVolumePhase {
 	return append(path, cdiv1.Succeeded)
 }
 
-// next is the phase after current on the path when the stage has been reached,
-// and current when it has not. More reports whether there is another one to go to
-// at once.
+// next returns the next phase whose stage has been reached, and whether the one after it has been reached, too.
 func next(path []cdiv1.DataVolumePhase, current cdiv1.DataVolumePhase, reached stage) (phase cdiv1.DataVolumePhase, more bool) {
 	ahead := func(p cdiv1.DataVolumePhase) bool { return stages[p] > stages[current] && stages[p] <= reached }
 	i := slices.IndexFunc(path, ahead)

@@ -13,108 +13,97 @@ import (
 	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
-// Observed is what is known when a decision is made; all of it may be out of
-// date.
+// Observed is the input of Decide. All of it may be stale.
 type Observed struct {
 	DataVolume *cdiv1.DataVolume
-	// Confirmed means that DataVolume is the newest version that the API server has.
+	// Confirmed means that DataVolume is the API server's newest version.
 	Confirmed bool
-	// Claim has the DataVolume's name, nil when there is none.
-	Claim *corev1.PersistentVolumeClaim
-	// Class is the claim's, or the one that it would get; nil when there is none.
-	// Profile is the class's.
+	Claim     *corev1.PersistentVolumeClaim
+	// Class is the class of the claim, or of the claim to create; Profile is the class's.
 	Class   *storagev1.StorageClass
 	Profile *cdiv1.StorageProfile
-	// Worker has the worker's name and is the DataVolume's; SourcePod likewise.
+	// Worker and SourcePod are of this DataVolume.
 	Worker, SourcePod *corev1.Pod
-	// Conflicting says that a pod with the worker's name is somebody else's.
+	// Conflicting means that another owner has a pod of the worker's name.
 	Conflicting bool
-	// UsedBy names a pod or a VMI that uses the claim beside its workers when UsersAsked, "pod web", say, empty when there is none.
+	// UsedBy names another pod or VMI that uses the claim ("pod web"). It is valid when UsersAsked is true.
 	UsedBy     string
 	UsersAsked bool
-	// Warning is the newest one about the claim or the pod that Stuck names when
-	// WarningAsked, nil when there is none.
+	// Warning is the newest warning event about Stuck's object. It is valid when WarningAsked is true.
 	Warning      *objectevent.Warning
 	WarningAsked bool
-	// Progress is what the worker said, nil when it was not asked.
+	// Progress is nil when the worker was not asked.
 	Progress *transfer.Progress
 	// Unreachable means that the worker was asked for it, and no connection to it came about.
 	Unreachable bool
-	Source   Source
-	// Restored has the name RestoredName in the source's namespace, nil when there is none.
+	Source      Source
+	// Restored is the claim RestoredName in the source's namespace.
 	Restored *corev1.PersistentVolumeClaim
-	// Reference is where the DataVolume's sourceRef leads to. When it leads somewhere,
-	// DataVolume has that as its source.
+	// Reference is the resolved sourceRef. DataVolume then has its result as spec.source.
 	Reference ResolvedReference
 	Config    Config
 	Now       time.Time
 }
 
-// Question is something that must be known for sure, or that is asked for only when a
-// decision depends on it.
+// Question is an observation that Decide needs in some cases only, or in its newest version.
 type Question string
 
 const (
-	// NeedDataVolume asks whether the DataVolume is the newest version.
+	// NeedDataVolume asks for the newest version.
 	NeedDataVolume Question = "the newest version of the DataVolume"
 	// NeedWriters asks for a pod that may write to a clone's source.
 	NeedWriters Question = "the pods that write to the source"
-	// NeedUsers asks for what uses the claim beside its workers. It must not be asked of a cache.
+	// NeedUsers asks for other users of the claim. A cache must not answer it.
 	NeedUsers Question = "the pods and guests that use the claim"
-	// NeedWarning asks for the newest warning about what Stuck names.
+	// NeedWarning asks for the newest warning event about the object that Stuck returns.
 	NeedWarning Question = "the newest warning about what does not go on"
-	// NeedProgress asks the worker how far it is.
+	// NeedProgress asks the worker for its progress.
 	NeedProgress Question = "the worker's progress"
 )
 
-// Plan is what is to be done, in the order of its fields: what is made is made
-// before the status says so, and deleted when the status has said why.
+// Plan lists actions in the order of its fields: objects are created before the status reports
+// them, and deleted afterwards.
 type Plan struct {
-	// Needs is what has to be asked before anything is done: then this is no plan, and
-	// another one is to be made.
+	// Needs is a question to answer first. No action of the plan may be applied then.
 	Needs Question
 
-	// AddFinalizer is needed before a pod or a claim is made that can't be owned.
+	// AddFinalizer precedes an object that can't have an owner reference.
 	AddFinalizer bool
 	CreateClaim  *corev1.PersistentVolumeClaim
-	// CreateRestored is the claim that a snapshot is copied from.
+	// CreateRestored is the claim that a snapshot is restored to.
 	CreateRestored *corev1.PersistentVolumeClaim
-	// AdoptClaim makes the DataVolume the owner of a claim that is filled.
+	// AdoptClaim makes the DataVolume the owner of a filled claim.
 	AdoptClaim bool
-	// CreateWorker is the worker to be made, CreateSourcePod the one that sends.
+	// CreateSourcePod reads the source of a copy.
 	CreateWorker    *Worker
 	CreateSourcePod *Worker
 
-	Status cdiv1.DataVolumeStatus
-	// AnnotateClaim are annotations that the claim lacks.
+	Status        cdiv1.DataVolumeStatus
 	AnnotateClaim map[string]string
-	// Event is for the DataVolume's owner, nil when there is nothing to report.
-	Event *Event
+	Event         *Event
 
 	DeleteWorker, DeleteSourcePod bool
-	// DeleteRestored deletes Restored, which no pod reads any more.
-	DeleteRestored  bool
-	RemoveFinalizer bool
+	DeleteRestored                bool
+	RemoveFinalizer               bool
 
-	// Again says that there is more to do at once, After that there will be.
+	// Again asks for another reconciliation at once, After for one later.
 	Again bool
 	After time.Duration
 }
 
-// Worker is a worker pod to be made.
+// Worker is a worker pod to create.
 type Worker struct {
 	Name, Namespace string
 	Component       string
 	Task            transfer.Task
-	// Claim is filled, or by a source pod read; it is mounted.
-	Claim *corev1.PersistentVolumeClaim
-	// Certificate is nil when it needs none.
+	// Claim is mounted: a source pod reads it, another worker fills it.
+	Claim       *corev1.PersistentVolumeClaim
 	Certificate *Certificate
-	// RestartsBefore counts the restarts of the workers before it.
+	// RestartsBefore counts the restarts of its predecessors.
 	RestartsBefore int32
 }
 
-// Event is what the DataVolume's owner is told.
+// Event is an event about the DataVolume.
 type Event struct {
 	Type, Reason, Message string
 }
@@ -137,38 +126,35 @@ func Decide(o Observed) Plan {
 	if d.plan.makes() && !o.Confirmed {
 		d.needs(NeedDataVolume)
 	}
-	// It is asked last: what uses the claim may come at any moment.
+	// This is asked last, since a new user may appear at any moment.
 	if d.fills && !o.UsersAsked {
 		d.needs(NeedUsers)
 	}
 	return d.plan
 }
 
-// makes reports whether the plan gives the DataVolume something to be filled or to be
-// filled by. What is filled must never be filled again because a cache lags.
+// makes reports whether the plan creates or adopts objects, which a stale cache must never cause twice.
 func (p *Plan) makes() bool {
 	return p.CreateClaim != nil || p.CreateRestored != nil || p.AdoptClaim || p.CreateWorker != nil || p.CreateSourcePod != nil
 }
 
-// decision is a plan in the making.
 type decision struct {
 	Observed
 	plan   Plan
 	how    method
 	worker worker
-	// fills means that content is about to come into the claim.
+	// fills means that the plan lets content be written to the claim.
 	fills bool
 }
 
-// readsSource reports whether the plan has a clone's source read: the claim is to be made
-// by the driver, or one of the two pods that copy is. Who writes to the source is asked
-// for only then, and not while it is read, however often the progress is.
+// readsSource reports whether the plan starts to read a clone's source. Writers matter only then,
+// not at each report of progress.
 func (d *decision) readsSource() bool {
 	return d.how == methodClone && d.plan.CreateClaim != nil ||
 		d.how == methodCopy && !d.copiesSnapshot() && (d.plan.CreateWorker != nil || d.plan.CreateSourcePod != nil)
 }
 
-// needs asks a question first. Of several, the first one is asked first.
+// needs records a question. The first one wins.
 func (d *decision) needs(question Question) {
 	if d.plan.Needs == "" {
 		d.plan.Needs = question
@@ -178,12 +164,11 @@ func (d *decision) needs(question Question) {
 func (d *decision) phase() cdiv1.DataVolumePhase { return d.DataVolume.Status.Phase }
 func (d *decision) stage() stage                 { return stages[d.phase()] }
 
-// release ends what ownership does not end.
+// release deletes the objects that have no owner reference.
 func (d *decision) release() {
 	d.endSource()
 }
 
-// endSource deletes the source pod and what it has read of a snapshot, and then lets the DataVolume go.
 func (d *decision) endSource() {
 	restored := d.Restored != nil && ours(d.DataVolume, d.Restored)
 	switch {
@@ -196,8 +181,7 @@ func (d *decision) endSource() {
 	}
 }
 
-// rest is for a DataVolume that has ended: its worker goes, and its conditions
-// stay true.
+// rest deletes the worker of an ended DataVolume and updates its conditions.
 func (d *decision) rest() {
 	retain := d.DataVolume.Annotations[AnnRetain] == "true"
 	d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating && !retain
@@ -214,7 +198,6 @@ func (d *decision) rest() {
 	}
 }
 
-// advance makes what is missing and says how far it is.
 func (d *decision) advance() {
 	d.plan.Status.ClaimName = d.DataVolume.Name
 	if d.plan.Status.Progress == "" {
@@ -231,7 +214,6 @@ func (d *decision) advance() {
 	d.how = methodOf(d.Observed)
 	d.plan.Status.RestartCount = max(d.plan.Status.RestartCount, d.worker.restarts)
 	if d.stage() == stageNone {
-		// The first word, before anything is made.
 		d.step(stagePending)
 		d.conditions()
 		return
@@ -251,15 +233,13 @@ func (d *decision) advance() {
 	d.reportFailure()
 }
 
-// letClaimGo ends the worker of a claim that is being deleted: it goes only when no pod
-// uses it.
+// letClaimGo deletes the worker of a claim that is being deleted, which waits for its pods.
 func (d *decision) letClaimGo() {
 	if d.Claim != nil && d.Claim.DeletionTimestamp != nil {
 		d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating
 	}
 }
 
-// stopped is what ends or stops the DataVolume where it is.
 func (d *decision) stopped() *obstacle {
 	dv := d.DataVolume
 	if o := notAllowed(dv); o != nil {
@@ -294,17 +274,15 @@ func claimDeleted(dv *cdiv1.DataVolume) string {
 	return fmt.Sprintf("the claim %s was deleted before it was filled: delete the DataVolume to begin again", dv.Name)
 }
 
-// mayAdopt reports whether a claim of nobody is offered to the DataVolume.
 func mayAdopt(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
 	return metav1.GetControllerOf(claim) == nil && (claim.Annotations[AnnAdoption] == "true" || dv.Annotations[AnnAdoption] == "true")
 }
 
-// isFilled reports whether the claim is filled already, by somebody's word.
+// isFilled reports whether an annotation declares the claim filled.
 func isFilled(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
 	return claim != nil && (claim.Annotations[AnnPopulatedFor] == dv.Name || dv.Annotations[AnnPrePopulated] == claim.Name)
 }
 
-// make plans what is missing: the claim, and when that is bound, the workers.
 func (d *decision) make() *obstacle {
 	if d.Claim == nil {
 		return d.makeClaim()
@@ -327,7 +305,6 @@ func (d *decision) make() *obstacle {
 	return nil
 }
 
-// makeWorker plans the worker that fills the claim.
 func (d *decision) makeWorker() *obstacle {
 	switch {
 	case d.Conflicting:
@@ -354,14 +331,13 @@ func (d *decision) makeWorker() *obstacle {
 	return nil
 }
 
-// begins reports whether a worker that brings the content by itself has its node and is about to begin, for the
-// first time or again: it may have waited for a long time.
+// begins reports whether an import's worker is about to start its container. It may have waited for
+// long, so the claim's users are checked again.
 func (d *decision) begins() bool {
 	w := &d.worker
 	return d.how == methodImport && w.exists && d.Worker.Spec.NodeName != "" && !w.running && !w.completed && !w.permanent()
 }
 
-// adopt plans to take over a claim that is filled.
 func (d *decision) adopt() *obstacle {
 	if AwaitsUpload(d.Claim) {
 		return &obstacle{reason: ReasonExists, message: uploadAwaited(d.Claim)}
@@ -370,7 +346,6 @@ func (d *decision) adopt() *obstacle {
 	return nil
 }
 
-// makeClaim plans the claim, when enough is known of what it is for.
 func (d *decision) makeClaim() *obstacle {
 	if _, said := d.DataVolume.Annotations[AnnPrePopulated]; said {
 		return &obstacle{reason: ReasonNotFound, message: fmt.Sprintf("the claim %s is said to be filled and does not exist", d.DataVolume.Name)}
@@ -391,8 +366,6 @@ func (d *decision) makeClaim() *obstacle {
 	return nil
 }
 
-// mayWork reports whether a worker may use the claim: it is bound, or the worker
-// shall be its first consumer.
 func (d *decision) mayWork() bool {
 	if d.Claim.Status.Phase == corev1.ClaimBound {
 		return d.stage() >= stageBound
@@ -400,7 +373,6 @@ func (d *decision) mayWork() bool {
 	return waits(d.Class) && WantsImmediate(d.DataVolume, d.Claim)
 }
 
-// busy is the obstacle when the source of a copy can't be read now.
 func (d *decision) busy() *obstacle {
 	if d.how != methodCopy || d.copiesSnapshot() {
 		return nil
@@ -411,7 +383,6 @@ func (d *decision) busy() *obstacle {
 	return busySource(d.Observed)
 }
 
-// makeSource plans the pod that reads the source of a copy.
 func (d *decision) makeSource() *obstacle {
 	switch {
 	case d.SourcePod != nil && look(d.SourcePod).dead:
@@ -432,8 +403,6 @@ func (d *decision) makeSource() *obstacle {
 	return nil
 }
 
-// needsFinalizer reports whether the source's namespace is another, where nothing can be owned, and the DataVolume does
-// not wait yet for what is there.
 func (d *decision) needsFinalizer() bool {
 	namespace, _, _ := SourceOf(&d.DataVolume.Spec, d.DataVolume.Namespace)
 	return namespace != d.DataVolume.Namespace && !hasFinalizer(d.DataVolume)

@@ -11,19 +11,18 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// A VolumeSnapshot becomes the content of a claim in one of two ways. The storage driver restores it to the DataVolume's
-// claim where that is in its namespace and of its volume mode. Otherwise the driver restores it as it is to a claim beside
-// it, and two workers copy that as they copy the source of a clone:
+// A claim gets the content of a VolumeSnapshot in one of two ways. The storage driver restores it
+// to the DataVolume's claim if namespace and volume mode are the same. Otherwise it restores it to
+// a second claim, and two workers copy that like the source of a clone:
 //
-//	the DataVolume's claim is bound          the claim RestoredName is made in the snapshot's namespace
-//	that is bound, or waits for its reader   the workers are made
-//	the copy is complete                     the pod that reads is deleted, then the claim that it has read
+//	the DataVolume's claim is bound               the claim RestoredName is created in the snapshot's namespace
+//	that claim is bound, or waits for a consumer  the workers are created
+//	the copy is complete                          the source pod is deleted, then the claim RestoredName
 
-// RestoredName is the name of the claim to which a snapshot is restored to be copied.
+// RestoredName returns the name of the claim from which a snapshot is copied.
 func RestoredName(dv *cdiv1.DataVolume) string { return string(dv.UID) + "-snapshot" }
 
-// RestoredKey is the claim to which the DataVolume's snapshot is restored to be copied, its name empty when the DataVolume
-// can have none.
+// RestoredKey returns the claim RestoredName, without a name when the DataVolume can't have one.
 func RestoredKey(dv *cdiv1.DataVolume) types.NamespacedName {
 	namespace, kind, _ := SourceOf(&dv.Spec, dv.Namespace)
 	if kind != kindSnapshot && kind != kindSourceRef {
@@ -32,7 +31,6 @@ func RestoredKey(dv *cdiv1.DataVolume) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: RestoredName(dv)}
 }
 
-// methodOfSnapshot is how a claim comes to the content of a snapshot.
 func methodOfSnapshot(o Observed) method {
 	restored := o.Claim != nil && o.Claim.Spec.DataSource != nil
 	if restored || o.Claim == nil && restorable(o) {
@@ -41,20 +39,18 @@ func methodOfSnapshot(o Observed) method {
 	return methodCopy
 }
 
-// restorable reports whether the driver can restore the snapshot to the DataVolume's claim.
+// restorable reports whether the driver can restore the snapshot to the DataVolume's own claim.
 func restorable(o Observed) bool {
 	namespace, _, _ := SourceOf(&o.DataVolume.Spec, o.DataVolume.Namespace)
 	mode := o.Source.SnapshotMode
 	return namespace == o.DataVolume.Namespace && (mode == "" || IsBlock(newClaim(o, methodCopy)) == (mode == corev1.PersistentVolumeBlock))
 }
 
-// snapshotOf is how a claim says that it is restored from a VolumeSnapshot.
 func snapshotOf(source *cdiv1.DataVolumeSourceSnapshot) *corev1.TypedLocalObjectReference {
 	apiGroup := "snapshot.storage.k8s.io"
 	return &corev1.TypedLocalObjectReference{APIGroup: &apiGroup, Kind: "VolumeSnapshot", Name: source.Name}
 }
 
-// newRestored is the claim to which a snapshot is restored to be copied to the DataVolume's claim.
 func newRestored(o Observed) *corev1.PersistentVolumeClaim {
 	dv, to := o.DataVolume, o.Claim
 	namespace, _, _ := SourceOf(&dv.Spec, dv.Namespace)
@@ -86,12 +82,10 @@ func newRestored(o Observed) *corev1.PersistentVolumeClaim {
 	return claim
 }
 
-// copiesSnapshot reports whether the DataVolume is filled with a copy of what a snapshot is restored to.
 func (d *decision) copiesSnapshot() bool {
 	return d.how == methodCopy && d.DataVolume.Spec.Source.Snapshot != nil
 }
 
-// readFrom is the claim that the workers of a copy read.
 func (d *decision) readFrom() *corev1.PersistentVolumeClaim {
 	if d.DataVolume.Spec.Source.Snapshot != nil {
 		return d.Restored
@@ -99,7 +93,7 @@ func (d *decision) readFrom() *corev1.PersistentVolumeClaim {
 	return d.Source.Claim
 }
 
-// restore plans the claim that a copied snapshot is restored to. It reports whether the workers have to wait for it.
+// restore plans the claim RestoredName and reports whether the workers have to wait for it.
 func (d *decision) restore() (wait bool, stop *obstacle) {
 	claim := d.Restored
 	switch {
@@ -114,7 +108,7 @@ func (d *decision) restore() (wait bool, stop *obstacle) {
 		return true, &obstacle{reason: ReasonExists, message: fmt.Sprintf("the claim %s/%s exists and is not of this DataVolume: delete it",
 			claim.Namespace, claim.Name)}
 	}
-	// Where a claim waits for its first consumer, that is the pod that reads it.
+	// If the class waits for a first consumer, that is the source pod.
 	return d.restoring() && !waits(d.Class), nil
 }
 
@@ -131,12 +125,11 @@ func (d *decision) makeRestored() *obstacle {
 	return nil
 }
 
-// ours reports whether a claim of the name RestoredName was made for the DataVolume.
 func ours(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[AnnTarget] == dv.Namespace+"/"+dv.Name
 }
 
-// restoring reports whether the claim that a snapshot is copied from has no volume yet.
+// restoring reports whether the claim RestoredName exists and is not bound yet.
 func (d *decision) restoring() bool {
 	return d.copiesSnapshot() && d.Restored != nil && d.Restored.Status.Phase != corev1.ClaimBound
 }

@@ -9,26 +9,21 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// A DataVolume with spec.sourceRef is a clone of what a DataSource leads to at the
-// moment when its claim is made; the claim keeps that in AnnSource, so that a
-// golden image which is replaced meanwhile does not change half of a disk. The
-// right to clone is asked for the DataSource's namespace, where a source must
-// lie therefore: a user who may change a DataSource can't grant the rights of others (decision 166).
+// A sourceRef is resolved when the DataVolume's claim is created. The claim keeps the result in
+// AnnSource, so that a new golden image does not change the source of a clone halfway. The permission
+// to clone is checked in the DataSource's namespace, and the source must be there, too: otherwise a
+// user who may change a DataSource could grant access to other namespaces (decision 166).
 
-// AnnSource on a claim is the source that sourceRef has led to,
-// "<kind>/<namespace>/<name>".
+// AnnSource on a claim is its resolved source, "<kind>/<namespace>/<name>".
 const AnnSource = "drydock.dev/source"
 
-// kindSnapshot is SourceOf's kind of a VolumeSnapshot.
 const kindSnapshot = "snapshot"
 
-// kindSourceRef is SourceOf's kind of a source that is not looked up yet.
+// kindSourceRef is SourceOf's kind of an unresolved sourceRef.
 const kindSourceRef = "sourceRef"
 
-// kindDataSource is the only kind that sourceRef may name.
 const kindDataSource = "DataSource"
 
-// refNamespace is the namespace of the DataSource that the spec names.
 func refNamespace(ref *cdiv1.DataVolumeSourceRef, own string) string {
 	if ref.Namespace != nil && *ref.Namespace != "" {
 		return *ref.Namespace
@@ -36,8 +31,7 @@ func refNamespace(ref *cdiv1.DataVolumeSourceRef, own string) string {
 	return own
 }
 
-// Refers reports whether the DataVolume's source is what a DataSource leads to, and
-// which.
+// Refers returns the DataSource of an unresolved sourceRef.
 func Refers(dv *cdiv1.DataVolume) (namespace, name string, refers bool) {
 	ref := dv.Spec.SourceRef
 	if ref == nil || dv.Spec.Source != nil || ref.Kind != kindDataSource {
@@ -46,8 +40,7 @@ func Refers(dv *cdiv1.DataVolume) (namespace, name string, refers bool) {
 	return refNamespace(ref, dv.Namespace), ref.Name, true
 }
 
-// Chosen is the source that the DataVolume's claim was made for, nil when that was
-// none of the DataSource's namespace.
+// Chosen returns the source that the claim records, nil for none in the DataSource's namespace.
 func Chosen(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) *cdiv1.DataVolumeSource {
 	if claim == nil || !metav1.IsControlledBy(claim, dv) {
 		return nil
@@ -66,21 +59,18 @@ func Chosen(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) *cdiv1.Da
 	return nil
 }
 
-// chosen is the value of AnnSource for the claim of a DataVolume whose source was
-// looked up.
 func chosen(dv *cdiv1.DataVolume) string {
 	namespace, kind, name := SourceOf(&dv.Spec, dv.Namespace)
 	return kind + "/" + namespace + "/" + name
 }
 
-// ResolvedReference is the source that a DataSource leads to, or why it leads nowhere.
+// ResolvedReference is a DataSource's source, or the reason and message why there is none.
 type ResolvedReference struct {
-	Source *cdiv1.DataVolumeSource
-	// Reason and Message are for conditions.
+	Source          *cdiv1.DataVolumeSource
 	Reason, Message string
 }
 
-// ResolveReference follows a DataSource, nil when there is none of the name.
+// ResolveReference resolves a DataSource, which is nil when it does not exist.
 func ResolveReference(source *cdiv1.DataSource, namespace, name string) ResolvedReference {
 	nowhere := func(reason, format string, args ...any) ResolvedReference {
 		return ResolvedReference{Reason: reason, Message: fmt.Sprintf("the DataSource %s/%s ", namespace, name) + fmt.Sprintf(format, args...)}
@@ -111,7 +101,6 @@ func ResolveReference(source *cdiv1.DataSource, namespace, name string) Resolved
 	return nowhere(ReasonSourceNotReady, "names neither a claim nor a snapshot yet")
 }
 
-// lookUp waits until it is known what the DataVolume is filled from.
 func (d *decision) lookUp() {
 	dv := d.DataVolume
 	switch {

@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
-// Reasons of the conditions; those of transfer.Result are further ones.
+// Reasons of the conditions, besides those of transfer.Result.
 const (
 	ReasonBound           = "Bound"
 	ReasonPending         = "Pending"
@@ -35,23 +35,20 @@ const (
 	ReasonSourceInUse     = "CloneSourceInUse"
 	ReasonWorkerGone      = "WorkerGone"
 	ReasonClaimInUse      = "ClaimInUse"
-	// ReasonQuota and ReasonForbidden are of what the API server does not let be made.
-	ReasonQuota     = "ErrExceededQuota"
-	ReasonForbidden = "ErrForbidden"
-	// ReasonImagePullFailed is of a container image that its registry does not give.
+	// ReasonQuota and ReasonForbidden mean that the API server refused an object.
+	ReasonQuota           = "ErrExceededQuota"
+	ReasonForbidden       = "ErrForbidden"
 	ReasonImagePullFailed = "ImagePullFailed"
 )
 
-// Values of status.progress.
 const (
 	progressUnknown cdiv1.DataVolumeProgress = "N/A"
 	progressDone    cdiv1.DataVolumeProgress = "100.0%"
 )
 
-// pace is how often the progress is asked for and written at most.
+// pace is the shortest interval between two updates of the progress.
 const pace = 2 * time.Second
 
-// condition is one of the three, before it is compared with the last.
 type condition struct {
 	status          corev1.ConditionStatus
 	reason, message string
@@ -64,8 +61,7 @@ func isFalse(reason, message string) condition {
 	return condition{corev1.ConditionFalse, reason, message}
 }
 
-// set makes c the condition of its type. The transition's time changes with the
-// status, the heartbeat's with anything.
+// set sets a condition. The transition time changes with the status, the heartbeat with any field.
 func set(list *[]cdiv1.DataVolumeCondition, kind cdiv1.DataVolumeConditionType, c condition, now time.Time) {
 	at := metav1.NewTime(now.Truncate(time.Second))
 	want := cdiv1.DataVolumeCondition{
@@ -86,7 +82,7 @@ func set(list *[]cdiv1.DataVolumeCondition, kind cdiv1.DataVolumeConditionType, 
 	*current = want
 }
 
-// Condition is the condition of the type, nil when there is none.
+// Condition returns the condition of the type, nil when there is none.
 func Condition(dv *cdiv1.DataVolume, kind cdiv1.DataVolumeConditionType) *cdiv1.DataVolumeCondition {
 	return lastCondition(dv.Status.Conditions, kind)
 }
@@ -100,8 +96,7 @@ func lastCondition(list []cdiv1.DataVolumeCondition, kind cdiv1.DataVolumeCondit
 	return nil
 }
 
-// FailureDetail returns what a DataVolume that has failed says of it, to follow on a
-// sentence: a colon and the message, nothing when there is none.
+// FailureDetail returns ": " and the message of a failed DataVolume, "" when it has none.
 func FailureDetail(dv *cdiv1.DataVolume) string {
 	if running := Condition(dv, cdiv1.DataVolumeRunning); running != nil && running.Message != "" {
 		return ": " + running.Message
@@ -109,7 +104,6 @@ func FailureDetail(dv *cdiv1.DataVolume) string {
 	return ""
 }
 
-// boundCondition is about the claim.
 func boundCondition(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) condition {
 	switch {
 	case claim == nil:
@@ -122,7 +116,7 @@ func boundCondition(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) c
 	return isFalse(ReasonPending, fmt.Sprintf("PVC %s Pending", dv.Name))
 }
 
-// Refused is the plan when the API server does not let be made what was planned: to say why, which stays until it is made.
+// Refused returns the plan after the API server refused to create an object.
 func Refused(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim, why string, now time.Time) Plan {
 	reason := ReasonForbidden
 	if strings.Contains(why, "exceeded quota") {
@@ -139,7 +133,7 @@ func Refused(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim, why stri
 	return plan
 }
 
-// grown is the progress after what the worker told; it never goes back.
+// grown returns the new progress, which never decreases.
 func grown(before cdiv1.DataVolumeProgress, told *transfer.Progress) cdiv1.DataVolumeProgress {
 	if before == "" {
 		before = progressUnknown
@@ -147,7 +141,7 @@ func grown(before cdiv1.DataVolumeProgress, told *transfer.Progress) cdiv1.DataV
 	if told == nil || told.Total <= 0 {
 		return before
 	}
-	// What is not whole is not 100 %.
+	// Only a complete transfer is at 100 %.
 	percent := min(100*float64(told.Done)/float64(told.Total), 99.99)
 	if percent < percentOf(before) {
 		return before
@@ -155,7 +149,7 @@ func grown(before cdiv1.DataVolumeProgress, told *transfer.Progress) cdiv1.DataV
 	return cdiv1.DataVolumeProgress(fmt.Sprintf("%.2f%%", max(percent, 0)))
 }
 
-// percentOf is less than 0 while the progress is not known.
+// percentOf returns -1 for an unknown progress.
 func percentOf(p cdiv1.DataVolumeProgress) float64 {
 	value, err := strconv.ParseFloat(strings.TrimSuffix(string(p), "%"), 64)
 	if err != nil {
@@ -164,7 +158,6 @@ func percentOf(p cdiv1.DataVolumeProgress) float64 {
 	return value
 }
 
-// describe puts a worker's progress in words.
 func describe(p *transfer.Progress) string {
 	if p == nil {
 		return ""
@@ -189,13 +182,12 @@ func join(a, b string) string {
 	return a + ", " + b
 }
 
-// size is a number of bytes as people read it.
 func size(bytes int64) string {
 	const unit = 1024
 	if bytes < unit {
 		return fmt.Sprintf("%d B", bytes)
 	}
-	// The names suffice: an int64 is less than 8 EiB.
+	// The prefixes suffice: an int64 is less than 8 EiB.
 	value, names := float64(bytes)/unit, "KMGTPE"
 	for value >= unit {
 		value, names = value/unit, names[1:]

@@ -10,12 +10,11 @@ import (
 	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
-// early is how long something may take without a reason.
+// early is the age at which a delay is worth a question for its reason.
 const early = 3 * time.Second
 
-// Stuck is the object whose events tell why the DataVolume does not go on, nil
-// while that is known or it is too early to ask: a claim that nobody has bound, or
-// a worker with a node that has not started.
+// Stuck returns the unbound claim or the unstarted worker whose events explain a delay, nil when
+// the reason is known or it is too early to ask.
 func Stuck(o Observed) metav1.Object {
 	dv := o.DataVolume
 	if Ended(dv) || dv.DeletionTimestamp != nil || o.Claim == nil {
@@ -32,13 +31,12 @@ func Stuck(o Observed) metav1.Object {
 	return o.Claim
 }
 
-// unbound reports whether a claim has waited for its volume, and for no consumer, so long that there may be a reason.
+// unbound reports whether the claim has waited longer than early for its volume, not for a consumer.
 func unbound(o Observed, claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Status.Phase != corev1.ClaimBound && o.Now.Sub(claim.CreationTimestamp.Time) >= early &&
 		(!waits(o.Class) || claim.Annotations[annSelectedNode] != "")
 }
 
-// claimWarning is why the claim gets no volume, nil when nobody has said so.
 func (d *decision) claimWarning() *objectevent.Warning {
 	if d.Claim == nil || Stuck(d.Observed) != metav1.Object(d.Claim) {
 		return nil
@@ -46,8 +44,8 @@ func (d *decision) claimWarning() *objectevent.Warning {
 	return d.Warning
 }
 
-// patience is after what time a claim without a volume is looked at again. Its provisioner says why in
-// events, which wake nobody: the longer it has waited, the more rarely they are asked for.
+// patience returns when to look at an unbound claim again. Its provisioner reports delays in
+// events, which are not watched; the interval grows with the claim's age.
 func (d *decision) patience() time.Duration {
 	const share, most = 10, time.Minute
 	claim := d.Claim
@@ -57,5 +55,5 @@ func (d *decision) patience() time.Duration {
 	return min(max(retry, d.Now.Sub(claim.CreationTimestamp.Time)/share), most)
 }
 
-// Ended reports whether the DataVolume will not change any more by itself.
+// Ended reports whether the DataVolume has succeeded or failed.
 func Ended(dv *cdiv1.DataVolume) bool { return stages[dv.Status.Phase] == stageDone }

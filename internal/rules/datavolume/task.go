@@ -11,7 +11,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// newWorker is the worker that fills the claim.
 func (d *decision) newWorker() *Worker {
 	dv := d.DataVolume
 	w := &Worker{
@@ -22,14 +21,13 @@ func (d *decision) newWorker() *Worker {
 		certificate := UploadCertificate(dv)
 		w.Component, w.Certificate = ComponentUpload, &certificate
 	}
-	// One that was lost is a restart, too.
+	// The replacement of a lost pod counts as a restart.
 	if d.stage() >= stageScheduled {
 		w.RestartsBefore++
 	}
 	return w
 }
 
-// newSource is the worker that sends a copy's source.
 func (d *decision) newSource() *Worker {
 	claim := d.readFrom()
 	certificate := SourceCertificate(d.DataVolume, claim.Namespace)
@@ -44,7 +42,7 @@ func (d *decision) newSource() *Worker {
 	}
 }
 
-// TaskOf is what the DataVolume's worker is to do.
+// TaskOf returns the task of the DataVolume's worker.
 func TaskOf(o Observed) transfer.Task {
 	dv := o.DataVolume
 	task := transfer.Task{
@@ -74,8 +72,7 @@ func TaskOf(o Observed) transfer.Task {
 	return task
 }
 
-// Checksum is what the content of a DataVolume must sum up to, "" for whatever it does. The annotation is older than
-// the field.
+// Checksum returns the expected checksum, "" for none. The annotation is older than the field.
 func Checksum(dv *cdiv1.DataVolume) string {
 	if source := dv.Spec.Source; source != nil && source.HTTP != nil && source.HTTP.Checksum != "" {
 		return source.HTTP.Checksum
@@ -88,7 +85,7 @@ func registryTask(task *transfer.Task, source *cdiv1.DataVolumeSourceRegistry, i
 	task.Credentials = value(source.SecretRef) != ""
 	task.URL = value(source.URL)
 	if NodePull(source) {
-		// The kubelet mounts the image; its files are read where they are.
+		// The kubelet mounts the image.
 		task.URL = "file://" + transfer.SourceDir
 		return
 	}
@@ -101,7 +98,7 @@ func NodePull(source *cdiv1.DataVolumeSourceRegistry) bool {
 	return source != nil && source.PullMethod != nil && *source.PullMethod == cdiv1.RegistryPullNode
 }
 
-// NodeImage is the image that the node pulls.
+// NodeImage returns the image that the node pulls.
 func NodeImage(source *cdiv1.DataVolumeSourceRegistry) string {
 	return strings.TrimPrefix(value(source.URL), cdiv1.RegistrySchemeDocker+"://")
 }

@@ -15,12 +15,11 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// ObservedUpload is what is known of a claim that takes an upload by itself.
+// ObservedUpload is the input of DecideUpload, for a claim without a DataVolume.
 type ObservedUpload struct {
 	Claim *corev1.PersistentVolumeClaim
-	// Confirmed means that Claim is the newest version that the API server has.
-	Confirmed bool
-	// UsedBy and UsersAsked are as those of Observed.
+	// Confirmed means that Claim is the API server's newest version.
+	Confirmed  bool
 	UsedBy     string
 	UsersAsked bool
 	Class      *storagev1.StorageClass
@@ -28,19 +27,17 @@ type ObservedUpload struct {
 	Config     Config
 }
 
-// NeedClaim asks whether a claim that takes an upload is the newest version.
+// NeedClaim asks for the newest version of the claim.
 const NeedClaim Question = "the newest version of the claim"
 
-// Certificate is what a worker shows to its peer.
+// Certificate is a worker's TLS certificate.
 type Certificate struct {
-	// Secret in Namespace holds it; Name is what it says.
+	// Secret in Namespace holds it; Name is its subject.
 	Namespace, Secret, Name string
-	// Server distinguishes one that serves from one that calls.
-	Server bool
+	Server                  bool
 }
 
-// UploadCertificate is that of the worker that takes what is sent for the owner, a
-// DataVolume or a claim.
+// UploadCertificate returns the certificate of the worker that fills owner, a DataVolume or a claim.
 func UploadCertificate(owner metav1.Object) Certificate {
 	return Certificate{
 		Namespace: owner.GetNamespace(), Secret: SecretName(transfer.UploadName(owner.GetName()), owner.GetUID()),
@@ -48,27 +45,24 @@ func UploadCertificate(owner metav1.Object) Certificate {
 	}
 }
 
-// SourceCertificate is that of the worker in another namespace, or the same, that
-// sends a clone into the DataVolume's claim.
+// SourceCertificate returns the certificate of the source pod in namespace.
 func SourceCertificate(dv *cdiv1.DataVolume, namespace string) Certificate {
 	return Certificate{Namespace: namespace, Secret: SourcePodName(dv), Name: workertls.SourceName(dv.Name, dv.Namespace)}
 }
 
-// UploadPlan is what is to be done for it. The worker is made first, then the
-// annotations are set, then it is deleted.
+// UploadPlan lists actions in the order of its fields.
 type UploadPlan struct {
-	// Needs is what has to be asked before anything is done: then this is no plan.
+	// Needs is a question to answer first. No action of the plan may be applied then.
 	Needs        Question
 	CreateWorker *Worker
-	// Annotations are those that the claim is to have, Forget those that it is to lose.
+	// Forget are the annotations to remove from the claim.
 	Annotations  map[string]string
 	Forget       []string
 	DeleteWorker bool
-	// After asks for another look at a later time; zero for none.
-	After time.Duration
+	After        time.Duration
 }
 
-// TakesUpload reports whether the claim waits for an upload of its own.
+// TakesUpload reports whether the claim is marked for an upload and no DataVolume owns it.
 func TakesUpload(claim metav1.Object) bool {
 	if _, asked := claim.GetAnnotations()[layout.AnnUploadTarget]; !asked {
 		return false
@@ -77,15 +71,15 @@ func TakesUpload(claim metav1.Object) bool {
 	return owner == nil || owner.Kind != "DataVolume"
 }
 
-// TookUpload reports whether the claim says something of an upload that it does not wait for any more: its mark is gone.
+// TookUpload reports whether annotations of an upload are left on a claim that is not marked any more.
 func TookUpload(claim metav1.Object) bool {
 	owner := metav1.GetControllerOf(claim)
 	_, said := claim.GetAnnotations()[layout.AnnOverwrite]
 	return said && !TakesUpload(claim) && (owner == nil || owner.Kind != "DataVolume")
 }
 
-// DecideUpload plans the next step of such a claim, or of one that has been such a claim. The annotation
-// layout.AnnPodPhase is its memory: once it says Succeeded or Failed nothing is made again.
+// DecideUpload plans the next step of a claim that takes an upload, or took one. The annotation
+// layout.AnnPodPhase is its memory: after Succeeded or Failed no worker is created.
 func DecideUpload(o ObservedUpload) UploadPlan {
 	w := look(o.Worker)
 	if !TakesUpload(o.Claim) {
@@ -115,11 +109,10 @@ func DecideUpload(o ObservedUpload) UploadPlan {
 	return p
 }
 
-// begin has the worker made, if nobody else has the claim.
 func (o ObservedUpload) begin(p *UploadPlan) {
 	switch {
 	case !o.Confirmed:
-		// One that was filled must not be filled again.
+		// A filled claim must not be filled again.
 		p.Needs = NeedClaim
 	case !o.UsersAsked:
 		p.Needs = NeedUsers
@@ -131,8 +124,8 @@ func (o ObservedUpload) begin(p *UploadPlan) {
 	}
 }
 
-// forgetUpload ends the upload of a claim that is not marked any more: guests wait for the end of its worker, and the next
-// marking must not find what was allowed for this one.
+// forgetUpload ends the upload of an unmarked claim. Guests wait until its worker is gone, and the
+// next upload must not inherit the permission to overwrite.
 func forgetUpload(claim *corev1.PersistentVolumeClaim, w *worker) UploadPlan {
 	p := UploadPlan{DeleteWorker: w.exists && !w.terminating}
 	if !TookUpload(claim) {
@@ -146,8 +139,9 @@ func forgetUpload(claim *corev1.PersistentVolumeClaim, w *worker) UploadPlan {
 	return p
 }
 
-// notePermission keeps on the claim whether its content may be replaced, for this marking alone. A worker that listens and is
-// not unfit has found the claim empty, or was told not to mind: from then on its content is the upload's own.
+// notePermission records whether this mark, and no later one, permits replacing the content. A
+// worker that is ready and fit has found the claim empty or may overwrite it: from then on the
+// content is the upload's own.
 func notePermission(p *UploadPlan, w *worker, o ObservedUpload) {
 	said, exists := o.Claim.Annotations[layout.AnnOverwrite]
 	switch {
@@ -161,7 +155,7 @@ func notePermission(p *UploadPlan, w *worker, o ObservedUpload) {
 	}
 }
 
-// overwrites reports whether an upload may replace what the claim holds: that was asked for, or noted for this marking.
+// overwrites reports whether the user permitted this mark's upload to replace the content.
 func overwrites(claim *corev1.PersistentVolumeClaim) bool {
 	switch said := claim.Annotations[layout.AnnOverwrite]; said {
 	case layout.AnnOverwriteAsked:
@@ -173,14 +167,11 @@ func overwrites(claim *corev1.PersistentVolumeClaim) bool {
 	}
 }
 
-// unbound reports whether the claim waits for a first consumer other than the
-// worker.
 func (o ObservedUpload) unbound() bool {
 	return o.Claim.Status.Phase != corev1.ClaimBound && waits(o.Class) && !WantsImmediate(&cdiv1.DataVolume{}, o.Claim)
 }
 
-// reportClaim has the claim of a DataVolume that takes an upload say what a claim
-// says that takes one by itself: upstream's virtctl waits for that.
+// reportClaim sets the annotations of a claim without a DataVolume: upstream's virtctl waits for them.
 func (d *decision) reportClaim() {
 	dv, claim := d.DataVolume, d.Claim
 	if dv.DeletionTimestamp != nil || dv.Spec.Source == nil || dv.Spec.Source.Upload == nil ||
@@ -219,7 +210,6 @@ func uploadAnnotations(phase corev1.PodPhase, ready bool, reason, words string) 
 	}
 }
 
-// annotations are what clients wait for.
 func (w *worker) annotations() map[string]string {
 	phase, reason, words := corev1.PodPending, w.reason, w.waiting
 	switch {

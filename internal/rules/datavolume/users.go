@@ -15,33 +15,32 @@ import (
 
 // A claim is filled by its worker alone, and a guest gets it afterwards (decision 640):
 //
-//	what fills   the claim says that it is to be filled: its DataVolume has not succeeded, or it awaits an upload
-//	             virt-controller asks the API server for the pods and the guests that use the claim
-//	             when there is none, it makes the worker; before an upload's first byte virt-api asks once more
-//	what runs    the launcher pod has its node, or the attachment pod is recorded
-//	             virt-controller asks the API server for the claim, its DataVolume and its workers
-//	             when nothing is to fill the claim, the guest gets it
+//	the worker  the claim is marked as unfilled: its DataVolume has not succeeded, or it awaits an upload
+//	            virt-controller asks the API server for the pods and the guests that use the claim
+//	            if there is none, it creates the worker; virt-api asks again before an upload's first byte
+//	the guest   the launcher pod has a node, or the attachment pod is recorded
+//	            virt-controller asks the API server for the claim, its DataVolume and its workers
+//	            if the claim is filled, the guest gets it
 //
-// Each of the two shows itself before it looks for the other, so that at least one sees the other. Of two that see each
-// other the guest gives way: it does not run yet.
+// Each side becomes visible before it looks for the other, so at least one of them sees the other.
+// If both do, the guest gives way and waits.
 
-// Uses reports whether one of a pod's containers has the claim, or will have it. A pod that
-// names a claim in no container, a provisioning pod say, only binds it: the kubelet mounts what containers have.
+// Uses reports whether a container of the pod mounts the claim, now or later. A pod with the claim
+// in its volumes only, like a provisioning pod, binds it and does not use it.
 func Uses(pod *corev1.Pod, claim string) bool {
 	return !podstatus.Terminal(pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return claimNamed(pod, &v) == claim && mounted(&pod.Spec, v.Name)
 	})
 }
 
-// Writes reports whether the pod may write to the claim now or later. Workers that
-// read a clone's source do not.
+// Writes reports whether the pod may write to the claim. The workers that read a clone's source do not.
 func Writes(pod *corev1.Pod, claim string) bool {
 	return !podstatus.Terminal(pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return claimNamed(pod, &v) == claim && (v.PersistentVolumeClaim == nil || !v.PersistentVolumeClaim.ReadOnly)
 	})
 }
 
-// claimNamed is the claim of a pod's volume, "" for none. That of an ephemeral volume is named after pod and volume.
+// claimNamed names an ephemeral volume's claim as Kubernetes does, after the pod and the volume.
 func claimNamed(pod *corev1.Pod, v *corev1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -52,7 +51,6 @@ func claimNamed(pod *corev1.Pod, v *corev1.Volume) string {
 	return ""
 }
 
-// mounted reports whether a container of any kind has the volume.
 func mounted(spec *corev1.PodSpec, volume string) bool {
 	has := func(mounts []corev1.VolumeMount, devices []corev1.VolumeDevice) bool {
 		return slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == volume }) ||
@@ -68,8 +66,8 @@ func mounted(spec *corev1.PodSpec, volume string) bool {
 	})
 }
 
-// UserOf returns the name of the first of the pods that uses the claim beside the pods that fill it, "" for none. It
-// spares those of which spared says that they let the claim be filled first.
+// UserOf returns the first pod other than the workers that uses the claim, "" for none. Pods for
+// which spared returns true let the claim be filled first.
 func UserOf(pods []corev1.Pod, claim string, spared func(*corev1.Pod) (bool, error)) (string, error) {
 	workers := Workers(claim)
 	for i := range pods {
@@ -88,13 +86,13 @@ func UserOf(pods []corev1.Pod, claim string, spared func(*corev1.Pod) (bool, err
 	return "", nil
 }
 
-// Workers are the names that a pod may have which fills the claim.
+// Workers returns the names of the pods that may fill the claim.
 func Workers(claim string) []string {
 	return []string{transfer.UploadName(claim), importerName(claim)}
 }
 
-// AwaitsUpload reports whether a claim that has no DataVolume is to be filled by an upload, or was to be and has not been:
-// nobody but the upload's worker may have it. A claim whose content the worker has refused to replace is as it was.
+// AwaitsUpload reports whether an upload without a DataVolume has yet to fill the claim. A claim
+// whose content the worker refused to replace is unchanged and awaits none.
 func AwaitsUpload(claim *corev1.PersistentVolumeClaim) bool {
 	if claim == nil || !TakesUpload(claim) {
 		return false
@@ -108,8 +106,7 @@ func AwaitsUpload(claim *corev1.PersistentVolumeClaim) bool {
 	return true
 }
 
-// Unfilled says what is still to fill a claim before anybody else may have it, "" for nothing. dv is the DataVolume
-// that owns the claim, nil for none.
+// Unfilled returns the reason why the claim may not be used yet, "" when it may. dv owns it, nil for none.
 func Unfilled(claim *corev1.PersistentVolumeClaim, dv *cdiv1.DataVolume) string {
 	owner := metav1.GetControllerOf(claim)
 	switch owned := owner != nil && owner.Kind == "DataVolume"; {
@@ -123,7 +120,6 @@ func Unfilled(claim *corev1.PersistentVolumeClaim, dv *cdiv1.DataVolume) string 
 	return ""
 }
 
-// uploadAwaited says what a claim awaits, and what to do when nobody is going to upload.
 func uploadAwaited(claim *corev1.PersistentVolumeClaim) string {
 	if claim.Annotations[layout.AnnPodPhase] == string(corev1.PodFailed) {
 		return fmt.Sprintf("the upload to the claim %s has failed (%s): upload again with --overwrite, or take away the claim's annotation %s to use it as it is",
@@ -132,7 +128,6 @@ func uploadAwaited(claim *corev1.PersistentVolumeClaim) string {
 	return fmt.Sprintf("the claim %s awaits an upload: upload its disk, or take away its annotation %s to use it as it is", claim.Name, layout.AnnUploadTarget)
 }
 
-// used is the obstacle when somebody has the claim that is to be filled.
 func (d *decision) used() *obstacle {
 	d.fills = true
 	if !d.UsersAsked || d.UsedBy == "" {

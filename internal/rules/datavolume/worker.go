@@ -12,31 +12,27 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// worker is what a worker's pod tells.
+// worker is a worker's state, as its pod shows it.
 type worker struct {
 	exists, terminating bool
-	// dead pods make no progress any more: evicted, say, or ended without a result
-	// that counts.
+	// dead means evicted, or ended without a valid result.
 	dead bool
-	// started is whether its container has ever run, running whether it does now.
+	// started means that the container has run at some time.
 	started, running bool
-	// since is when it began to run.
-	since time.Time
-	// ready is whether it takes an upload.
-	ready bool
-	// completed is whether it has filled the claim.
+	since            time.Time // its container's start
+	// ready means that it accepts an upload.
+	ready     bool
 	completed bool
-	// keeps is whether it refuses a claim that holds something.
+	// keeps means that it refuses to replace existing content.
 	keeps bool
-	// failure is how the container ended the last time, nil if it did not.
+	// failure is the result of the last failed run.
 	failure *transfer.Result
-	// waiting says why the container does not run.
+	// waiting and reason explain why the container does not run.
 	waiting  string
 	reason   string
 	restarts int32
 }
 
-// look reads a worker's pod.
 func look(pod *corev1.Pod) worker {
 	if pod == nil {
 		return worker{}
@@ -62,7 +58,6 @@ func look(pod *corev1.Pod) worker {
 	return w
 }
 
-// taskIn is the task of a worker's pod, the zero value where there is none.
 func taskIn(pod *corev1.Pod) (task transfer.Task) {
 	for i := range pod.Spec.Containers {
 		for _, env := range pod.Spec.Containers[i].Env {
@@ -74,7 +69,6 @@ func taskIn(pod *corev1.Pod) (task transfer.Task) {
 	return task
 }
 
-// lookAt reads the status of a worker's only container.
 func (w *worker) lookAt(status *corev1.ContainerStatus) {
 	w.restarts += status.RestartCount
 	if w.running = status.State.Running != nil; w.running {
@@ -99,8 +93,7 @@ func (w *worker) lookAt(status *corev1.ContainerStatus) {
 	w.failure = &result
 }
 
-// resultOf is how a container ended. Completed counts only together with exit
-// code 0; what a killed container leaves is no result.
+// resultOf accepts Completed only with exit code 0. A killed container leaves no result.
 func resultOf(end *corev1.ContainerStateTerminated) transfer.Result {
 	var result transfer.Result
 	err := json.Unmarshal([]byte(end.Message), &result)
@@ -127,8 +120,8 @@ func lost(pod *corev1.Pod) string {
 
 func (w *worker) permanent() bool { return w.failure != nil && w.failure.Reason.Permanent() }
 
-// unfit reports whether another worker is to take the upload, depending on whether it may replace what the claim holds: one of a
-// version that did not ask replaces it in any case, and one that has asked has refused it for ever.
+// unfit reports whether the permission to overwrite changed after the worker was created. Workers of earlier
+// versions overwrite without asking; one that found content it must not replace has failed for good.
 func (w *worker) unfit(mayReplace bool) bool {
 	switch {
 	case !w.exists || w.completed:
