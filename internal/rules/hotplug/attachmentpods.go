@@ -6,8 +6,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// designated is the attachment pod that a volume should come from: the last recorded
-// one that has it, unless that is on a node that the guest has left; empty when there is none.
+// designated returns the last recorded attachment pod with the volume, "" for none. It skips pods
+// on a node that the guest has left.
 func (p *planning) designated(v Volume) string {
 	for i := len(p.record.Pods) - 1; i >= 0; i-- {
 		h := &p.record.Pods[i]
@@ -18,7 +18,6 @@ func (p *planning) designated(v Volume) string {
 	return ""
 }
 
-// designees are the needed volumes that should come from the attachment pod.
 func (p *planning) designees(h *AttachmentPod) []Volume {
 	var out []Volume
 	for _, v := range h.Volumes {
@@ -29,8 +28,7 @@ func (p *planning) designees(h *AttachmentPod) []Volume {
 	return out
 }
 
-// replaceDead drops each attachment pod whose pod has ended or is about to, and
-// records another one for what is needed of it.
+// replaceDead drops dead attachment pods and records successors for their needed volumes.
 func (p *planning) replaceDead() {
 	for _, h := range slices.Clone(p.record.Pods) {
 		if !p.dead(&h) && !p.outranked(&h) {
@@ -42,8 +40,7 @@ func (p *planning) replaceDead() {
 	}
 }
 
-// addApart records one attachment pod for the volumes that may share one, and one for
-// each of the others.
+// addApart records one attachment pod for the volumes that may share one, and one for each other.
 func (p *planning) addApart(volumes []Volume) {
 	var together []Volume
 	for _, v := range volumes {
@@ -56,8 +53,6 @@ func (p *planning) addApart(volumes []Volume) {
 	p.add(together)
 }
 
-// dead reports whether it is known that the attachment pod will not hold anything any
-// more.
 func (p *planning) dead(h *AttachmentPod) bool {
 	pod := p.pod(h.Name)
 	if pod == nil {
@@ -66,20 +61,18 @@ func (p *planning) dead(h *AttachmentPod) bool {
 	return pod.Terminating || pod.Finished && !pod.Cooling
 }
 
-// missing reports whether the attachment pod was made and is not seen, or is seen with
-// another UID: if that is so, somebody has deleted it. One that was never seen is made.
+// missing reports whether the attachment pod existed and somebody deleted it.
 func (p *planning) missing(h *AttachmentPod) bool {
 	return p.pod(h.Name) == nil && (h.UID != "" || p.assigned(h.Name))
 }
 
-// assigned reports whether an entry has named the pod, which then existed.
+// assigned reports whether a volume's status has named the pod, which then existed.
 func (p *planning) assigned(pod string) bool {
 	return slices.ContainsFunc(p.entries, func(e Entry) bool {
 		return e.PodName == pod && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode)
 	})
 }
 
-// coverNew records attachment pods for volumes that have none.
 func (p *planning) coverNew() {
 	var inUse, waiting []Volume
 	for i := range p.entries {
@@ -100,7 +93,6 @@ func (p *planning) coverNew() {
 	}
 }
 
-// starting counts the attachment pods of new volumes that are about to run.
 func (p *planning) starting() int {
 	n := 0
 	for i := range p.record.Pods {
@@ -115,8 +107,7 @@ func (p *planning) starting() int {
 	return n
 }
 
-// splitStuck gives each volume of an attachment pod that does not start an attachment pod of its
-// own, so that those that are not to blame go ahead.
+// splitStuck records a pod for each volume of one that does not start, so that only the faulty one waits.
 func (p *planning) splitStuck() {
 	for _, h := range slices.Clone(p.record.Pods) {
 		pod := p.pod(h.Name)
@@ -131,22 +122,18 @@ func (p *planning) splitStuck() {
 	}
 }
 
-// starving reports whether no pod that runs has the volume.
 func (p *planning) starving(v Volume) bool {
 	return !slices.ContainsFunc(p.Pods, func(pod Pod) bool { return pod.Alive() && pod.Holds(v) })
 }
 
-// heldBySharer reports whether the pod that serves the volume also holds one
-// that waits to be let go.
+// heldBySharer reports whether the pod that serves the volume also holds one that is not needed.
 func (p *planning) heldBySharer(v Volume) bool {
 	pod := p.pod(p.entry(v).PodName)
 	return pod != nil && slices.ContainsFunc(pod.Volumes, func(other Volume) bool { return !p.neededVolume(other) })
 }
 
-// releaseUnneeded records an attachment pod without the volumes that are not needed any more for
-// each one that has such, so that their claims are free as soon as the others
-// have been handed over. What is on its way out of the guest is not handed over:
-// while the guest keeps such a volume the attachment pod stays as it is.
+// releaseUnneeded records a successor without the unneeded volumes, whose claims are free after the
+// handover. While one of them is still leaving the guest, its attachment pod stays as it is.
 func (p *planning) releaseUnneeded() {
 	for _, h := range slices.Clone(p.record.Pods) {
 		pod := p.pod(h.Name)
@@ -163,9 +150,8 @@ func (p *planning) releaseUnneeded() {
 	}
 }
 
-// merge records one attachment pod for the volumes of the smallest ones when there are
-// more than should stay, at a time when all is quiet. Volumes that wait for
-// their claim or their attachment pod do not put it off: they may wait for ever.
+// merge records one attachment pod for the volumes of the smallest ones, if there are too many and
+// nothing is changing. Volumes that wait for their claim or pod don't delay it: they may wait forever.
 func (p *planning) merge() {
 	if !p.Settled || p.Stage != Active || slices.ContainsFunc(p.entries, func(e Entry) bool {
 		handedOver := e.Phase == v1.VolumeReady && e.PodName == p.designated(e.Volume)
@@ -196,7 +182,6 @@ func (p *planning) merge() {
 	p.add(union)
 }
 
-// dropIdle drops the attachment pods that nothing relies on.
 func (p *planning) dropIdle() {
 	var kept []AttachmentPod
 	for _, h := range p.record.Pods {
@@ -214,8 +199,7 @@ func (p *planning) drop(name string) {
 	p.record.Pods = slices.DeleteFunc(p.record.Pods, func(h AttachmentPod) bool { return h.Name == name })
 }
 
-// deletable are the pods that may be deleted. One that is about to get its node goes after that: the scheduler warns of a
-// pod that is gone by then.
+// deletable skips a pod that is about to get its node: the scheduler would warn of a missing pod.
 func (p *planning) deletable() []Pod {
 	var out []Pod
 	for i := range p.Pods {
@@ -226,9 +210,8 @@ func (p *planning) deletable() []Pod {
 	return out
 }
 
-// unused is H2 for a pod that is not recorded. On a node that the guest has left, or has not come
-// to, a pod stays as long as a QEMU there may have its volumes open; and a pod there is no other
-// one to hold them for the guest.
+// unused is invariant H2 for a pod that is not recorded. A pod on a node where the guest does not
+// run stays while a QEMU there may have its volumes open, and does not count as another holder.
 func (p *planning) unused(pod *Pod) bool {
 	if pod.Elsewhere && !pod.Left || p.inUseThrough(pod) {
 		return false
@@ -246,8 +229,8 @@ func (p *planning) unused(pod *Pod) bool {
 	return true
 }
 
-// inUseThrough reports whether a status names the very pod for a volume that the guest has or is about to have, on whichever
-// claim: one that has come to another claim names the pod at the source until one that holds that is named.
+// inUseThrough ignores claims: after a migration to another claim, the status names the source's
+// pod until it names the target's.
 func (p *planning) inUseThrough(pod *Pod) bool {
 	return slices.ContainsFunc(p.entries, func(e Entry) bool {
 		return e.PodUID == pod.UID && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode)

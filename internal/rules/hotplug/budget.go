@@ -6,47 +6,43 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Budget is the disruption budget that keeps evictions from the VMI's attachment
-// pods.
+// Budget is the PodDisruptionBudget that protects the VMI's attachment pods from eviction.
 type Budget struct {
 	State BudgetState
-	// Why says what has kept virt-controller from making or restoring it; empty when
-	// nothing has.
+	// Why is the error of the last attempt to write it.
 	Why string
-	// Lately means that virt-controller has just made or restored it: what is seen of it
-	// may be older. It bounds how often it is written, and makes nothing right.
+	// Lately means that it was just written. This limits the rate of writes and does not make it right.
 	Lately bool
 }
 
-// BudgetState is how a VMI's disruption budget is found.
+// BudgetState is the observed state of the budget.
 type BudgetState int
 
 // The states of a budget.
 //
-//	Absent ──> Right <──> Altered        Foreign: somebody else's object has the name
+//	Absent ──> Right <──> Altered        Foreign: another owner's object has the name
 const (
 	BudgetAbsent BudgetState = iota
 	BudgetForeign
-	// BudgetAltered is the VMI's own and was changed, so that it may let evictions
-	// through.
+	// BudgetAltered was changed, so it may permit evictions.
 	BudgetAltered
 	BudgetRight
 )
 
-// BudgetStep is what is to be done about a budget.
+// BudgetStep is the action on a budget.
 type BudgetStep int
 
-// The steps.
+// The actions.
 const (
 	BudgetStay BudgetStep = iota
 	BudgetMake
 	BudgetRestore
-	// BudgetRefuse leaves somebody else's object as it is, and says so.
+	// BudgetRefuse leaves another owner's object as it is and reports it.
 	BudgetRefuse
 )
 
-// PlanBudget gives the step for what was observed. Nothing is done where there is
-// nothing to protect: before the first attachment pod is recorded, and when the guest is gone.
+// PlanBudget returns the action on the budget. Before the first attachment pod and after the guest
+// there is nothing to protect.
 func PlanBudget(o Observed) BudgetStep {
 	if o.Stage == Over || len(o.Record.Pods) == 0 && len(o.Pods) == 0 || o.Budget.Lately {
 		return BudgetStay
@@ -62,8 +58,7 @@ func PlanBudget(o Observed) BudgetStep {
 	return BudgetStay
 }
 
-// guarded reports whether an attachment pod is made only within a budget: none
-// of its volumes is the guest's yet. What the guest has is held in any case.
+// guarded reports whether the attachment pod needs the budget first: the guest has none of its volumes.
 func (p *planning) guarded(h *AttachmentPod) bool {
 	return p.Budget.State != BudgetRight && !slices.ContainsFunc(h.Volumes, func(v Volume) bool {
 		e := p.entry(v)
@@ -71,8 +66,6 @@ func (p *planning) guarded(h *AttachmentPod) bool {
 	})
 }
 
-// withheld says why the pod of a recorded attachment pod is not made; empty when it is, or
-// nothing is known to be in the way.
 func (p *planning) withheld(attachmentPod string) string {
 	for i := range p.record.Pods {
 		if h := &p.record.Pods[i]; h.Name == attachmentPod && p.guarded(h) {

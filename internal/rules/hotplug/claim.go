@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// Reasons of a volume that is Pending.
+// Reasons of a Pending volume.
 const (
 	ReasonClaimMissing    = "FailedPvcNotFound"
 	ReasonClaimNotReady   = "PVCNotReady"
@@ -25,21 +25,19 @@ const (
 	messageClaimElsewhere = "PVC %s can't be used on node %s, where the VM runs: its volume %s is bound to other nodes"
 )
 
-// ClaimFacts are what exists of a claim that a wanted volume is on. What does
-// not exist, or has no part in it, is nil.
+// ClaimFacts has the objects of a wanted volume's claim.
 type ClaimFacts struct {
 	Volume
-	// DataVolumeNamed reports whether the spec names a DataVolume and not the claim.
+	// DataVolumeNamed means that the spec names a DataVolume, not the claim.
 	DataVolumeNamed bool
 	Claim           *corev1.PersistentVolumeClaim
 	DataVolume      *cdiv1.DataVolume
 	Class           *storagev1.StorageClass
-	// PV is the volume that the claim is bound to, and Node where the VM runs.
-	PV   *corev1.PersistentVolume
-	Node *corev1.Node
+	PV              *corev1.PersistentVolume
+	Node            *corev1.Node
 }
 
-// WantedOf judges whether a volume can be attached, and says what it waits for.
+// WantedOf decides whether the volume can be attached.
 func WantedOf(f ClaimFacts) Wanted {
 	w := Wanted{Volume: f.Volume}
 	w.Alone = f.Claim != nil && slices.Contains(f.Claim.Spec.AccessModes, corev1.ReadWriteOncePod)
@@ -51,10 +49,9 @@ func WantedOf(f ClaimFacts) Wanted {
 	return w
 }
 
-// Filled reports whether the claim is there, and nothing is going to fill it any more.
+// Filled reports whether the claim exists and nothing has yet to fill it.
 func (f *ClaimFacts) Filled() bool { return f.Claim != nil && !f.unfilled() }
 
-// unfilled reports whether a DataVolume or an upload is to fill the claim and has not yet.
 func (f *ClaimFacts) unfilled() bool {
 	if f.Claim == nil {
 		return f.DataVolumeNamed && (f.DataVolume == nil || f.DataVolume.Status.Phase != cdiv1.Succeeded)
@@ -66,11 +63,10 @@ func (w *Wanted) waits(reason, format string, args ...any) {
 	w.Reason, w.Message = reason, fmt.Sprintf(format, args...)
 }
 
-// judgeFilling is for a claim that its DataVolume, or an upload, has not filled yet.
 func (f *ClaimFacts) judgeFilling(w *Wanted) {
 	switch dv := f.DataVolume; {
 	case datavolume.AwaitsUpload(f.Claim):
-		// The attachment pod only binds the claim: what is not filled is not for a guest.
+		// An unfilled claim is not for a guest; the attachment pod only binds it.
 		if pending := f.Claim.Status.Phase == corev1.ClaimPending; pending {
 			w.Attach, w.Alone, w.Empty = true, true, true
 		}
@@ -80,7 +76,6 @@ func (f *ClaimFacts) judgeFilling(w *Wanted) {
 	case dv.Status.Phase == cdiv1.Failed:
 		w.waits(ReasonDataFailed, "DataVolume %s has failed%s", dv.Name, datavolume.FailureDetail(dv))
 	case f.waitsForConsumer():
-		// The attachment pod only binds the claim: what is not filled is not for a guest.
 		w.Attach, w.Alone, w.Empty = true, true, true
 		w.waits(ReasonFirstConsumer, messageFirstConsumer, f.Volume.Claim)
 	default:
@@ -100,7 +95,6 @@ func (f *ClaimFacts) waitsForConsumer() bool {
 	return f.Claim != nil && f.Claim.Status.Phase != corev1.ClaimBound && (phase == cdiv1.WaitForFirstConsumer || phase == cdiv1.PendingPopulation)
 }
 
-// judgeClaim is for a claim that nothing is to be written to before.
 func (f *ClaimFacts) judgeClaim(w *Wanted) {
 	name := f.Volume.Claim
 	switch c := f.Claim; {
@@ -122,8 +116,7 @@ func (f *ClaimFacts) judgeClaim(w *Wanted) {
 	}
 }
 
-// reachable reports whether the bound volume can be used on the VM's node, as
-// far as is known.
+// reachable reports whether the node matches the PV's node affinity, as far as both are known.
 func (f *ClaimFacts) reachable() bool {
 	if f.PV == nil || f.Node == nil || f.PV.Spec.NodeAffinity == nil || f.PV.Spec.NodeAffinity.Required == nil {
 		return true

@@ -14,19 +14,19 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// Filling is a claim that is to be filled, with the pods and VMIs of its namespace as the API server has them. The VMIs are
-// read after the pods: a guest whose pod has gone in between is among them.
+// Filling is a claim to be filled, with its namespace's pods and VMIs from the API server. The VMIs
+// are read after the pods, so that they include a guest whose pod has gone in between.
 type Filling struct {
 	Claim string
-	// ByDataVolume reports whether the DataVolume fills the claim that it has made, for the first time, and not an upload that
-	// somebody asked for on an existing claim: nothing of anybody's is on it, and pods of others may be its first consumers.
+	// ByDataVolume means that the claim's own DataVolume fills it for the first time. It has no
+	// content yet, and other pods may be its first consumers.
 	ByDataVolume bool
 	Pods         []corev1.Pod
 	VMIs         []v1.VirtualMachineInstance
 }
 
-// User names a pod or a VMI that keeps the claim from being filled, "" for none (decision 640). waits reports whether a
-// maintenance pod with a gate waits for its VM's lock still.
+// User returns a pod or VMI that keeps the claim from being filled, "" for none (decision 640).
+// waits reports whether a gated maintenance pod still waits for its VM's lock.
 func (f *Filling) User(waits func(*corev1.Pod) (bool, error)) (string, error) {
 	pod, err := datavolume.UserOf(f.Pods, f.Claim, func(pod *corev1.Pod) (bool, error) {
 		if lock.For(pod) != "" && lock.Gated(pod) {
@@ -48,10 +48,9 @@ func (f *Filling) User(waits func(*corev1.Pod) (bool, error)) (string, error) {
 	return "", nil
 }
 
-// ofMachine reports whether a pod is a guest's or a maintenance pod: Drydock keeps it from running until the claim is filled.
+// ofMachine reports whether Drydock keeps the pod from running until the claim is filled.
 func ofMachine(pod *corev1.Pod) bool { return GuestOf(pod) != "" || lock.For(pod) != "" }
 
-// guestWaits reports whether a pod is a guest's that gets the claim when it is filled.
 func (f *Filling) guestWaits(pod *corev1.Pod) bool {
 	name := GuestOf(pod)
 	return name != "" && slices.ContainsFunc(f.VMIs, func(vmi v1.VirtualMachineInstance) bool {
@@ -59,11 +58,10 @@ func (f *Filling) guestWaits(pod *corev1.Pod) bool {
 	})
 }
 
-// has reports whether a VMI's guest may have the claim, whatever has become of its pods: where a node does not answer, it
-// may run without them (decision 211).
+// has ignores pods: on a node that does not answer, a guest may run without them (decision 211).
 func (f *Filling) has(vmi *v1.VirtualMachineInstance) bool {
 	if vmistatus.StageOf(vmi.Status.Phase) != vmistatus.HandedOver {
-		return false // It asks what fills the claim before it has a guest.
+		return false // Before it has a guest, it asks for the filler itself.
 	}
 	claims := launcherpod.StartClaims(vmi)
 	for i := range vmi.Status.VolumeStatus {
@@ -78,8 +76,7 @@ func (f *Filling) has(vmi *v1.VirtualMachineInstance) bool {
 	return slices.Contains(claims, f.Claim)
 }
 
-// AwaitsFilling reports whether a pod is one of the VMI's, and its guest gets the claim only when the claim's DataVolume has
-// filled it: a volume that is to be plugged then, or a disk that is to be copied there.
+// AwaitsFilling reports whether the pod's guest gets the claim only after its DataVolume has filled it.
 func AwaitsFilling(vmi *v1.VirtualMachineInstance, pod metav1.Object, claim string) bool {
 	if pod.GetLabels()[v1.CreatedByLabel] != string(vmi.UID) {
 		return false

@@ -1,19 +1,17 @@
 package hotplug
 
-// The order of a handover, by which a volume that the guest has comes to be held by
-// another pod. Each step waits for the one before it.
+// A handover moves a volume in use to another pod. Each step waits for the one before it.
 //
 //	virt-controller  records the new attachment pod, in one write of the VMI
-//	virt-controller  makes its pod
-//	kubelet          starts the pod, and with it every volume is there
-//	virt-controller  notes the pod's UID in the record
-//	virt-handler     finds it to be the Successor, opens the disk there, and names the
-//	                 pod in the volume's status
+//	virt-controller  creates the pod
+//	kubelet          starts the pod, which makes every volume available
+//	virt-controller  adds the pod's UID to the record
+//	virt-handler     finds the Successor, opens the disk there, and names the pod in the
+//	                 volume's status
 //	virt-controller  drops the old attachment pod from the record
 //	virt-controller  deletes the old attachment pod, which neither record nor status names
 //
-// The first time is no handover: a volume that the guest does not have yet
-// comes from the pod that AttachedToNode names, and from no other.
+// A volume that is not in use yet needs no handover: it comes only from the pod that AttachedToNode names.
 
 // Alive reports whether the pod holds its volumes and goes on doing so.
 func (p *Pod) Alive() bool { return p.Running && !p.Terminating && !p.Finished }
@@ -21,8 +19,7 @@ func (p *Pod) Alive() bool { return p.Running && !p.Terminating && !p.Finished }
 // Holds reports whether the pod has the volume.
 func (p *Pod) Holds(v Volume) bool { return contains(p.Volumes, v) }
 
-// newerThan is the order in which volumes are handed over. Creation times are whole
-// seconds, and of two pods of one second the UID decides.
+// newerThan breaks ties by UID, since creation times have whole seconds.
 func (p *Pod) newerThan(q *Pod) bool {
 	if !p.Created.Equal(q.Created) {
 		return p.Created.After(q.Created)
@@ -30,9 +27,8 @@ func (p *Pod) newerThan(q *Pod) bool {
 	return p.UID > q.UID
 }
 
-// Successor is the pod that is to hold a volume that the guest has: the newest of those
-// that the record names by UID, that have the volume, run, and go on doing so; nil when
-// there is none. The record must be that of the very VMI that the pod is then named in.
+// Successor returns the pod that is to hold a volume in use: the newest living pod with it whose
+// UID is recorded. The record must be of the VMI version that will name the pod.
 func Successor(record Record, v Volume, pods []Pod) *Pod {
 	var newest *Pod
 	for i := range pods {
@@ -47,9 +43,8 @@ func Successor(record Record, v Volume, pods []Pod) *Pod {
 	return newest
 }
 
-// outranked reports whether the attachment pod would never be the Successor of a volume that it
-// should follow with: its pod was made in the same second as the one that serves the
-// volume, and comes before that in the order.
+// outranked reports whether the attachment pod can never be the Successor: it was created in the
+// same second as the serving pod and comes before it in the order.
 func (p *planning) outranked(h *AttachmentPod) bool {
 	pod := p.pod(h.Name)
 	if pod == nil {

@@ -11,32 +11,31 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// A guest and a maintenance pod of another VM exclude each other on a claim that is plugged (decision 530):
+// A guest and another VM's maintenance pod exclude each other on a plugged claim (decision 530):
 //
 //	virt-controller  records an attachment pod for the volume on the VMI, which is Scheduled or Running
 //	virt-controller  asks the API server for the maintenance pods on the claim
-//	virt-controller  when there is none, hands the volume to virt-handler: it is AttachedToNode
+//	virt-controller  if there is none, sets AttachedToNode: virt-handler may plug the volume
 //
-// Whoever locks a VM for a maintenance pod locks first, and looks for such VMIs afterwards (Plugged). So at least one of
-// the two sees the other.
+// The maintenance pod's side takes the lock first and looks for such VMIs afterwards (Plugged), so
+// at least one of the two sees the other.
 
 // ReasonClaimInUse is the reason of a volume whose claim a maintenance pod has.
 const ReasonClaimInUse = "ClaimInUse"
 
-// NeedMaintainers asks the API server for the maintenance pods on the claims that volumes are to be plugged from.
+// NeedMaintainers asks the API server for the maintenance pods on the claims to plug.
 const NeedMaintainers Question = "the maintenance pods on the claims"
 
-// Maintainer is who may write to a claim beside a guest: a maintenance pod, or what fills the claim.
+// Maintainer is another writer to a claim.
 type Maintainer struct {
 	Pod string
-	// Of is the machine whose disks it has.
+	// Of is the VM whose disks the maintenance pod has.
 	Of string
-	// Filling says what fills the claim, or is still to fill it; then the rest is empty.
+	// Filling is the reason why the claim is not filled; the other fields are empty then.
 	Filling string
 }
 
-// maintained says which maintenance pod, or what fills a claim, keeps it from being plugged, "" for none. While that was not
-// asked for, the plan has to wait for the answer.
+// maintained returns the reason why the claim can't be plugged yet. If it was not asked for, the plan has to wait.
 func (p *planning) maintained(claim string) string {
 	if !p.MaintainersAsked {
 		p.unasked = true
@@ -52,8 +51,7 @@ func (p *planning) maintained(claim string) string {
 	return fmt.Sprintf("PVC %s is used by the maintenance pod %s of %s; the volume is attached when that has ended", claim, m.Pod, m.Of)
 }
 
-// heedMaintainers has volumes wait that nothing is recorded for yet. What is recorded already keeps its turn: the next
-// maintenance pod waits for it.
+// heedMaintainers lets volumes wait that have no record yet. Recorded ones make the maintenance pod wait.
 func (p *planning) heedMaintainers() {
 	if p.Stage != Active {
 		return
@@ -73,20 +71,17 @@ func (p *planning) heedMaintainers() {
 	}
 }
 
-// comes reports whether the guest does not have a volume, and is not about to have it.
 func (p *planning) comes(e *Entry) bool {
 	return unattached(e.Phase) || e.Phase == v1.HotplugVolumeUnMounted
 }
 
-// withheldAtTarget reports whether an attachment pod must not be used yet to copy a disk to a claim of its: that a
-// maintenance pod has it.
 func (p *planning) withheldAtTarget(h *AttachmentPod) bool {
 	return slices.ContainsFunc(p.Destinations, func(d Destination) bool {
 		return d.From != d.To && contains(h.Volumes, d.To) && (p.maintained(d.To.Claim) != "" || p.unasked)
 	})
 }
 
-// GuestOf is the name of the VMI that a launcher pod or an attachment pod says it is of, "" for another pod.
+// GuestOf returns the VMI's name for a launcher pod or an attachment pod, "" for another pod.
 func GuestOf(pod metav1.Object) string {
 	switch pod.GetLabels()[v1.AppLabel] {
 	case layout.LauncherApp, layout.AttachmentApp:
@@ -95,11 +90,10 @@ func GuestOf(pod metav1.Object) string {
 	return ""
 }
 
-// Plugged is the first of the claims that a VMI's guest has plugged, or gets plugged without anybody being asked once more;
-// "" for none.
+// Plugged returns the first claim that the guest has plugged or may get plugged without another check.
 func Plugged(vmi *v1.VirtualMachineInstance, claims []string) string {
 	if vmistatus.StageOf(vmi.Status.Phase) != vmistatus.HandedOver {
-		return "" // It has no guest, or asks when it has one.
+		return "" // It has no guest yet, and checks when it gets one.
 	}
 	var has []string
 	for _, e := range EntriesOf(vmi) {
@@ -107,7 +101,7 @@ func Plugged(vmi *v1.VirtualMachineInstance, claims []string) string {
 			has = append(has, e.Claim)
 		}
 	}
-	// Of a record that can't be read nothing is used: it is written anew first.
+	// An unreadable record is replaced before it is used.
 	record, err := ReadRecord(vmi.Annotations)
 	for _, h := range record.all() {
 		for _, v := range h.Volumes {

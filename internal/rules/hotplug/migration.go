@@ -14,42 +14,41 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// How the volumes of a guest follow it to another node. Each step waits for the one before it.
+// How volumes follow a guest to another node. Each step waits for the one before it.
 //
-//	virt-controller       hands the VMI over to a migration while its volumes are AtRest: from then
-//	                      on nothing is plugged or unplugged (Moving)
-//	virt-controller       records attachment pods for them at the target (Record.Incoming), on the
-//	                      claims that their disks are copied to (Destination), makes these pods, and
-//	                      notes their UIDs when they run and their claims are filled
-//	virt-handler, target  starts QEMU when each volume has one that runs (Arrivals), and plugs the
-//	                      disks that the source tells of, where they are in the source
-//	both virt-handlers    hand the guest over (package switchover)
-//	virt-controller       makes the VMI's node the target's, and has its status name the new claims,
-//	                      in one write (Arrive)
-//	virt-handler, target  names the pods at the target: a handover as any other (Successor)
-//	virt-controller       takes them into Record.Pods, drops those at the source, and deletes these
+//	virt-controller       starts the migration while the volumes are AtRest: from then on nothing is
+//	                      plugged or unplugged (Moving)
+//	virt-controller       records attachment pods at the target (Record.Incoming), on the claims that
+//	                      disks are copied to (Destination), creates them, and adds their UIDs when
+//	                      they run and their claims are filled
+//	virt-handler, target  starts QEMU when each volume has a running pod (Arrivals), and plugs the
+//	                      disks that the source lists, at the same places
+//	both virt-handlers    switch the guest over (package switchover)
+//	virt-controller       makes the target the VMI's node and sets the new claims in its status, in
+//	                      one write (Arrive)
+//	virt-handler, target  names the pods at the target in the status: an ordinary handover (Successor)
+//	virt-controller       moves them to Record.Pods, drops those at the source, and deletes these
 //	                      when the source's launcher pod has ended
 //
-// A migration that fails leaves Record.Pods as they were; those at the target are dropped, and are
+// A migration that fails leaves Record.Pods as they were. The pods at the target are dropped, and
 // deleted when the target's launcher pod has ended (decision 324).
 
-// Incoming are the attachment pods that hold a guest's volumes where a migration brings it.
+// Incoming are the attachment pods at the target of a migration.
 type Incoming struct {
-	// Migration is the UID of the VirtualMachineInstanceMigration.
 	Migration types.UID       `json:"migration"`
 	Pods      []AttachmentPod `json:"holders,omitempty"`
 }
 
-// Move is the last migration of a VMI as far as its volumes care. The zero value is none.
+// Move is a VMI's last migration. The zero value is none.
 type Move struct {
 	Migration types.UID
-	// UnderWay means that the guest may be in either of two nodes.
+	// UnderWay means that the guest may be on either node.
 	UnderWay bool
-	// Arrived means that the guest is where the migration was to bring it, and the VMI says so.
+	// Arrived means that the target is the VMI's node.
 	Arrived bool
 }
 
-// MoveOf is what a VMI says of its last migration.
+// MoveOf returns the VMI's last migration.
 func MoveOf(vmi *v1.VirtualMachineInstance) Move {
 	m := vmi.Status.MigrationState
 	if m == nil {
@@ -59,8 +58,7 @@ func MoveOf(vmi *v1.VirtualMachineInstance) Move {
 	return Move{Migration: m.MigrationUID, Arrived: arrived, UnderWay: !m.Failed && !arrived}
 }
 
-// after is the record as it is once a move is over: what is held where the guest has come to is
-// held for the guest, and what is held where it has not come is dropped.
+// after returns the record after a move: it keeps the pods at the target only if the guest has arrived.
 func (r Record) after(m Move) Record {
 	in := r.Incoming
 	if in == nil || m.UnderWay && in.Migration == m.Migration {
@@ -73,14 +71,13 @@ func (r Record) after(m Move) Record {
 	return r
 }
 
-// RecordOf is the record of a VMI's attachment pods as it is for whoever uses them: those that have
-// come with a migration are among the others, whether or not virt-controller has said so.
+// RecordOf returns the VMI's record, as after its last move even if that is not written yet.
 func RecordOf(vmi *v1.VirtualMachineInstance) (Record, error) {
 	record, err := ReadRecord(vmi.Annotations)
 	return record.after(MoveOf(vmi)), err
 }
 
-// EntriesOf is what a VMI's status says of its hotplugged volumes.
+// EntriesOf returns the hotplugged volumes in a VMI's status.
 func EntriesOf(vmi *v1.VirtualMachineInstance) []Entry {
 	var out []Entry
 	for i := range vmi.Status.VolumeStatus {
@@ -101,7 +98,7 @@ func EntriesOf(vmi *v1.VirtualMachineInstance) []Entry {
 	return out
 }
 
-// VolumesOf are a spec's hotpluggable volumes.
+// VolumesOf returns a spec's hotpluggable volumes.
 func VolumesOf(spec *v1.VirtualMachineInstanceSpec) []Volume {
 	var out []Volume
 	for i := range spec.Volumes {
@@ -112,9 +109,8 @@ func VolumesOf(spec *v1.VirtualMachineInstanceSpec) []Volume {
 	return out
 }
 
-// AtRest returns why a migration of the VMI can't begin now because of its hotplugged volumes, nil if
-// it can: what the guest has is Ready and wanted, and nothing else is about to come to it or to leave
-// it. A volume that waits for its claim or its attachment pod goes on waiting afterwards.
+// AtRest returns the reason why a migration can't begin now: a volume is being plugged or
+// unplugged. Volumes that wait for their claim or pod may go on waiting.
 func AtRest(vmi *v1.VirtualMachineInstance) error {
 	record, err := ReadRecord(vmi.Annotations)
 	switch {
@@ -137,7 +133,6 @@ func AtRest(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// some names the first few.
 func some(names []string) string {
 	const most = 5
 	if len(names) <= most {
@@ -146,8 +141,7 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// Arrivals are the attachment pods, of those that are seen on a migration's target, from which the
-// guest's volumes are taken there, and the volumes that have none that runs yet.
+// Arrivals returns the recorded attachment pods at the target, and the volumes for which none runs yet.
 func Arrivals(vmi *v1.VirtualMachineInstance, pods []Pod) (record Record, missing []string) {
 	record.Pods = comingTo(vmi)
 	for _, e := range arriving(vmi) {
@@ -158,8 +152,7 @@ func Arrivals(vmi *v1.VirtualMachineInstance, pods []Pod) (record Record, missin
 	return record, missing
 }
 
-// Unattached names the guest's volumes of which no attachment pod at the target of the VMI's migration
-// has been seen to run; empty when there are none.
+// Unattached names the volumes in use for which no pod at the target was seen running.
 func Unattached(vmi *v1.VirtualMachineInstance) string {
 	coming := comingTo(vmi)
 	var names []string
@@ -172,8 +165,7 @@ func Unattached(vmi *v1.VirtualMachineInstance) string {
 	return some(names)
 }
 
-// Expected is the name of the first attachment pod at the target of the VMI's migration that has not been
-// seen to run; empty when there is none, or none is recorded yet.
+// Expected returns the first attachment pod at the target that was not seen running, "" for none.
 func Expected(vmi *v1.VirtualMachineInstance) string {
 	for _, h := range comingTo(vmi) {
 		if h.UID == "" {
@@ -183,7 +175,6 @@ func Expected(vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-// comingTo are the attachment pods that are recorded at the target of the VMI's migration.
 func comingTo(vmi *v1.VirtualMachineInstance) []AttachmentPod {
 	record, err := ReadRecord(vmi.Annotations)
 	if err != nil || record.Incoming == nil || record.Incoming.Migration != MoveOf(vmi).Migration {
@@ -192,8 +183,6 @@ func comingTo(vmi *v1.VirtualMachineInstance) []AttachmentPod {
 	return record.Incoming.Pods
 }
 
-// planMove is the plan while the guest moves: its volumes are held at the target, too, and nothing
-// else changes.
 func (p *planning) planMove() Plan {
 	p.followMove()
 	if p.unasked {
@@ -212,15 +201,13 @@ func (p *planning) planMove() Plan {
 		case h.UID == "":
 			out.Create = append(out.Create, h)
 		case !p.Live:
-			// One that is gone is replaced. Of a cache, that it is not shown is no answer.
+			// Only the API server can tell that a pod is gone.
 			return Plan{Entries: p.entries, Record: p.record, Needs: NeedPods}
 		}
 	}
 	return out
 }
 
-// followMove records an attachment pod at the target for each of the guest's volumes that has none
-// there, or has one that will not hold it any more.
 func (p *planning) followMove() {
 	in := Incoming{Migration: p.Move.Migration}
 	if was := p.record.Incoming; was != nil && was.Migration == in.Migration {

@@ -6,26 +6,24 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// maxStarting is how many attachment pods of newly wanted volumes are started at a
-// time. Two let a volume that is added while another one starts go ahead at
-// once; what is added beyond shares the next attachment pod, so that a user who adds a
-// disk every second gets few pods and waits for none that is slow (decision 112).
+// maxStarting limits the attachment pods of new volumes that start at the same time. A second
+// volume need not wait for the first; further ones share the next pod. A user who adds a disk every
+// second gets few pods and waits for no slow one (decision 112).
 const maxStarting = 2
 
-// planning is a plan in the making.
 type planning struct {
 	Observed
 	entries []Entry
 	record  Record
-	// unasked means that the plan depends on who has claims for maintenance, which was not asked for.
+	// unasked means that the plan depends on the maintainers, which were not asked for.
 	unasked bool
 }
 
-// Decide gives the plan for what was observed.
+// Decide returns the plan for an observation.
 func Decide(o Observed) Plan {
 	switch o.Stage {
 	case Over:
-		// One that goes already may linger for a successor that there won't be.
+		// This includes terminating pods, which may linger for a successor that will not come.
 		return Plan{Entries: o.Entries, Record: o.Record, Delete: o.Pods}
 	case Frozen:
 		return Plan{Entries: o.Entries, Record: o.Record}
@@ -77,8 +75,7 @@ func (p *planning) plan() Plan {
 	return out
 }
 
-// missesPods reports whether a pod that existed is not seen and the plan depends on
-// whether it is gone. Of a cache, that is no answer: one that lags lacks pods, too.
+// missesPods reports whether the plan depends on a pod that a stale cache may lack.
 func (p *planning) missesPods() bool {
 	return slices.ContainsFunc(p.record.Pods, func(h AttachmentPod) bool { return p.missing(&h) }) ||
 		slices.ContainsFunc(p.entries, func(e Entry) bool {
@@ -87,15 +84,12 @@ func (p *planning) missesPods() bool {
 		})
 }
 
-// syncSpec brings the entries to what the spec asks for, as far as they are
-// virt-controller's.
 func (p *planning) syncSpec() {
 	p.entries = slices.DeleteFunc(p.entries, func(e Entry) bool {
 		if p.wanted(e.Volume) != nil {
 			return false
 		}
-		// An unmounted volume's entry stays while a pod holds its claim, unless its
-		// name is asked for with another claim.
+		// An unmounted volume keeps its entry while a pod holds its claim, unless its name is wanted on another claim.
 		return unattached(e.Phase) || e.Phase == v1.HotplugVolumeUnMounted && p.nameWanted(e.Name)
 	})
 	for i := range p.entries {
@@ -112,7 +106,6 @@ func (p *planning) syncSpec() {
 	}
 }
 
-// entryOf is the entry of a wanted volume that no attachment pod serves yet.
 func entryOf(w *Wanted) Entry {
 	e := Entry{Volume: w.Volume, Phase: v1.VolumeBound}
 	if w.Reason != "" {
@@ -121,15 +114,13 @@ func entryOf(w *Wanted) Entry {
 	return e
 }
 
-// unattached are the phases before an attachment pod serves the volume.
+// unattached reports whether the phase precedes an attachment pod.
 func unattached(phase v1.VolumePhase) bool {
 	return phase == "" || phase == v1.VolumePending || phase == v1.VolumeBound
 }
 
-// assign gives each volume that waits the youngest attachment pod that runs, and another one
-// when that has died before virt-handler said that it took the volume up. It may have
-// done so without having said it yet, so that the volume stays AttachedToNode: only
-// virt-handler says that a volume is out.
+// assign gives each waiting volume the youngest running attachment pod, or another one if that died. Since
+// virt-handler may have opened the volume already, it stays AttachedToNode: only virt-handler ends that.
 func (p *planning) assign() {
 	for i := range p.entries {
 		e := &p.entries[i]
@@ -159,7 +150,7 @@ func (p *planning) assign() {
 
 func attached(e *Entry) bool { return e.Phase == v1.HotplugVolumeAttachedToNode }
 
-// serve gives a volume an attachment pod that runs, unless somebody has its claim in maintenance who has to end first.
+// serve assigns a running attachment pod, unless the claim's maintainer has to end first.
 func (p *planning) serve(e *Entry, next *Pod) {
 	if why := p.maintained(e.Claim); why != "" && !attached(e) {
 		*e = Entry{Volume: e.Volume, Phase: v1.VolumePending, Reason: ReasonClaimInUse, Message: why}
@@ -168,14 +159,13 @@ func (p *planning) serve(e *Entry, next *Pod) {
 	*e = Entry{Volume: e.Volume, Phase: v1.HotplugVolumeAttachedToNode, PodName: next.Name, PodUID: next.UID}
 }
 
-// explain says what keeps the volume's attachment pod from running, as far as is known.
 func (p *planning) explain(e *Entry) {
 	if why := p.why(e.Volume); why != "" {
 		e.Reason, e.Message = ReasonAttachFailed, why
 	}
 }
 
-// serving is the youngest recorded attachment pod that runs and has the volume.
+// serving returns the youngest recorded attachment pod that runs and has the volume.
 func (p *planning) serving(v Volume) *Pod {
 	for i := len(p.record.Pods) - 1; i >= 0; i-- {
 		if pod := p.pod(p.record.Pods[i].Name); pod != nil && pod.Alive() && !pod.Elsewhere && pod.Holds(v) {
@@ -185,7 +175,6 @@ func (p *planning) serving(v Volume) *Pod {
 	return nil
 }
 
-// why returns what keeps the volume's attachment pod from running, as far as is known.
 func (p *planning) why(v Volume) string {
 	name := p.designated(v)
 	if pod := p.pod(name); pod != nil {
@@ -200,16 +189,15 @@ func (p *planning) why(v Volume) string {
 // ReasonAttachFailed is the reason of a volume whose attachment pod does not start.
 const ReasonAttachFailed = "FailedAttach"
 
-// serves reports whether the pod that an entry names is there and goes on.
+// serves reports whether the entry's pod exists and is not ending.
 func (p *planning) serves(e *Entry) bool {
 	pod := p.pod(e.PodName)
 	return pod != nil && pod.UID == e.PodUID && !pod.Terminating && !pod.Finished
 }
 
-// unsettled reports whether it is open if the pod that an entry names is gone.
+// unsettled reports whether the entry's pod is missing from a cache that may be stale.
 func (p *planning) unsettled(e *Entry) bool { return !p.Live && p.pod(e.PodName) == nil }
 
-// dropEntries lets a volume's entry go when nothing holds its claim any more.
 func (p *planning) dropEntries() {
 	p.entries = slices.DeleteFunc(p.entries, func(e Entry) bool {
 		return e.Phase == v1.HotplugVolumeUnMounted && p.wanted(e.Volume) == nil && p.designated(e.Volume) == "" &&
@@ -217,7 +205,6 @@ func (p *planning) dropEntries() {
 	})
 }
 
-// needed reports whether a volume must have an attachment pod.
 func (p *planning) needed(e *Entry) bool {
 	if InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode {
 		return true
@@ -258,7 +245,7 @@ func (p *planning) entry(v Volume) *Entry {
 	return nil
 }
 
-// pod is the pod of that name, unless another one is recorded.
+// pod returns the pod of the name, nil if its UID is not the recorded one.
 func (p *planning) pod(name string) *Pod {
 	for i := range p.Pods {
 		if p.Pods[i].Name == name && !p.foreign(&p.Pods[i]) {

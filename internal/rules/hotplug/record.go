@@ -13,27 +13,23 @@ import (
 // RecordAnnotation holds the Record on a VMI (decision 110).
 const RecordAnnotation = "drydock.dev/attachment-pods"
 
-// Record is which attachment pods there should be. The last one that has a volume is
-// the one that the volume should come from.
+// Record lists the attachment pods. A volume should come from the last one that has it.
 type Record struct {
-	// Generation is the number of the youngest attachment pod that was ever recorded.
+	// Generation is the number of the youngest attachment pod ever recorded.
 	Generation int             `json:"generation,omitempty"`
 	Pods       []AttachmentPod `json:"holders,omitempty"`
-	// Incoming are those at the target of a migration; nil without.
-	Incoming *Incoming `json:"incoming,omitempty"`
+	Incoming   *Incoming       `json:"incoming,omitempty"`
 }
 
 // AttachmentPod is an attachment pod that should exist.
 type AttachmentPod struct {
 	Name string `json:"name"`
-	// UID is that of its pod, once that has been seen to run. From then on a pod of
-	// the name with another UID is foreign, and the pod is never made again.
+	// Once the UID is set, the pod is never created again, and one with another UID is foreign.
 	UID     types.UID `json:"uid,omitempty"`
 	Volumes []Volume  `json:"volumes"`
 }
 
-// ReadRecord reads the record from a VMI's annotations; a VMI without one has
-// an empty record.
+// ReadRecord reads the record from a VMI's annotations; without an annotation it is empty.
 func ReadRecord(annotations map[string]string) (Record, error) {
 	var r Record
 	text, ok := annotations[RecordAnnotation]
@@ -46,7 +42,7 @@ func ReadRecord(annotations map[string]string) (Record, error) {
 	return r, nil
 }
 
-// Text is the annotation's value, empty when there is nothing to keep.
+// Text returns the annotation's value, "" for an empty record.
 func (r Record) Text() string {
 	if r.Generation == 0 && len(r.all()) == 0 {
 		return ""
@@ -58,7 +54,6 @@ func (r Record) Text() string {
 	return string(text)
 }
 
-// all are the attachment pods that there should be, at the target of a migration as well.
 func (r Record) all() []AttachmentPod {
 	if r.Incoming == nil {
 		return r.Pods
@@ -71,21 +66,19 @@ func (r Record) Names(pod string) bool {
 	return slices.ContainsFunc(r.all(), func(h AttachmentPod) bool { return h.Name == pod })
 }
 
-// Has reports whether the record names this very pod.
+// Has reports whether the record names the pod with this UID.
 func (r Record) Has(name string, uid types.UID) bool {
 	return slices.ContainsFunc(r.Pods, func(h AttachmentPod) bool { return h.Name == name && h.UID == uid })
 }
 
-// foreign reports whether a pod has the name of a recorded one and is not that.
 func (p *planning) foreign(pod *Pod) bool {
 	return slices.ContainsFunc(p.record.all(), func(h AttachmentPod) bool {
 		return h.Name == pod.Name && h.UID != "" && h.UID != pod.UID
 	})
 }
 
-// noteUIDs records the pods that run. A pod that is seen here was made by
-// virt-controller, since only it may give a pod its labels; but as soon as it is
-// used, it counts by its UID alone.
+// noteUIDs identifies the running pods by UID from now on. virt-controller created them, since only
+// it may set their labels.
 func (p *planning) noteUIDs() { p.noteUIDsOf(p.record.Pods) }
 
 func (p *planning) noteUIDsOf(list []AttachmentPod) {
@@ -97,16 +90,13 @@ func (p *planning) noteUIDsOf(list []AttachmentPod) {
 	}
 }
 
-// add records one more attachment pod.
 func (p *planning) add(volumes []Volume) {
 	if len(volumes) > 0 {
 		p.record.Pods = append(p.record.Pods, p.named(volumes))
 	}
 }
 
-// named is an attachment pod under a name that was never used. Beside the
-// record, the pods that are seen tell which names were: somebody may have
-// removed the annotation.
+// named also looks at the names of existing pods and entries: somebody may have removed the annotation.
 func (p *planning) named(volumes []Volume) AttachmentPod {
 	for i := range p.Pods {
 		p.record.Generation = max(p.record.Generation, generation(p.Prefix, p.Pods[i].Name))
@@ -118,7 +108,6 @@ func (p *planning) named(volumes []Volume) AttachmentPod {
 	return AttachmentPod{Name: p.Prefix + "-" + strconv.Itoa(p.record.Generation), Volumes: volumes}
 }
 
-// generation is the number at the end of an attachment pod's name, 0 if there is none.
 func generation(prefix, name string) int {
 	number, ok := strings.CutPrefix(name, prefix+"-")
 	if !ok {

@@ -14,20 +14,19 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// History is what watches have told of one VMI and its attachment pods. The
-// order of the moments is that of the API server's versions, so that it does
-// not matter in which order two watches deliver. It is safe for concurrent use.
+// History has the watched versions of one VMI and its attachment pods. It orders them by
+// resourceVersion, so several watches may deliver in any order. It is safe for concurrent use.
 type History struct {
 	mu                sync.Mutex
 	moments           []moment
 	deletedExternally map[string]bool
 }
 
-// moment is one version of the VMI or of a pod.
+// moment is a version of the VMI or of a pod.
 type moment struct {
 	version uint64
 	about   string
-	// Of the VMI: over tells that no guest runs any more.
+	// Of the VMI. over means that no guest runs any more.
 	volumes []Volume
 	over    bool
 	isVMI   bool
@@ -53,7 +52,7 @@ func (h *History) VMI(vmi *v1.VirtualMachineInstance) {
 	h.add(m)
 }
 
-// Pod records a version of an attachment pod, or with gone its end.
+// Pod records a version of an attachment pod; gone means that it was deleted.
 func (h *History) Pod(pod *corev1.Pod, gone bool) {
 	m := moment{version: version(pod.ResourceVersion), about: "pod " + pod.Name, gone: gone}
 	m.pod = Pod{UID: string(pod.UID), Terminating: pod.DeletionTimestamp != nil}
@@ -71,7 +70,7 @@ func (h *History) Pod(pod *corev1.Pod, gone bool) {
 	}
 }
 
-// DeleteExternally records that somebody who is not the planner has taken a pod away.
+// DeleteExternally records that somebody other than the planner removed a pod.
 func (h *History) DeleteExternally(uid string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,7 +86,7 @@ func (h *History) add(m moment) {
 	h.moments = append(h.moments, m)
 }
 
-// version reads a resourceVersion, which is a number in every API server's store.
+// version parses a resourceVersion, which is a number in every API server's store.
 func version(text string) uint64 {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -96,8 +95,7 @@ func version(text string) uint64 {
 	return n
 }
 
-// Check holds every moment of the history to H1 and H2, and gives all that is
-// broken.
+// Check returns all violations of H1 and H2 in the history.
 func (h *History) Check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -127,8 +125,7 @@ func (h *History) Check() error {
 	return errors.Join(broken...)
 }
 
-// Pods counts how many attachment pods were ever seen, and how many are there
-// at the end.
+// Pods returns the number of attachment pods that were ever seen, and of those that exist at the end.
 func (h *History) Pods() (ever, now int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

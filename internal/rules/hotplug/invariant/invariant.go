@@ -1,10 +1,7 @@
-// Package invariant states what must hold of a VMI's hotplugged volumes and
-// their attachment pods at every observable moment: H1 to H3 of package
-// hotplug, as code.
+// Package invariant states the invariants H1 and H2 of package hotplug as code.
 //
-// It owns the statements only and shares no code with the planner that it
-// judges. The exploration of the planner asserts it in every state; tests on a
-// cluster assert it on what a watch has seen (History).
+// It owns the statements only and shares no code with the planner that it judges. The exploration of
+// the planner asserts them in every state; tests on a cluster assert them on watched objects (History).
 package invariant
 
 import (
@@ -14,16 +11,14 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Volume is what the VMI's status says of a hotplugged volume, and whether
-// its spec asks for it.
+// Volume is a hotplugged volume in the VMI's status.
 type Volume struct {
 	Name  string
 	Phase v1.VolumePhase
-	// Pod is the UID of the attachment pod that the status names.
+	// Pod is the UID of the attachment pod in the status.
 	Pod    string
 	Wanted bool
-	// Open reports whether QEMU is known to have the volume's disk open, whatever the
-	// status says.
+	// Open means that QEMU is known to have the disk open, whatever the status.
 	Open bool
 }
 
@@ -33,8 +28,7 @@ type Pod struct {
 	Volumes []string
 	// Running includes a pod that is being deleted and still runs.
 	Running, Terminating bool
-	// DeletedExternally reports whether somebody who is not the planner has taken it away: it was
-	// evicted, deleted by hand, or it failed.
+	// DeletedExternally means that it was evicted or deleted by hand, or failed.
 	DeletedExternally bool
 }
 
@@ -42,20 +36,20 @@ type Pod struct {
 type Snapshot struct {
 	Volumes []Volume
 	Pods    []Pod
-	// DeletedExternally are the UIDs of pods that are gone because somebody else deleted them.
+	// DeletedExternally reports the same for pods that are gone.
 	DeletedExternally func(uid string) bool
 }
 
 func (p *Pod) holds(volume string) bool { return slices.Contains(p.Volumes, volume) }
 func (p *Pod) alive() bool              { return p.Running && !p.Terminating }
 
-// inUse reports whether the guest may be using a volume in this phase.
+// inUse reports whether the guest may use a volume in this phase.
 func inUse(phase v1.VolumePhase) bool {
 	return phase == v1.HotplugVolumeMounted || phase == v1.VolumeReady || phase == v1.HotplugVolumeDetaching
 }
 
-// Held is H1: every volume that is in use, or that QEMU has open, is held by a pod that
-// runs and is not terminating, unless somebody else took away the pod that served it.
+// Held is H1: a volume that is in use, or open in QEMU, is held by a pod that runs and is not
+// terminating. It does not cover volumes whose serving pod was deleted externally.
 func Held(s Snapshot) error {
 	for i := range s.Volumes {
 		v := &s.Volumes[i]
@@ -69,8 +63,7 @@ func Held(s Snapshot) error {
 	return nil
 }
 
-// Deletable is H2: the deletion of the pod, at the moment before it, takes
-// nothing away.
+// Deletable is H2 for a pod that is about to be deleted.
 func Deletable(s Snapshot, uid string) error {
 	for i := range s.Volumes {
 		v := &s.Volumes[i]
