@@ -1,66 +1,62 @@
 package switchover
 
-// PodState is what virt-controller knows of a launcher pod.
+// PodState is the state of a launcher pod.
 type PodState uint8
 
 const (
 	// PodRuns means that the pod exists and has not ended, whatever its container does.
 	PodRuns PodState = iota
-	// PodGoes means that the pod is being deleted, or that its object is gone and its
-	// processes may run.
+	// PodGoes means that the pod is being deleted, or that it is gone and its processes may still run.
 	PodGoes
-	// PodEnded means that nothing of the pod runs any more: it is in a final phase, or its
-	// object is gone and the time of its processes is over on a node that answers, or its node
-	// is declared out of service.
+	// PodEnded means that no process of the pod runs any more: its phase is final; or it is gone,
+	// its grace period is over and its node responds; or its node is out of service.
 	PodEnded
 )
 
-// Pod is one of the two pods of a migration.
+// Pod is one of a migration's two pods.
 type Pod struct {
 	State PodState
-	// Exit is what the container's termination message says; of a pod that has ended only.
+	// Exit is the container's termination message, for a pod that has ended.
 	Exit Exit
 }
 
-// ControllerFacts is what virt-controller knows of a migration whose record the VMI has. That one is
-// canceled or takes too long is not among it: package migration gives such a migration up.
+// ControllerFacts is the input of DecideController. Package migration handles cancellation and the time limit.
 type ControllerFacts struct {
 	Record         Record
 	Source, Target Pod
 }
 
-// ControllerAction is what virt-controller does about a migration.
+// ControllerAction is an action of virt-controller on a migration.
 type ControllerAction string
 
 const (
 	// Nothing is to be done.
 	Nothing ControllerAction = "nothing"
-	// ControllerRecordFailed writes failed, the reason and endTimestamp, and of an abort that it
-	// succeeded. virt-controller does so only while startTimestamp is not recorded.
+	// ControllerRecordFailed writes failed, the reason and endTimestamp, and for an abort that it
+	// succeeded. It is valid only while startTimestamp is not recorded.
 	ControllerRecordFailed ControllerAction = "record the failure"
 	// RecordAbort writes abortRequested.
 	RecordAbort ControllerAction = "request the abort"
-	// DropSource removes the source pod from activePods. Before completed is recorded it
+	// DropSource removes the source pod from activePods. Before completed is recorded, this
 	// releases the guest to the target.
 	DropSource ControllerAction = "take the source out of activePods"
-	// DropTarget removes the target pod from activePods, and its label from the VMI. Before
-	// failed is recorded it tells the source that the target has never run.
+	// DropTarget removes the target pod from activePods, and its label from the VMI. Before failed
+	// is recorded, this tells the source that the target has never run.
 	DropTarget ControllerAction = "take the target out of activePods"
 	// SwitchNode makes the target's node the VMI's.
 	SwitchNode ControllerAction = "switch the VMI to the target"
-	// EndAsSource ends the VMI as the end of the source pod says.
+	// EndAsSource ends the VMI according to the source pod's exit.
 	EndAsSource ControllerAction = "end the VMI as the source pod ended"
-	// EndAsTarget ends the VMI as the end of the target pod says.
+	// EndAsTarget ends the VMI according to the target pod's exit.
 	EndAsTarget ControllerAction = "end the VMI as the target pod ended"
-	// EndAsLost makes the VMI Failed for the reason.
+	// EndAsLost sets the VMI to Failed with the reason.
 	EndAsLost ControllerAction = "end the VMI, whose guest is lost"
 )
 
-// ControllerStep is what virt-controller does next about a migration.
+// ControllerStep is the next step of virt-controller.
 type ControllerStep struct {
 	Action ControllerAction
-	// Reason goes with ControllerRecordFailed, RecordAbort and EndAsLost: a sentence for the VM's
-	// owner.
+	// Reason is a sentence for the VM's owner, for ControllerRecordFailed, RecordAbort and EndAsLost.
 	Reason string
 }
 
@@ -70,9 +66,8 @@ const (
 	lostPostCopy = "the source ended during the post-copy, before all of the guest's memory was at the target"
 )
 
-// DecideController returns the next step about a migration. Deleting its target pod is
-// another matter: that may be done when failed is recorded, or the record is not this
-// migration's any more.
+// DecideController returns virt-controller's next step. It does not delete the target pod: that may
+// happen once failed is recorded, or the record is another migration's.
 func DecideController(f ControllerFacts) ControllerStep {
 	r := f.Record
 	switch {
@@ -128,18 +123,14 @@ func (f *ControllerFacts) afterFailed() ControllerStep {
 	return ControllerStep{Action: Nothing}
 }
 
-// sent reports whether the source's end is known to have come after it had sent the guest:
-// virt-launcher says so, or has said so before, when its pod was taken out of activePods.
+// sent is also true if the source was removed from activePods, which requires that it had sent the guest.
 func (f *ControllerFacts) sent() bool { return f.Source.Exit.sent() || !f.Record.SourceNamed }
 
-// sourceEnded decides about a source pod that has ended before either side has recorded how
-// the migration ended.
 func (f *ControllerFacts) sourceEnded() ControllerStep {
 	r := f.Record
 	targetEnded := f.Target.State == PodEnded
 	switch {
 	case !r.Started:
-		// The migration has not begun: the guest ended where it was.
 		return ControllerStep{Action: EndAsSource}
 	case targetEnded && f.Target.Exit.ran() && (f.sent() || !r.PostCopy):
 		return ControllerStep{Action: EndAsTarget}
@@ -150,7 +141,7 @@ func (f *ControllerFacts) sourceEnded() ControllerStep {
 	case targetEnded:
 		return ControllerStep{Action: EndAsLost, Reason: lostUnknown}
 	case !f.sent():
-		// The target runs the guest if it was released, and otherwise ends for the abort.
+		// The target runs the guest if it was released; otherwise the abort ends it.
 		return f.giveUp("the source pod ended without a word")
 	case r.SourceNamed:
 		return ControllerStep{Action: DropSource}
@@ -158,7 +149,6 @@ func (f *ControllerFacts) sourceEnded() ControllerStep {
 	return ControllerStep{Action: Nothing}
 }
 
-// targetEnded decides about a target pod that has ended while the source may run.
 func (f *ControllerFacts) targetEnded() ControllerStep {
 	r, exit := f.Record, f.Target.Exit
 	switch {
@@ -167,7 +157,7 @@ func (f *ControllerFacts) targetEnded() ControllerStep {
 	case !r.Started:
 		return ControllerStep{Action: ControllerRecordFailed, Reason: "the target pod has ended"}
 	case !r.TargetNamed:
-		// The source was told that it has never run.
+		// The source knows already that the target has never run.
 		return ControllerStep{Action: Nothing}
 	case exit.Known:
 		return ControllerStep{Action: DropTarget}

@@ -9,29 +9,27 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Limits are what a migration may take, and what may be done to make it end.
+// Limits are a migration's limits, and its means to converge.
 type Limits struct {
-	// Completion is how long memory may be copied, Stall how long nothing may be transferred;
-	// 0 for no limit.
+	// Completion limits the time of copying memory, Stall the time without a transfer; 0 means no limit.
 	Completion, Stall time.Duration
-	// Bandwidth is in bytes a second, 0 for no limit. Bandwidth and AutoConverge are parameters
-	// of the migration from its beginning.
+	// Bandwidth is in bytes a second, 0 for no limit. Like AutoConverge it is fixed when the migration begins.
 	Bandwidth    int64
 	AutoConverge bool
-	// Downtime is how long QEMU may expect to stop the guest for the last of its memory, at most (AllowedDowntime).
+	// Downtime is the maximum of AllowedDowntime.
 	Downtime time.Duration
-	// PostCopy and Pause are what may be done when Completion is over, in this order.
+	// PostCopy and Pause are allowed after Completion, in this order.
 	PostCopy, Pause bool
 }
 
-// The limits of KubeVirt's API where nothing is set.
+// The defaults of KubeVirt's API.
 const (
 	secondsPerGiB = 150
 	secondsStall  = 150
 )
 
-// mostDowntime is how long guests stand still for the last of their memory where no limit is set (decision 305).
-// KubeVirt's own limit is 900 ms.
+// mostDowntime is the default limit of the guest's downtime for the last of its memory (decision 305).
+// KubeVirt's own is 900 ms.
 const mostDowntime = 100 * time.Millisecond
 
 const (
@@ -39,8 +37,8 @@ const (
 	gib = 1 << 30
 )
 
-// LimitsOf returns the limits of a migration that moves so many bytes of memory and disks.
-// What post-copy needs of the nodes is for the caller to know.
+// LimitsOf returns the limits of a migration of size bytes of memory and disks. The caller has to
+// check the nodes' requirements for post-copy.
 func LimitsOf(config *v1.VMIMConfigurationOptions, size int64) Limits {
 	if config == nil {
 		config = &v1.VMIMConfigurationOptions{}
@@ -70,7 +68,6 @@ func value[T any](set *T, otherwise T) T {
 	return *set
 }
 
-// seconds is n times a number of seconds that a user has chosen, as far as a Duration goes.
 func seconds(each, n int64) time.Duration {
 	const most = int64(math.MaxInt64 / time.Second)
 	each = max(0, each)
@@ -80,19 +77,18 @@ func seconds(each, n int64) time.Duration {
 	return time.Duration(each*n) * time.Second
 }
 
-// Sample is what query-migrate says while memory is copied.
+// Sample is a result of query-migrate.
 type Sample struct {
-	// Elapsed is the time since the migration's beginning.
+	// Elapsed is the time since the migration began.
 	Elapsed time.Duration
 	// Transferred and Remaining are in bytes, DirtyRate and Throughput in bytes a second.
 	Transferred, Remaining, DirtyRate, Throughput int64
 }
 
-// Progress is what a row of samples has shown. The zero value is that of a migration that has
-// just begun.
+// Progress summarizes a series of samples. The zero value is a migration that has just begun.
 type Progress struct {
 	Last Sample
-	// Moved is when something was transferred last.
+	// Moved is the time of the last transfer.
 	Moved time.Duration
 }
 
@@ -106,17 +102,17 @@ func (p Progress) Add(s Sample) Progress {
 }
 
 const (
-	// firstDowntime is how long QEMU may expect to stop a guest for the last of its memory at first.
+	// firstDowntime is the first value of AllowedDowntime.
 	firstDowntime = 20 * time.Millisecond
-	// mostMilliseconds is the most that QEMU takes (downtime-limit of migrate-set-parameters).
+	// mostMilliseconds is QEMU's maximum of downtime-limit.
 	mostMilliseconds = 2_000_000
-	// patientRounds are how many rounds a guest gets before it is to stand still for longer.
+	// patientRounds is the number of rounds before the downtime is raised.
 	patientRounds = 3
 )
 
-// AllowedDowntime returns how long QEMU may expect to stop a guest for the last of its memory, in the given round through
-// it (dirty-sync-count of query-migrate, 1 for the first). A guest that changes little comes to
-// the shortest stop with a round more. One that changes much would not come to it ever, and stands still for longer.
+// AllowedDowntime returns QEMU's downtime-limit for the given round (dirty-sync-count of
+// query-migrate, 1 for the first). A guest that writes little reaches the shortest downtime after
+// one more round. One that writes much would never reach it and gets a longer one.
 func (l *Limits) AllowedDowntime(round int64) time.Duration {
 	limit := firstDowntime
 	for r := int64(patientRounds); r < round && limit < l.Downtime; r++ {
@@ -125,28 +121,28 @@ func (l *Limits) AllowedDowntime(round int64) time.Duration {
 	return min(limit, l.Downtime)
 }
 
-// ConvergenceAction is what is done so that a migration ends.
+// ConvergenceAction is a means to make a migration converge.
 type ConvergenceAction string
 
 const (
-	// LetCopy means that the migration goes on as it is.
+	// LetCopy continues the migration unchanged.
 	LetCopy ConvergenceAction = ""
-	// ConvergeByPostCopy means that the guest moves now, and its memory follows.
+	// ConvergeByPostCopy moves the guest before its memory.
 	ConvergeByPostCopy ConvergenceAction = "post-copy"
-	// ConvergeByPause means that the guest is stopped while its memory is copied.
+	// ConvergeByPause stops the guest while its memory is copied.
 	ConvergeByPause ConvergenceAction = "pause"
-	// GiveUp means that the migration is canceled.
+	// GiveUp cancels the migration.
 	GiveUp ConvergenceAction = "give up"
 )
 
-// Convergence is what DecideConvergence decides.
+// Convergence is the result of DecideConvergence.
 type Convergence struct {
 	Action ConvergenceAction
-	// Reason goes with GiveUp: what happened, and what would help.
+	// Reason is the cause and the remedy, for GiveUp.
 	Reason string
 }
 
-// DecideConvergence decides whether a migration that copies memory goes on.
+// DecideConvergence decides whether and how a migration that copies memory continues.
 func DecideConvergence(p Progress, l Limits) Convergence {
 	stalled := p.Last.Elapsed - p.Moved
 	switch {
@@ -163,7 +159,6 @@ func DecideConvergence(p Progress, l Limits) Convergence {
 	return Convergence{Action: GiveUp, Reason: tooSlow(p.Last, l)}
 }
 
-// tooSlow says why a migration has not ended in its time.
 func tooSlow(s Sample, l Limits) string {
 	cause := fmt.Sprintf("%s are left after %s at %s", amount(s.Remaining), s.Elapsed.Round(time.Second), rate(s.Throughput))
 	help := []string{"raise completionTimeoutPerGiB"}

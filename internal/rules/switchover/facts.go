@@ -7,11 +7,10 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// Fact is what one side of a migration tells the other. The zero value is nothing.
+// Fact is a message between the two sides of a migration. The zero value is none.
 type Fact string
 
-// The facts; the package comment says what each means. Each is told again on every new
-// connection, as long as the decision says so.
+// The facts, as the package comment defines them. They are sent again on every new connection.
 const (
 	Ready    Fact = "Ready"
 	Released Fact = "Released"
@@ -19,31 +18,27 @@ const (
 	Never    Fact = "Never"
 )
 
-// Record is what the VMI says of a migration. Every write that a step leads to is
-// conditional on the resourceVersion of the VMI that the Record was read from.
+// Record is the VMI's record of a migration. Every write that follows from it is conditional on the
+// resourceVersion that it was read from.
 type Record struct {
-	// Current means that migrationState is that of this migration.
+	// Current means that migrationState is this migration's.
 	Current bool
-	// Addressed, Started and Failed mean that targetNodeAddress, startTimestamp and failed are
-	// recorded, Completed that completed is, without failed; PostCopy that the mode is PostCopy.
+	// These follow from migrationState; Completed excludes a failed migration.
 	Addressed, Started, Failed, Completed, PostCopy bool
-	// AbortRequested is virt-controller's; AbortFailed means that the source has answered that
-	// it came too late.
+	// virt-controller requests the abort; AbortFailed is the source's answer that it came too late.
 	AbortRequested, AbortFailed bool
-	// SourceNamed and TargetNamed mean that activePods has a pod on the source's node, and on
-	// the target's.
+	// SourceNamed and TargetNamed mean that activePods has a pod on that node.
 	SourceNamed, TargetNamed bool
-	// Switched means that status.nodeName is the target's node.
-	Switched bool
-	// Deleting means that the VMI is being deleted, Final that its phase is final.
+	// Switched means that status.nodeName is the target.
+	Switched        bool
 	Deleting, Final bool
 }
 
-// Completed reports whether a migration has brought the guest to its target. In KubeVirt's API the
-// field completed means only that a migration is over: it is true of one that has failed, too.
+// Completed reports whether the guest has arrived. In KubeVirt's API the field completed is also
+// true of a failed migration.
 func Completed(m *v1.VirtualMachineInstanceMigrationState) bool { return m.Completed && !m.Failed }
 
-// RecordOf returns what a VMI says of a migration.
+// RecordOf returns the VMI's record of the migration.
 func RecordOf(vmi *v1.VirtualMachineInstance, migration types.UID) Record {
 	r := Record{Deleting: vmi.DeletionTimestamp != nil, Final: vmi.IsFinal()}
 	m := vmi.Status.MigrationState
@@ -62,39 +57,36 @@ func RecordOf(vmi *v1.VirtualMachineInstance, migration types.UID) Record {
 	return r
 }
 
-// Process is what is known of the QEMU of a launcher pod.
+// Process is the state of a launcher pod's QEMU.
 type Process uint8
 
 const (
-	// ProcessUnknown means that neither virt-launcher nor the pod's end has said anything yet.
+	// ProcessUnknown means that neither virt-launcher nor the pod's end has been observed.
 	ProcessUnknown Process = iota
 	// ProcessNotStarted means that virt-launcher has started no QEMU.
 	ProcessNotStarted
-	// ProcessRuns means that QEMU runs and answers on its monitor.
+	// ProcessRuns means that QEMU runs and its monitor responds.
 	ProcessRuns
-	// ProcessEnded means that QEMU has ended, or that nothing of its pod runs any more. QEMU
-	// is never started again in the same pod.
+	// ProcessEnded means that QEMU or its pod has ended. A pod never starts QEMU again.
 	ProcessEnded
 )
 
-// Exit is what is known of a QEMU that has ended. virt-launcher knows it from QEMU's
-// events, which it has all read when QEMU has ended; it says it in the exit that virt-handler
-// hears, and that is the container's termination message.
+// Exit is the end of a QEMU, as virt-launcher saw it in QEMU's events. It comes from virt-launcher
+// or from the container's termination message.
 type Exit struct {
-	// Known means that virt-launcher has said how QEMU ended. A virt-launcher that is killed
-	// says nothing, and what it said is gone together with its pod.
+	// Known means that virt-launcher reported it. A killed virt-launcher reports nothing, and the
+	// report is lost with its pod.
 	Known bool
-	// Sent means that QEMU had run, then completed an outgoing migration (event MIGRATION
-	// with status completed), and has not run again since (RESUME).
+	// Sent means that QEMU ran, completed an outgoing migration (event MIGRATION), and has not run
+	// again since (RESUME).
 	Sent bool
 	// Ran means that QEMU has run its guest (event RESUME, or started without -S).
 	Ran bool
 }
 
-// ExitOf returns what virt-launcher has said of the end of a QEMU; exit is nil for nothing. arrives
-// means that the migration was to bring the guest to this QEMU: then nothing counts as known but
-// whether the guest has run. Of a QEMU that the guest was in, all else is unknown when
-// virt-launcher had lost its monitor: it may have sent the guest.
+// ExitOf converts virt-launcher's report, which is nil for none. arrives means that this QEMU is a
+// target: then Known depends only on whether the guest has run. A source whose monitor was lost
+// counts as unknown unless it reported the migration, since it may have sent the guest.
 func ExitOf(exit *launch.Exit, arrives bool) Exit {
 	if exit == nil {
 		return Exit{}

@@ -2,49 +2,47 @@ package switchover
 
 import "fmt"
 
-// MirrorState is how far the copies are of the disks that move with the guest because what it
-// writes to them is in its pod.
+// MirrorState is the progress of copying the disks whose content is in the guest's pod.
 type MirrorState uint8
 
 const (
 	// MirrorsUnneeded means that the guest has no such disk.
 	MirrorsUnneeded MirrorState = iota
-	// MirrorsMissing means that QEMU does not copy all of them.
+	// MirrorsMissing means that at least one has no job.
 	MirrorsMissing
-	// MirrorsCopy means that there is something left to copy of at least one.
+	// MirrorsCopy means that at least one is not ready.
 	MirrorsCopy
-	// MirrorsReady means that all has been copied but what the guest has written lately.
+	// MirrorsReady means that only the guest's new writes are left to copy.
 	MirrorsReady
-	// MirrorsFinished means that all have ended after they were ready, without an error. Both
-	// sides are the same as long as the guest has not run since.
+	// MirrorsFinished means that all ended without an error after they were ready. Both sides are
+	// the same until the guest runs.
 	MirrorsFinished
-	// MirrorsFailed means that at least one has ended with an error.
+	// MirrorsFailed means that at least one ended with an error.
 	MirrorsFailed
 )
 
-// Mirrors is what is known of those copies.
+// Mirrors is the state of all copies.
 type Mirrors struct {
 	State MirrorState
-	// Begun means that at least one of this migration was begun. A disk is copied once in a
-	// migration: what an earlier attempt has left at the target is no beginning.
+	// Begun means that a copy of this migration has begun. A disk is copied only once in a migration.
 	Begun bool
-	// Left means that QEMU has something left of copies, of this migration or of earlier ones.
+	// Left means that QEMU still has jobs of this migration or an earlier one.
 	Left bool
-	// Error goes with MirrorsFailed: the volume, and what QEMU says.
+	// Error is the volume and QEMU's error, for MirrorsFailed.
 	Error string
-	// Done and Total are in bytes; Total grows with what the guest writes.
+	// Done and Total are in bytes; Total grows with the guest's writes.
 	Done, Total int64
 }
 
-// Mirror is what QEMU says of the copy of one disk.
+// Mirror is the copy of one disk.
 type Mirror struct {
 	Volume string
-	// Status is that of QEMU's job, empty without one; Error is its error.
+	// Status is the status of QEMU's job, "" without one.
 	Status, Error string
 	Done, Total   int64
 }
 
-// MirrorsOf sums up the copies of all disks that are to be copied.
+// MirrorsOf combines the copies of all disks.
 func MirrorsOf(disks []Mirror) Mirrors {
 	var all Mirrors
 	for i := range disks {
@@ -60,8 +58,7 @@ func MirrorsOf(disks []Mirror) Mirrors {
 	return all
 }
 
-// worse is what two disks come to: one that has failed counts before one that is missing, and that
-// before those that are not as far as others.
+// worse combines two states: failed counts before missing, and that before the least progress.
 func worse(a, b MirrorState) MirrorState {
 	switch {
 	case a == MirrorsUnneeded:
@@ -89,8 +86,8 @@ func (m *Mirror) state() MirrorState {
 	return MirrorsCopy
 }
 
-// broken returns why a migration can't go on with the copies as they are; empty if it can. They
-// are finished only while the guest stands still before the switchover.
+// broken returns the reason why the copies stop a migration, "" for none. They are finished only
+// while the guest is stopped for the switchover.
 func (m *Mirrors) broken() string {
 	switch m.State {
 	case MirrorsFailed:
@@ -103,7 +100,7 @@ func (m *Mirrors) broken() string {
 	return ""
 }
 
-// copiesBroken returns why the copies have come to nothing before memory is sent.
+// copiesBroken returns the reason why the copies have failed before memory is sent, "" for none.
 func (f *SourceFacts) copiesBroken() string {
 	m := &f.Mirrors
 	switch {

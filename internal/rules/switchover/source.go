@@ -10,111 +10,106 @@ import (
 	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
-// SourceFacts is what virt-handler at the source knows.
+// SourceFacts is the input of DecideSource.
 type SourceFacts struct {
 	Record Record
 
-	// Process is that of the guest's launcher pod here; Exit is how it ended.
 	Process Process
 	Exit    Exit
-	// Status is that of QEMU's last migration (query-migrate), and RunState QEMU's own
-	// (query-status), asked after it: otherwise a migration may be recorded as failed that has
-	// just sent the guest. PostCopyBytes is ram.postcopy-bytes.
+	// Status is the result of query-migrate, PostCopyBytes its ram.postcopy-bytes. RunState is the
+	// result of query-status, asked after it: otherwise a migration could be recorded as failed
+	// that has just sent the guest.
 	RunState      string
 	Status        migrationstatus.Status
 	PostCopyBytes int64
-	// Error is query-migrate's error-desc, as QEMU says it.
+	// Error is query-migrate's error-desc, unfiltered.
 	Error string
-	// Begun means that QEMU has the begun marker of this migration. It is set before QEMU is
-	// told to begin, and nothing is decided between the two.
+	// Begun means that QEMU has this migration's begun marker. It is set before QEMU begins, and no
+	// decision is made between the two.
 	Begun bool
-	// Left means that QEMU has the marker by which its guest never goes on here, although the migration is
-	// not over: it is set before Released is told of a post-copy.
+	// Left means that QEMU has the marker of an irrevocable post-copy, set before Released is sent:
+	// the guest never resumes here.
 	Left bool
-	// Streams means that this virt-handler has begun the migration and forwards its stream. One
-	// that has started since does not.
+	// Streams means that this virt-handler began the migration and forwards its stream.
 	Streams bool
-	// Cause is the reason of the Cancel that this virt-handler has done, empty without.
+	// Cause is the reason of this virt-handler's Cancel.
 	Cause string
-	// Settled means that no step of a hotplug is under way.
-	Settled bool
-	// Mirrors are the copies of the disks that move with the guest.
-	Mirrors Mirrors
-	// Convergence is what DecideConvergence says, empty before the migration has begun.
+	// Settled means that no hotplug is under way.
+	Settled     bool
+	Mirrors     Mirrors
 	Convergence Convergence
-	// Stopped is for how long this virt-handler has seen QEMU in pre-switchover.
+	// Stopped is the time for which this virt-handler has seen pre-switchover.
 	Stopped time.Duration
 
-	// Connected means that the control connection to the target's virt-handler is up.
-	// Ready, Ran and Never are what came over any of them.
+	// Connected means that there is a control connection to the target's virt-handler. Ready, Ran
+	// and Never were received over any of them.
 	Connected         bool
 	Ready, Ran, Never bool
 }
 
-// SourceAction is what virt-handler does at the source.
+// SourceAction is an action of virt-handler at the source.
 type SourceAction string
 
 const (
-	// SourceWait means that nothing is to be done until a fact changes.
+	// SourceWait waits until a fact changes.
 	SourceWait SourceAction = "wait"
 	// RecordStart writes startTimestamp and the mode PreCopy.
 	RecordStart SourceAction = "record the start"
-	// MirrorDisks has QEMU copy the disks that move with the guest, and pass on what it writes.
+	// MirrorDisks starts the copies of the disks that move with the guest.
 	MirrorDisks SourceAction = "mirror the disks"
-	// FinishMirrors has the copies end with all that the guest has written. Its own disks stay
-	// as they are, so that it can go on here.
+	// FinishMirrors ends the copies with all of the guest's writes. The source's disks stay, so
+	// that the guest can resume here.
 	FinishMirrors SourceAction = "finish the mirrors"
 	// EndMirrors ends copies that are not needed any more.
 	EndMirrors SourceAction = "end the mirrors"
-	// Begin sets the begun marker, then capabilities and parameters, then starts the migration.
+	// Begin sets the begun marker, then capabilities and parameters, and starts the migration.
 	Begin SourceAction = "begin"
 	// RecordPostCopy writes the mode PostCopy.
 	RecordPostCopy SourceAction = "record the mode PostCopy"
-	// SwitchToPostCopy has the guest move before its memory (migrate-start-postcopy).
+	// SwitchToPostCopy moves the guest before its memory (migrate-start-postcopy).
 	SwitchToPostCopy SourceAction = "switch to post-copy"
 	// MarkLeft sets the marker of Left.
 	MarkLeft SourceAction = "mark the guest as left"
-	// PauseGuest stops the guest, so that its memory can be sent while nothing changes it. The
-	// target runs it.
+	// PauseGuest stops the guest until its memory is sent. The target runs it.
 	PauseGuest SourceAction = "pause the guest until it has moved"
-	// ContinueSwitchover has QEMU hand over the guest (migrate-continue).
+	// ContinueSwitchover sends the rest of the guest (migrate-continue).
 	ContinueSwitchover SourceAction = "continue the switchover"
-	// Cancel cancels the migration (migrate_cancel). QEMU decides whether that comes in time.
+	// Cancel cancels the migration (migrate_cancel). QEMU decides whether it comes in time.
 	Cancel SourceAction = "cancel"
-	// RecordFailed writes failed, the reason, endTimestamp, and of an abort that it succeeded.
+	// RecordFailed writes failed, the reason and endTimestamp, and for an abort that it succeeded.
 	RecordFailed SourceAction = "record the failure"
 	// RecordAbortFailed writes that the abort came too late (abortStatus Failed).
 	RecordAbortFailed SourceAction = "record that the abort failed"
-	// Resume has the guest go on here after it was sent (cont). Failed is recorded before it.
+	// Resume runs a sent guest here again (cont). failed is recorded first.
 	Resume SourceAction = "resume"
-	// Quit ends QEMU, whose guest goes on elsewhere.
+	// Quit ends QEMU, whose guest runs at the target.
 	Quit SourceAction = "quit"
 	// Recover opens a new stream for a post-copy whose stream has broken.
 	Recover SourceAction = "recover the post-copy"
-	// EndLost ends QEMU; the guest is lost, and the VMI is Failed for the reason.
+	// EndLost ends QEMU and sets the VMI to Failed with the reason.
 	EndLost SourceAction = "end the lost guest"
-	// ReportEnd reports the guest's end as that of a guest that is not migrated.
+	// ReportEnd reports the guest's end like that of any other guest.
 	ReportEnd SourceAction = "report the guest's end"
 )
 
-// SourceStep is what virt-handler at the source does next.
+// SourceStep is the next step of virt-handler at the source.
 type SourceStep struct {
 	Action SourceAction
-	// Tell is told to the target, beside the action.
+	// Tell is sent to the target, besides the action.
 	Tell Fact
-	// Reason goes with Cancel, RecordFailed and EndLost: a sentence for the VM's owner.
+	// Reason is a sentence for the VM's owner, for Cancel, RecordFailed and EndLost.
 	Reason string
 }
 
-// switchoverPatience is how long a guest stands still before its switchover because something
-// is missing. It is what virt-launcher waits for without a virt-handler.
+// switchoverPatience limits the time for which a guest is stopped before its switchover.
+// virt-launcher waits as long without a virt-handler.
 const switchoverPatience = migrationstatus.Unattended
 
 // DecideSource returns the next step at the source.
 func DecideSource(f SourceFacts) SourceStep {
 	step := f.decide()
 	if step == (SourceStep{Action: SourceWait}) && f.Process == ProcessRuns && f.here() && f.Record.Failed && f.Mirrors.Left {
-		// After the record, so that nobody begins again with what they have left at the target.
+		// The record comes first, so that no migration begins with remains at the target.
 		return SourceStep{Action: EndMirrors}
 	}
 	return step
@@ -150,19 +145,18 @@ func (f *SourceFacts) decide() SourceStep {
 	return SourceStep{Action: SourceWait}
 }
 
-// stage is where QEMU is with a migration that has begun.
+// stage is the state of QEMU in a migration that has begun.
 type stage uint8
 
 const (
-	// passes means that QEMU leaves the state by itself, or that this QEMU is newer than what is
-	// known here.
+	// passes means that QEMU leaves the state by itself, or that the state is unknown here.
 	passes stage = iota
 	copies
 	preSwitchover
 	device
 	postCopy
 	sent
-	// back means that the migration has ended, and the guest is here.
+	// back means that the migration has ended and the guest is here.
 	back
 )
 
@@ -187,14 +181,14 @@ func (f *SourceFacts) stage() stage {
 		case f.RunState == runstate.PostMigrate:
 			return sent
 		case f.here():
-			// It was sent, and has been resumed since.
+			// It was sent and has been resumed since.
 			return back
 		}
 	}
 	return passes
 }
 
-// here reports whether the guest is this QEMU's, whether it runs or not.
+// here reports whether QEMU has the guest, running or not.
 func (f *SourceFacts) here() bool {
 	switch runstate.Of(f.RunState).Outlook {
 	case runstate.Runs, runstate.Waits, runstate.Over:
@@ -203,7 +197,7 @@ func (f *SourceFacts) here() bool {
 	return false
 }
 
-// never reports whether the target's QEMU is known to have ended without having run.
+// never reports whether the target's QEMU has ended without having run.
 func (f *SourceFacts) never() bool { return f.Never || f.Record.Current && !f.Record.TargetNamed }
 
 const (
@@ -211,7 +205,6 @@ const (
 	targetEnded = "the target's QEMU has ended"
 )
 
-// unwanted returns why the migration is to be given up, empty if it is not.
 func (f *SourceFacts) unwanted() string {
 	switch {
 	case f.Record.AbortRequested:
@@ -235,7 +228,7 @@ func (f *SourceFacts) beforeBegin() SourceStep {
 		if f.Record.Started {
 			return SourceStep{Action: RecordFailed, Reason: reason}
 		}
-		// Before the start, virt-controller records what it gives up.
+		// Before the start, virt-controller records the failure.
 		return wait
 	}
 	if reason := f.copiesBroken(); reason != "" {
@@ -276,7 +269,7 @@ func (f *SourceFacts) whileCopying() SourceStep {
 	return SourceStep{Action: SourceWait}
 }
 
-// broken returns why a migration that copies can't or must not go on.
+// broken returns the reason why a migration that copies must end, "" for none.
 func (f *SourceFacts) broken() string {
 	if reason := f.unwanted(); reason != "" {
 		return reason
@@ -309,7 +302,6 @@ func (f *SourceFacts) beforeSwitchover() SourceStep {
 	return SourceStep{Action: SourceWait}
 }
 
-// lacking is what a guest that stands still has waited for in vain.
 func (f *SourceFacts) lacking() string {
 	switch {
 	case !f.Settled:
@@ -342,10 +334,10 @@ func (f *SourceFacts) inPostCopy() SourceStep {
 	return step
 }
 
-// irrevocable reports whether QEMU can't have the guest go on here any more. The status
-// postcopy-active alone does not say so: until QEMU has sent the first page after the
-// guest's state, an error makes the migration fail, and the guest goes on. An error at the very
-// end has it fail, too, when the target may run the guest: Left tells the two apart.
+// irrevocable reports whether QEMU can't resume the guest any more. The status postcopy-active
+// alone does not show it: until QEMU has sent the first page after the guest's state, an error
+// fails the migration, and the guest resumes. An error at the very end fails it, too, when the
+// target may run the guest: Left tells the two apart.
 func (f *SourceFacts) irrevocable() bool {
 	switch f.Status {
 	case migrationstatus.PostCopyDevice:
@@ -361,12 +353,12 @@ func (f *SourceFacts) afterSent() SourceStep {
 	case f.Ran, f.Record.Completed:
 		return SourceStep{Action: Quit, Tell: Released}
 	case f.Record.Final:
-		// What is lost stays lost, though the end of the VMI has the migration fail, too.
+		// A lost guest stays lost, although the VMI's end fails the migration, too.
 		return SourceStep{Action: SourceWait}
 	case f.Record.Failed:
 		return SourceStep{Action: Resume}
 	case f.never():
-		// First the record, so that virt-controller can't conclude meanwhile that the guest is lost.
+		// The record comes first, so that virt-controller does not conclude that the guest is lost.
 		return SourceStep{Action: RecordFailed, Reason: f.failure()}
 	case f.lateAbort():
 		return SourceStep{Action: RecordAbortFailed, Tell: Released}
@@ -374,12 +366,11 @@ func (f *SourceFacts) afterSent() SourceStep {
 	return SourceStep{Action: SourceWait, Tell: Released}
 }
 
-// lateAbort reports whether an abort is asked for that has not been answered.
+// lateAbort reports whether an abort is not answered yet.
 func (f *SourceFacts) lateAbort() bool {
 	return f.Record.AbortRequested && !f.Record.AbortFailed && !f.Record.Final
 }
 
-// ended is what follows from the end of QEMU here.
 func (f *SourceFacts) ended() SourceStep {
 	r := f.Record
 	switch {
@@ -394,11 +385,11 @@ func (f *SourceFacts) ended() SourceStep {
 	return SourceStep{Action: ReportEnd}
 }
 
-// failure is why a migration has failed of which QEMU says that it has ended.
+// failure returns the reason of a migration that failed in QEMU.
 func (f *SourceFacts) failure() string {
 	switch {
 	case f.Record.AbortRequested && f.Cause == targetEnded:
-		// An abort ends the target as well, and the target's word may be the first that is heard of it.
+		// An abort ends the target as well, which may be observed first.
 		return aborted
 	case f.Cause != "":
 		return f.Cause
@@ -414,7 +405,7 @@ func (f *SourceFacts) failure() string {
 	return "the connection to the target has ended"
 }
 
-// mostOfError bounds what QEMU says, which a guest may have taken over.
+// mostOfError bounds QEMU's error, which a guest that controls QEMU may choose.
 const mostOfError = 512
 
 func bounded(text string) string {

@@ -5,64 +5,58 @@ import (
 	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
-// TargetFacts is what virt-handler at the target knows.
+// TargetFacts is the input of DecideTarget.
 type TargetFacts struct {
 	Record Record
-	// Named means that activePods names this very pod, by its UID. Another pod of the same name
-	// is not this migration's.
+	// Named means that activePods has the pod's UID. Another pod of its name is not this migration's.
 	Named bool
 	// Terminating means that the pod is being deleted, or is gone.
 	Terminating bool
 
-	// Process is that of the target pod; Exit is how it ended.
 	Process Process
 	Exit    Exit
-	// Status is that of QEMU's incoming migration (query-migrate), and RunState QEMU's own
-	// (query-status), asked after it.
+	// Status is the result of query-migrate, RunState that of query-status, asked after it.
 	RunState string
 	Status   migrationstatus.Status
-	// Marked means that QEMU has the ran marker: from then on it may run at any time.
+	// Marked means that QEMU has the ran marker: the guest may run at any time.
 	Marked bool
-	// Doomed means that an earlier virt-handler has begun to kill QEMU: it has said so in QEMU
-	// first.
+	// Doomed means that a virt-handler has begun to kill QEMU and set the doomed marker.
 	Doomed bool
-	// Unmarked means that this virt-handler has had QEMU's monitor to itself from a moment
-	// at which the ran marker was not set, and has not begun to set it. It keeps that fact when
-	// QEMU has ended.
+	// Unmarked means that this virt-handler has had the monitor to itself since the ran marker was
+	// not set, and has not begun to set it. It stays true after QEMU's end.
 	Unmarked bool
 
-	// Released is what came over any control connection.
+	// Released was received over any control connection.
 	Released bool
 }
 
-// TargetAction is what virt-handler does at the target.
+// TargetAction is an action of virt-handler at the target.
 type TargetAction string
 
 const (
-	// TargetWait means that nothing is to be done until a fact changes.
+	// TargetWait waits until a fact changes.
 	TargetWait TargetAction = "wait"
 	// StartIncoming prepares disks and network and starts QEMU, stopped and listening.
 	StartIncoming TargetAction = "start QEMU for the incoming guest"
 	// ReportReady writes targetNodeAddress.
 	ReportReady TargetAction = "report that the target is ready"
-	// MarkAndRun sets the ran marker, then has the guest run (cont).
+	// MarkAndRun sets the ran marker and runs the guest (cont).
 	MarkAndRun TargetAction = "mark and run"
-	// Run has the guest run (cont).
+	// Run runs the guest (cont).
 	Run TargetAction = "run"
 	// RecoverIncoming listens for the new stream of a post-copy (migrate-recover).
 	RecoverIncoming TargetAction = "listen for the rest of the post-copy"
-	// Kill ends QEMU, which has not run, at once. It says so in QEMU before (Doomed), so that
-	// neither this virt-handler nor the next one has a guest run that is about to be ended.
+	// Kill ends a QEMU that has not run. It sets the doomed marker first, so that no virt-handler
+	// runs a guest that is about to be killed.
 	Kill TargetAction = "kill"
-	// ReportCompleted writes targetNodeDomainDetected, targetNodeDomainReadyTimestamp, completed
-	// and endTimestamp.
+	// ReportCompleted writes targetNodeDomainDetected, targetNodeDomainReadyTimestamp, completed and endTimestamp.
 	ReportCompleted TargetAction = "report the completed migration"
 )
 
-// TargetStep is what virt-handler at the target does next.
+// TargetStep is the next step of virt-handler at the target.
 type TargetStep struct {
 	Action TargetAction
-	// Tell is told to the source, beside the action.
+	// Tell is sent to the source, besides the action.
 	Tell Fact
 }
 
@@ -93,15 +87,14 @@ func DecideTarget(f TargetFacts) TargetStep {
 	return f.incoming()
 }
 
-// Taken returns the step at a target whose QEMU has marked and run its guest since f was seen.
+// Taken returns the step after MarkAndRun has succeeded on f.
 func Taken(f TargetFacts) TargetStep {
 	f.Marked, f.RunState = true, runstate.Running
 	return DecideTarget(f)
 }
 
-// foreign is what is done about a pod that is not this migration's, or not any more, or that
-// the VMI that was seen does not name yet: nothing, until somebody deletes it. Nothing is told:
-// what one pod's QEMU did says nothing about another's.
+// foreign handles a pod that the observed VMI does not name as this migration's. It sends no fact:
+// one pod's QEMU shows nothing about another's.
 func (f *TargetFacts) foreign() TargetStep {
 	if f.Terminating && f.Process == ProcessRuns && !f.mayHaveRun() {
 		return TargetStep{Action: Kill}
@@ -109,21 +102,19 @@ func (f *TargetFacts) foreign() TargetStep {
 	return TargetStep{Action: TargetWait}
 }
 
-// wanted reports whether the guest may still come.
 func (f *TargetFacts) wanted() bool {
 	r := f.Record
 	return !f.Terminating && !r.Failed && !r.Completed && !r.AbortRequested && !r.Deleting && !r.Final
 }
 
-// mayHaveRun reports whether the guest may have run in this QEMU.
 func (f *TargetFacts) mayHaveRun() bool {
 	return f.Process == ProcessRuns && (f.Marked || f.runs())
 }
 
 func (f *TargetFacts) runs() bool { return runstate.Of(f.RunState).Outlook == runstate.Runs }
 
-// arrived reports whether all that the guest needs to run is in QEMU. QEMU leaves the run state
-// inmigrate before it says that the migration is completed.
+// arrived reports whether QEMU has all that the guest needs to run. QEMU leaves the run state
+// inmigrate before the migration is completed.
 func (f *TargetFacts) arrived() bool {
 	return f.RunState != runstate.InMigrate && (f.Status == migrationstatus.Completed || f.Status.PostCopy())
 }
@@ -138,15 +129,15 @@ func (f *TargetFacts) incoming() TargetStep {
 	return TargetStep{Action: TargetWait, Tell: Ready}
 }
 
-// loaded is what is done with a guest that has arrived and has not run. Where an abort and
-// the source's release meet, the release counts: the source has let go.
+// loaded handles a guest that has arrived and has not run. Released wins over an abort: the source
+// has let the guest go.
 func (f *TargetFacts) loaded() TargetStep {
 	r := f.Record
 	switch {
 	case r.Failed, r.Final:
 		return TargetStep{Action: Kill}
 	case (f.Terminating || r.Deleting) && r.SourceNamed:
-		// The source goes on, and takes the guest to its end.
+		// The guest continues at the source, which ends it.
 		return TargetStep{Action: Kill}
 	case f.Released, !r.SourceNamed:
 		return TargetStep{Action: MarkAndRun}
@@ -156,13 +147,12 @@ func (f *TargetFacts) loaded() TargetStep {
 	return TargetStep{Action: TargetWait, Tell: Ready}
 }
 
-// run is what is done with a guest that runs here, or may.
 func (f *TargetFacts) run() TargetStep {
 	r := f.Record
 	stopped := runstate.Of(f.RunState).Outlook == runstate.Waits
 	switch {
 	case r.Final, r.Completed && stopped:
-		// The guest is as any other: its user may have paused it.
+		// The migration is over: its user may have paused the guest.
 		return TargetStep{Action: TargetWait}
 	case stopped:
 		return TargetStep{Action: Run}
@@ -174,8 +164,7 @@ func (f *TargetFacts) run() TargetStep {
 	return TargetStep{Action: TargetWait, Tell: Ran}
 }
 
-// ended is what follows from the end of QEMU here. Without virt-launcher's word, a
-// virt-handler that has not let it run knows that it has not.
+// ended handles the end of QEMU. Without an exit, a virt-handler that has not run the guest knows that it never ran.
 func (f *TargetFacts) ended() TargetStep {
 	switch {
 	case f.Exit.ran():

@@ -1,31 +1,28 @@
 package switchover
 
-// Transport is how QEMU sends its guest. Both QEMUs are set to the same one before either begins: the
-// source's virt-handler offers one, and what the target's QEMU could be set to is what both take. The zero
-// value is one connection, which every virt-handler and every QEMU knows.
+// Transport is the configuration of the migration stream. Both QEMUs must have the same one: the
+// source's virt-handler offers one, and the target accepts as much as its QEMU supports. The zero
+// value is one connection, which all versions support.
 type Transport struct {
-	// Channels are the connections for memory beside the main one (multifd); 0 to send all on that one.
+	// Channels is the number of multifd connections for memory; 0 sends it on the main connection.
 	Channels int
-	// PostCopy means that the guest may move before its memory. QEMU 7.2 has no channels then, and does
-	// not say so.
+	// PostCopy means that the guest may move before its memory. QEMU 7.2 has no channels then, and does not report it.
 	PostCopy bool
 }
 
 const (
-	// mostChannels is enough for what a network carries: one is good for about a GB in a second (decision
-	// 293).
+	// mostChannels suffices for a network: a channel sends about a GB a second (decision 293).
 	mostChannels = 4
-	// cpusPerChannel are the processors that a channel keeps busy on each node: virt-handler, which
-	// encrypts it, and QEMU.
+	// cpusPerChannel are the CPUs that a channel uses on each node: virt-handler, which encrypts, and QEMU.
 	cpusPerChannel = 2
 	// oneIsEnough is a rate in bytes a second that one connection reaches on any machine.
 	oneIsEnough = 512 * mib
-	// smallMemory is sent in about the time that several connections take to be made.
+	// smallMemory is sent in about the time in which several connections are set up.
 	smallMemory = 512 * mib
 )
 
-// OfferOf returns how a source would send a guest with so much memory, where virt-handler may use so many
-// processors at a time. There are several connections only where one is the limit.
+// OfferOf returns the source's offer for a guest with memory bytes, if virt-handler may use cpus
+// CPUs. Several connections are offered only where one is the bottleneck.
 func OfferOf(l Limits, memory int64, cpus int) Transport {
 	t := Transport{PostCopy: l.PostCopy}
 	if memory > smallMemory && (l.Bandwidth <= 0 || l.Bandwidth > oneIsEnough) {
@@ -34,13 +31,13 @@ func OfferOf(l Limits, memory int64, cpus int) Transport {
 	return t
 }
 
-// Accepted returns what a target takes of an offer, where virt-handler may use so many processors at a time. Whether
-// QEMU there can do with post-copy, it says when it is set to it.
+// Accepted returns the part of an offer that the target accepts, if virt-handler may use cpus CPUs.
+// QEMU itself shows whether it supports post-copy.
 func (t Transport) Accepted(cpus int) Transport {
 	return Transport{Channels: channels(t.Channels, cpus), PostCopy: t.PostCopy}
 }
 
-// Tries are what QEMU at the target is set to, the first that it takes.
+// Tries returns the configurations for QEMU at the target, of which the first that works is used.
 func (t Transport) Tries() []Transport {
 	if t.PostCopy {
 		return []Transport{{PostCopy: true}, {Channels: t.Channels}}
@@ -48,7 +45,7 @@ func (t Transport) Tries() []Transport {
 	return []Transport{t}
 }
 
-// channels bounds a number of channels by the processors for them. One channel is no more than none.
+// channels limits the channels by the CPUs. One channel is no better than none.
 func channels(wanted, cpus int) int {
 	n := min(wanted, mostChannels, cpus/cpusPerChannel)
 	if n < 2 {
