@@ -8,9 +8,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// UsesKVM reports whether a QEMU that is started at a node is to use KVM, which may be usable in
-// its pod or not. A guest that starts takes KVM where it can; one that a migration brings goes on
-// with what it runs with already, since no QEMU takes in the other's CPU state.
+// UsesKVM reports whether QEMU is to use KVM, if that is usable in its pod. A migrated guest keeps
+// its accelerator, since QEMU can't convert the CPU state between KVM and emulation.
 func UsesKVM(vmi *v1.VirtualMachineInstance, at Role, usable bool) (bool, error) {
 	kvm, known := vmistatus.RunsWithKVM(vmi)
 	switch {

@@ -12,39 +12,36 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// Agent is what the guest agent told.
+// Agent is the guest agent's information.
 type Agent struct {
 	OS         v1.VirtualMachineInstanceGuestOSInfo
 	Interfaces []v1.VirtualMachineInstanceNetworkInterface
-	// Commands tells which commands it lacks; nil while it has not said.
+	// Commands is nil until the agent has listed its commands.
 	Commands *Commands
 }
 
-// Commands tells which commands a guest agent lacks.
+// Commands are the commands that a guest agent lacks, in the order of agentCommands.
 type Commands struct {
-	// Missing are those of agentCommands, in their order.
 	Missing []string
 }
 
-// Commands of the guest agent that only some guests need.
 const (
 	setKeys     = "guest-ssh-add-authorized-keys"
 	setPassword = "guest-set-user-password"
 )
 
-// agentCommands are the commands that Drydock sends to the guest agent for what the API reports of a guest, and for
-// what its spec asks for.
+// agentCommands are the commands that Drydock uses.
 var agentCommands = []string{
 	"guest-ping", "guest-info", "guest-shutdown", "guest-get-osinfo", "guest-network-get-interfaces", "guest-get-fsinfo",
 	"guest-get-host-name", "guest-get-users", "guest-get-timezone", setKeys, setPassword,
 }
 
-// CommandsOf returns what is to be known of an agent that has the commands enabled.
+// CommandsOf returns the Commands of an agent that has enabled these.
 func CommandsOf(enabled []string) *Commands {
 	return &Commands{Missing: slices.DeleteFunc(slices.Clone(agentCommands), func(c string) bool { return slices.Contains(enabled, c) })}
 }
 
-// lacking says which commands the agent lacks that this VMI needs, "" for none.
+// lacking returns a message with the missing commands that this VMI needs, "" for none.
 func (c *Commands) lacking(spec *v1.VirtualMachineInstanceSpec) string {
 	missing := slices.DeleteFunc(slices.Clone(c.Missing), func(command string) bool {
 		return command == setKeys && !accesscredential.KeysByAgent(spec) || command == setPassword && !accesscredential.PasswordsByAgent(spec)
@@ -56,8 +53,8 @@ func (c *Commands) lacking(spec *v1.VirtualMachineInstanceSpec) string {
 		strings.Join(missing, ", "))
 }
 
-// AgentOf reads back from a status what the agent told when it was written; nil
-// when none was connected. What it said of its commands stands in the condition until it says it again.
+// AgentOf restores the agent's information from a status, nil if no agent was connected. The
+// missing commands stay in the condition until the agent lists them again.
 func AgentOf(status v1.VirtualMachineInstanceStatus) *Agent {
 	if !condition.IsTrue(status.Conditions, v1.VirtualMachineInstanceAgentConnected) {
 		return nil
@@ -73,7 +70,6 @@ func AgentOf(status v1.VirtualMachineInstanceStatus) *Agent {
 	return agent
 }
 
-// agentLacks is what a status says of the commands that the agent of a VMI lacks.
 func agentLacks(vmi *v1.VirtualMachineInstance, agent *Agent) vmistatus.Fact[string] {
 	if agent == nil || agent.Commands == nil {
 		return vmistatus.Fact[string]{}

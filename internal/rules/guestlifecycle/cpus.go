@@ -10,16 +10,16 @@ import (
 	"drydock.dev/drydock/internal/rules/podresize"
 )
 
-// CanChangeCPUs reports whether a guest has room for more virtual CPUs than it is started with.
+// CanChangeCPUs reports whether virtual CPUs can be plugged into the guest.
 func CanChangeCPUs(vmi *v1.VirtualMachineInstance) bool {
 	cpu := vmi.Spec.Domain.CPU
 	return cpu != nil && cpu.MaxSockets != 0
 }
 
-// WantedCPUs is how many virtual CPUs the guest is to be given now, or asked to go down to; 0 if it keeps those
-// that it has. want are the resources that its pod is to have. Nothing is changed before the VMI says so
-// (package podresize), nothing plugged that the pod does not have, and nothing changed in a guest that
-// is stopped, which could not answer, or that migrates. Nothing is unplugged from a guest that is emulated.
+// WantedCPUs returns the number of virtual CPUs to change to, 0 for no change. want are the
+// resources that its pod is to have. It waits for the VMI's announcement (package podresize) and
+// for the pod's resources, and leaves alone guests that are stopped, which could not respond, or
+// migrating. It unplugs nothing from an emulated guest.
 func WantedCPUs(vmi *v1.VirtualMachineInstance, has int, runState string, kvm bool, pod *Pod, want corev1.ResourceRequirements) int {
 	wanted := machine.VCPUs(machine.Topology(&vmi.Spec))
 	switch {
@@ -33,8 +33,8 @@ func WantedCPUs(vmi *v1.VirtualMachineInstance, has int, runState string, kvm bo
 	return wanted
 }
 
-// topology is the guest's, of which QEMU says that it has so many virtual CPUs. A socket counts that is on its way
-// out, and one that is on its way in does not.
+// topology returns the guest's topology if QEMU has this number of virtual CPUs. A socket counts
+// until all of its CPUs are unplugged, and only once all are plugged.
 func topology(vmi *v1.VirtualMachineInstance, has int) *v1.CPUTopology {
 	t := machine.Topology(&vmi.Spec)
 	switch each := int(t.Cores) * int(t.Threads); {

@@ -17,15 +17,14 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// Origins of an interface's information, as the API names them.
+// Sources of an interface's information, as the API names them.
 const (
 	infoDomain = "domain"
 	infoAgent  = "guest-agent"
 	infoMultus = "multus-status"
 )
 
-// interfaces lists the guest's interfaces: those of the spec in its order, then
-// those that only the guest knows.
+// interfaces returns the spec's interfaces in its order, then those that only the guest agent reports.
 func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineInstanceNetworkInterface {
 	var list, others []v1.VirtualMachineInstanceNetworkInterface
 	if g.Agent != nil {
@@ -42,7 +41,7 @@ func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineIns
 			others = slices.Delete(others, at, at+1)
 			status.InterfaceName = reported.InterfaceName
 			status.InfoSource = infoDomain + ", " + infoAgent
-			// Behind masquerade, what the guest calls its address reaches nobody.
+			// Behind masquerade, the guest's own address is not reachable.
 			if !masqueraded(vmi, made.Name) && len(reported.IPs) > 0 {
 				setIPs(&status, reported.IPs)
 			}
@@ -61,12 +60,12 @@ func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineIns
 	return append(list, others...)
 }
 
-// madeOf are the beginnings of the names that guests give to devices which they make of others.
+// madeOf are prefixes of the names of virtual devices that a guest creates on others.
 var madeOf = []string{"bond", "br", "docker", "ipvlan", "macvlan", "macvtap", "ovs", "team", "veth", "virbr", "vlan", "vxlan"}
 
-// deviceOf is the place of the interface that is the card of that MAC address itself, of all that the guest has given the
-// address; -1 if there is none. A VLAN is called by what it is on and a number. Of several that may be it, it is the one
-// that the guest names first: it has had it for the longest time.
+// deviceOf returns the index of the network card among the interfaces with the MAC address, -1 for
+// none. A name with a separator is a VLAN on another device. Of several candidates the first is the
+// card, since the guest lists the oldest first.
 func deviceOf(reported []v1.VirtualMachineInstanceNetworkInterface, mac string) int {
 	card := -1
 	for i := range reported {
@@ -80,7 +79,6 @@ func deviceOf(reported []v1.VirtualMachineInstanceNetworkInterface, mac string) 
 	return card
 }
 
-// made reports whether a device is made of others, by its name.
 func made(name string) bool {
 	return strings.ContainsAny(name, ".@:") || slices.ContainsFunc(madeOf, func(kind string) bool { return strings.HasPrefix(name, kind) })
 }
@@ -101,21 +99,21 @@ func masqueraded(vmi *v1.VirtualMachineInstance, name string) bool {
 	return false
 }
 
-// allowPodBridge is KubeVirt's annotation that lets a VMI migrate although the
-// bridge binding gives its guest the pod's own address, on whatever network (decision 367).
+// allowPodBridge is KubeVirt's annotation that lets a VMI migrate although its bridge binding gives
+// the guest the pod's address, on any network (decision 367).
 const allowPodBridge = "kubevirt.io/allow-pod-bridge-network-live-migration"
 
-// hindrances are what keeps a guest from moving to another node: each has a reason of the condition LiveMigratable.
+// hindrances keep a guest from migrating.
 type hindrances []hindrance
 
 type hindrance struct {
 	vmistatus.Obstacle
-	// copied means that it is a disk, which can be copied to another claim instead.
+	// copied means that the disk can be copied to another claim instead.
 	copied bool
 }
 
-// all is what keeps the guest from moving as it is; nil when nothing does. An interface's reason counts for more than a
-// disk's, which can be copied where its VM allows that (decision 342).
+// all returns the obstacle to a migration, nil for none. An interface's reason takes precedence
+// over a disk's, since disks can be copied where the VM allows it (decision 342).
 func (h hindrances) all() *vmistatus.Obstacle {
 	if len(h) == 0 {
 		return nil
@@ -123,7 +121,7 @@ func (h hindrances) all() *vmistatus.Obstacle {
 	return &vmistatus.Obstacle{Reason: h[len(h)-1].Reason, Message: "cannot migrate VMI: " + h.text()}
 }
 
-// storage is what keeps the guest from moving even if its disks are copied to other claims; nil when nothing does.
+// storage is all for a migration that copies the disks to other claims.
 func (h hindrances) storage() *vmistatus.Obstacle {
 	left := slices.DeleteFunc(slices.Clone(h), func(one hindrance) bool { return one.copied })
 	if len(left) == 0 {
@@ -140,7 +138,6 @@ func (h hindrances) text() string {
 	return strings.Join(messages, "; ")
 }
 
-// hindrancesOf are all hindrances of a VMI whose volumes are as the status says.
 func hindrancesOf(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume, made []Interface) hindrances {
 	var list hindrances
 	add := func(reason, message string, copied bool) {
@@ -152,14 +149,14 @@ func hindrancesOf(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, know
 			continue
 		}
 		if machine.ChangesClaim(vmi, v) {
-			continue // it is copied to a claim that the other node reaches
+			continue // it is copied to a claim that the target can reach
 		}
 		if message := stays(v, known); message != "" {
 			add(v1.VirtualMachineInstanceReasonDisksNotMigratable, message, volumemigration.Copyable(&vmi.Spec, v) == "")
 		}
 	}
 	if message := vmstate.Immovable(vmi, known[vmstate.Volume].Claim); message != "" {
-		// It is none of those disks.
+		// This is not one of the spec's disks.
 		add(v1.VirtualMachineInstanceReasonNotMigratable, message, false)
 	}
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
@@ -170,8 +167,7 @@ func hindrancesOf(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, know
 	return list
 }
 
-// ofThePod says what of an interface is its pod's, so that the guest would have something else in another pod;
-// empty when nothing is.
+// ofThePod returns a message if the guest would lose a property of the interface in another pod, "" for none.
 func ofThePod(vmi *v1.VirtualMachineInstance, iface *v1.Interface, made []Interface) string {
 	at := slices.IndexFunc(made, func(m Interface) bool { return m.Name == iface.Name })
 	if at >= 0 && made[at].Stays != "" {
@@ -189,16 +185,15 @@ func ofThePod(vmi *v1.VirtualMachineInstance, iface *v1.Interface, made []Interf
 	return ""
 }
 
-// onItsWay reports whether a volume is asked for but not in the guest yet. What it
-// means for a migration is said together with its coming, in one write.
+// onItsWay reports whether the volume is wanted and not plugged yet. Its effect on migrations is
+// written together with its phase.
 func onItsWay(v *v1.Volume, status []v1.VolumeStatus) bool {
 	return machine.Hotpluggable(v) && !slices.ContainsFunc(status, func(s v1.VolumeStatus) bool {
 		return s.Name == v.Name && hotplug.InUse(s.Phase)
 	})
 }
 
-// stays says why a volume cannot be reached from another node; empty when it
-// can, or when what it holds can be sent along.
+// stays returns a message if the volume can't be reached from another node, nor sent along.
 func stays(v *v1.Volume, known map[string]Volume) string {
 	claim := volumeclaim.Name(&v.VolumeSource)
 	switch {
@@ -212,15 +207,15 @@ func stays(v *v1.Volume, known map[string]Volume) string {
 	case info == nil:
 		return fmt.Sprintf("PVC %s of volume %s is not known yet", claim, v.Name)
 	case v.Ephemeral != nil && slices.Contains(info.AccessModes, corev1.ReadOnlyMany):
-		// The guest's changes are in its pod, and move with it (machine.Mirrors).
+		// The guest's changes are in its pod and are sent along (machine.Mirrors).
 	case !slices.Contains(info.AccessModes, corev1.ReadWriteMany):
 		return fmt.Sprintf("PVC %s is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)", claim)
 	}
 	return ""
 }
 
-// Claims maps the VMI's volumes to their claims, those that are only read
-// included, and vmstate.Volume to that of its VM's state. Hotplugged volumes are none of the launcher pod's.
+// Claims maps the launcher pod's volumes, even those that are only read, to their claims, and
+// vmstate.Volume to the claim of the VM's state.
 func Claims(vmi *v1.VirtualMachineInstance) map[string]string {
 	claims := map[string]string{}
 	for i := range vmi.Spec.Volumes {
@@ -247,8 +242,8 @@ func onPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
 	return false
 }
 
-// migrationMethod reports whether a migration takes disks along. Of a disk that the guest only reads there is nothing to take:
-// the target has its own.
+// migrationMethod is BlockMigration if disks are copied. A disk that the guest only reads needs no
+// copy: the target has its own.
 func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) v1.VirtualMachineInstanceMigrationMethod {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
@@ -260,8 +255,7 @@ func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, k
 	return v1.LiveMigration
 }
 
-// MachineType is the machine type that a VMI asks for, with the cluster's
-// default.
+// MachineType returns the VMI's machine type; standard is the cluster's default.
 func MachineType(vmi *v1.VirtualMachineInstance, standard string) string {
 	if m := vmi.Spec.Domain.Machine; m != nil && m.Type != "" {
 		return m.Type

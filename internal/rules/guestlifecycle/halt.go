@@ -11,44 +11,40 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// dataPatience is how long a guest whose CPUs have not started waits for the
-// hotpluggable volumes that it does not boot from. As a rule they take a few
-// seconds; one that takes longer may never come.
+// dataPatience limits the wait for hotpluggable volumes from which the guest does not boot. Most
+// take a few seconds; one that takes longer may never come.
 const dataPatience = 30 * time.Second
 
-// Halt is a guest whose CPUs have never been started, because hotpluggable
-// volumes have to be plugged before its firmware looks for disks, or links of its
-// interfaces switched off, which is done in no time.
+// Halt is a guest whose CPUs have never been started, because its hotpluggable volumes have to be
+// plugged before the firmware looks for disks, or links of its interfaces have to be switched off.
 //
-//	QEMU's run state and objects                 what virt-handler does
-//	prelaunch, WaitMarker                        plugs; when nothing is waited for: boot
+//	QEMU's run state and objects                 action of virt-handler
+//	prelaunch, WaitMarker                        plugs; when no volume is missing: boot
 //	                                             order, reset, cont, then removes the marker
 //	prelaunch, WaitMarker and PauseMarker        the same without cont: the guest is paused
 //	any other run state, WaitMarker              removes the marker: the guest has run
-//	without WaitMarker                           nothing
+//	without WaitMarker                           none
 //
-// The markers are QEMU's: QEMU is started with WaitMarker, and nobody adds it
-// later, so a guest that has run is never taken for one that has not.
+// The markers are objects in QEMU. WaitMarker exists from QEMU's start and is never added later, so
+// a guest that has run is never taken for one that has not.
 //
-//   - virt-handler dies while it waits: the next one reads the marker and goes on; the
-//     30 seconds count from the VMI's phase Running, which the status has.
-//   - it dies before cont: the order and the reset are repeated; no CPU has run.
-//   - it dies after cont: the guest runs; the next one only removes the marker, before
-//     it serves any verb that could bring the guest back to prelaunch.
-//   - the attachment pod dies: as for any hot-plugged volume; the guest waits on.
-//   - QEMU dies: the VMI is over, as always.
+//   - virt-handler stops during the wait: the next one reads the marker and continues; dataPatience
+//     counts from the phase Running in the status.
+//   - It stops before cont: order and reset are repeated; no CPU has run.
+//   - It stops after cont: the guest runs; the next one only removes the marker, before it serves any
+//     verb that could bring the guest back to prelaunch.
+//   - The attachment pod ends: it is replaced as for any hotplugged volume, and the guest waits.
+//   - QEMU ends: the VMI has ended.
 type Halt struct {
-	// Missing are the volumes that are waited for, or would be if their time were
-	// not over.
+	// Missing are the wanted volumes that are not plugged.
 	Missing []machine.Awaited
-	// Begin means that the CPUs are to start now, with what there is.
+	// Begin means that the CPUs are to start now, with the volumes that are plugged.
 	Begin bool
-	// After is when to look again if nothing happens; 0 for never.
+	// After is when to look again, 0 for never.
 	After time.Duration
 }
 
-// DecideHalt decides about a guest that is halted. plugged are the volumes that
-// QEMU has.
+// DecideHalt decides whether a halted guest begins. plugged are the volumes that QEMU has.
 func DecideHalt(vmi *v1.VirtualMachineInstance, plugged map[string]bool, now time.Time) Halt {
 	var h Halt
 	boots := false
@@ -70,8 +66,7 @@ func DecideHalt(vmi *v1.VirtualMachineInstance, plugged map[string]bool, now tim
 	return h
 }
 
-// runningSince is when the VMI's phase became Running, which is when QEMU was
-// found to run.
+// runningSince returns when QEMU was found to run.
 func runningSince(vmi *v1.VirtualMachineInstance, now time.Time) time.Time {
 	for _, t := range vmi.Status.PhaseTransitionTimestamps {
 		if t.Phase == v1.Running {
@@ -81,8 +76,7 @@ func runningSince(vmi *v1.VirtualMachineInstance, now time.Time) time.Time {
 	return now
 }
 
-// state is what the VMI says of its guest meanwhile. It is not Paused: nobody has
-// to do anything for it to go on.
+// state returns the run state for the status. It is not Paused: no user has to act.
 func (h Halt) state(list []v1.VolumeStatus, paused bool) runstate.State {
 	state := runstate.Of(runstate.Prelaunch)
 	state.Reason, state.Paused, state.Message = runstate.ReasonWaitingForVolumes, paused, h.message(list)
@@ -110,7 +104,6 @@ func (h Halt) message(list []v1.VolumeStatus) string {
 	return "The guest is being started with all that it has waited for."
 }
 
-// why is what a volume's status says about it.
 func why(list []v1.VolumeStatus, volume string) string {
 	for i := range list {
 		if list[i].Name == volume && list[i].Message != "" {
@@ -120,7 +113,7 @@ func why(list []v1.VolumeStatus, volume string) string {
 	return ""
 }
 
-// LateMessage says what a guest is started without; empty when it has all.
+// LateMessage names the volumes that a starting guest lacks, "" for none.
 func (h Halt) LateMessage() string {
 	if len(h.Missing) == 0 {
 		return ""

@@ -11,32 +11,32 @@ import (
 	"drydock.dev/drydock/internal/rules/podresize"
 )
 
-// Memory is the memory that a guest has beside what it was started with, in bytes, as QEMU says. The zero value is that of
-// a guest of which nothing is known, or which has no room.
+// Memory is QEMU's report of plugged memory in bytes, besides the boot memory. The zero value is unknown or no room.
 type Memory struct {
 	Known bool
-	// Requested is what the guest was given, Size what it has taken of that, or has not released yet.
+	// Requested is the guest's limit; Size is the amount that it has plugged or not released yet.
 	Requested, Size int64
 }
 
-// MemoryStep is what is to be done about a guest's memory.
+// MemoryStep is the next step.
 type MemoryStep struct {
-	// Given is what the VMI's status is to say that the guest is given, beside what it was started with: what it was, or what it
-	// is about to be. It is said first: virt-controller takes nothing from the pod that the guest may take.
+	// Given is the limit for the VMI's status, besides the boot memory: the current one, or the
+	// next one. It is written before To is set: virt-controller never takes memory from the pod
+	// that the guest may use.
 	Given int64
-	// Set means that the guest is to be given To now.
+	// Set means that the limit becomes To now.
 	Set bool
 	To  int64
 }
 
-// CanChangeMemory reports whether a guest has room for more memory than it was started with.
+// CanChangeMemory reports whether memory can be plugged into the guest.
 func CanChangeMemory(vmi *v1.VirtualMachineInstance) bool {
 	return machine.MemoryRoom(&vmi.Spec, machine.BootMemory(vmi)) > 0
 }
 
-// DecideMemory decides what the guest is given. want are the resources that its pod is to have. Nothing is changed
-// before the VMI says so (package podresize), nothing given that the pod does not have, and nothing changed in a guest that is
-// stopped, which could not answer, or that migrates.
+// DecideMemory returns the next step. want are the resources that the pod is to have. Like
+// WantedCPUs it waits for the VMI's announcement and for the pod's resources, and leaves alone
+// stopped and migrating guests.
 func DecideMemory(vmi *v1.VirtualMachineInstance, has Memory, runState string, pod *Pod, want corev1.ResourceRequirements) MemoryStep {
 	step := MemoryStep{Given: has.Requested}
 	if !has.Known || vmi.Status.Memory == nil || !podresize.MemoryAnnounced(vmi) || runState != runstate.Running || migration.InFlight(vmi) {
@@ -56,7 +56,6 @@ func DecideMemory(vmi *v1.VirtualMachineInstance, has Memory, runState string, p
 	return step
 }
 
-// memoryStatus is what the status says of the guest's memory; nil leaves what it says.
 func memoryStatus(vmi *v1.VirtualMachineInstance, g *Guest) *v1.MemoryStatus {
 	if vmi.Status.Memory == nil || !g.Memory.Known {
 		return bootMemory(vmi)

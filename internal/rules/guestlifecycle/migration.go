@@ -10,22 +10,19 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// Role is what a node is to the guest of a VMI.
+// Role is a node's relation to a VMI's guest.
 type Role int
 
 const (
-	// Home is the node where the guest runs or is to be started. It may be the source of a
-	// migration.
+	// Home is the node where the guest runs or is to start. It may be the source of a migration.
 	Home Role = iota
-	// Destination is the node that a migration brings the guest to. Its virt-handler owns
-	// nothing of the VMI's status but its part of migrationState.
+	// Destination is the target of a migration. Its virt-handler owns only its part of migrationState in the status.
 	Destination
-	// Former is the node that the guest has left. Its virt-handler owns nothing, and has QEMU
-	// end if that is still there.
+	// Former is the node that the guest has left. Its virt-handler owns nothing, and ends QEMU.
 	Former
 )
 
-// RoleOf returns what a node is to the guest of a VMI that it has a pod of.
+// RoleOf returns the role of a node that has a pod of the VMI.
 func RoleOf(vmi *v1.VirtualMachineInstance, node string) Role {
 	m := vmi.Status.MigrationState
 	switch {
@@ -39,15 +36,15 @@ func RoleOf(vmi *v1.VirtualMachineInstance, node string) Role {
 	return Home
 }
 
-// NextAtDestination chooses the step at the node that a guest migrates to, and when to look again.
-// action is what is decided of the guest there, on the same observation.
+// NextAtDestination returns the step at the target of a migration, and when to look again. action
+// is package switchover's decision on the same observation.
 func NextAtDestination(o Observed, action switchover.TargetAction) (Step, time.Duration) {
 	running := o.Link == LinkUp && o.Launcher.Phase == launch.PhaseRunning
 	switch {
 	case o.Deserted:
 		return endDeserted(o, running)
 	case o.Link == LinkUp && (action == switchover.Kill || o.Stopping != nil):
-		// One that was told to end is not run any more, whatever is heard meanwhile.
+		// A QEMU that was told to end never runs its guest.
 		return kill(o)
 	case running && !o.Attached:
 		return Attach, 0
@@ -57,11 +54,10 @@ func NextAtDestination(o Observed, action switchover.TargetAction) (Step, time.D
 	return nextOfArrival(o, action, running)
 }
 
-// nextOfArrival is the step by which a guest that is wanted comes.
 func nextOfArrival(o Observed, action switchover.TargetAction, running bool) (Step, time.Duration) {
 	switch {
 	case action == switchover.StartIncoming && o.Awaits:
-		return report(o), 0 // an attachment pod that runs is news
+		return report(o), 0 // a running attachment pod causes an event
 	case action == switchover.StartIncoming && o.Unprobed:
 		return report(o), 0
 	case action == switchover.StartIncoming:
@@ -79,8 +75,7 @@ func nextOfArrival(o Observed, action switchover.TargetAction, running bool) (St
 	return report(o), o.PlugAfter
 }
 
-// NextAtFormer chooses the step at the node that a guest has left: nothing is done there but what is
-// decided about the migration, until nothing is left of its QEMU.
+// NextAtFormer returns the step at the node that the guest has left: only steps of the migration, until QEMU is gone.
 func NextAtFormer(o Observed) (Step, time.Duration) {
 	switch {
 	case o.Launcher.Phase == launch.PhaseExited, o.Link != LinkUp && !reachable(o):
@@ -97,11 +92,10 @@ func NextAtFormer(o Observed) (Step, time.Duration) {
 	return Wait, formerAgain
 }
 
-// formerAgain is when it is looked again at what is left of a guest.
 const formerAgain = 2 * time.Second
 
-// StatusOf is the run state that a status tells of. A guest that is handed over stands still for a
-// moment, and is not worth two writes to the VMI, which the other node is about to write to.
+// StatusOf returns the run state for the status. The stop during a switchover is too short for two
+// writes to a VMI that the other node is about to write.
 func StatusOf(runState string, handsOver bool) string {
 	if handsOver {
 		if outlook := runstate.Of(runState).Outlook; outlook == runstate.Passes || outlook == runstate.Moved {
@@ -111,10 +105,8 @@ func StatusOf(runState string, handsOver bool) string {
 	return runState
 }
 
-// addressAgain is when it is looked again for an address of the node.
 const addressAgain = time.Second
 
-// kill ends a QEMU without a guest.
 func kill(o Observed) (Step, time.Duration) {
 	if o.Stopping == nil {
 		return Stop, 0
@@ -125,7 +117,7 @@ func kill(o Observed) (Step, time.Duration) {
 	return Kill, killAfter
 }
 
-// ProcessOf is what is known of the QEMU of a VMI's pod on a node.
+// ProcessOf returns the state of QEMU in the VMI's pod.
 func ProcessOf(o Observed) switchover.Process {
 	switch {
 	case o.Launcher.Phase == launch.PhaseExited, o.Pod != nil && (o.Pod.Finished || o.Pod.Gone && !o.Pod.Remains):

@@ -12,20 +12,19 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// owned are the fields of the status that virt-handler may change.
+// owned are the status fields that virt-handler may change.
 var owned = vmistatus.Writable(vmistatus.Handler)
 
-// operation is one of a JSON patch (RFC 6902).
+// operation is defined by RFC 6902.
 type operation struct {
 	Op    string          `json:"op"`
 	Path  string          `json:"path"`
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// Patch is the JSON patch that brings the VMI's status to want, field by field.
-// It applies only to exactly the VMI that was read: a writer who was faster
-// makes it fail, and the status is worked out anew. It is nil when nothing
-// would change.
+// Patch returns the JSON patch that changes the VMI's status to want, nil if there is no
+// difference. It applies only to the version that was read: after another write it fails, and the
+// status has to be computed again.
 func Patch(vmi *v1.VirtualMachineInstance, want v1.VirtualMachineInstanceStatus) ([]byte, error) {
 	before, err := fields(vmi.Status)
 	if err != nil {
@@ -64,7 +63,6 @@ func Patch(vmi *v1.VirtualMachineInstance, want v1.VirtualMachineInstanceStatus)
 	return patch, nil
 }
 
-// same are the tests that the fields at the paths are as they were read.
 func same(values map[string]string) ([]operation, error) {
 	var tests []operation
 	for _, path := range slices.Sorted(maps.Keys(values)) {

@@ -1,11 +1,9 @@
-// Package guestlifecycle decides what virt-handler does for one VirtualMachineInstance on
-// its node, and what the VMI's status says about it.
+// Package guestlifecycle decides which steps virt-handler takes for a VirtualMachineInstance on its
+// node, and which status the VMI gets.
 //
-// It is pure: it opens nothing, asks no clock and writes nowhere. Next gives
-// the next step from what was observed; Status gives the status from the facts;
-// Patch gives the smallest patch between two statuses. Every observation may be
-// the first one after virt-handler was killed, so nothing that was decided
-// earlier is an input, only what is so now.
+// It is pure: it does no I/O and reads no clock. Next returns the next step for an observation,
+// Status the status for the facts, and Patch the smallest patch between two statuses. Any observation
+// may be the first one after a restart of virt-handler, so earlier decisions are no input.
 //
 //	            pod bound
 //	Scheduled ──────────> Connect ──hello──> waiting: Start ──┐
@@ -15,19 +13,18 @@
 //	                         └──────────────> exited: Report (final) │
 //	   deletion, a final phase, the VMI or its pod gone while QEMU runs, or a guest
 //	   that cannot continue: Stop, then Kill
-//	   a guest that an I/O error has stopped: Resume, again and again
-//	   a guest whose CPUs wait for volumes: Begin when it has them (Halt)
-//	   a guest that is migrated: Migrate, as package switchover decides
+//	   a guest stopped by an I/O error: Resume, repeatedly
+//	   a guest whose CPUs wait for volumes: Begin (Halt)
+//	   a guest that migrates: Migrate, as package switchover decides
 //
-// On the node that a guest migrates to, NextAtDestination chooses instead (Role):
+// At the target of a migration, NextAtDestination decides instead (Role):
 //
 //	Connect ──> Start ──> Attach ──> Report (ready) ──> Plug ──> Take ──> Report (completed)
 //	   a guest that is not to come any more, and has not run: Stop, then Kill
 //
 // Invariants:
-//   - Start is chosen only for phase Scheduled, for a VMI that is not to go, in
-//     a pod that status.activePods names for this node, of a virt-launcher that
-//     says it has started nothing yet.
+//   - Start requires the phase Scheduled, a VMI without deletion, a pod that status.activePods lists
+//     for this node, and a virt-launcher that reports that it has started nothing.
 //   - The phase never goes back, and a final phase is never changed.
 package guestlifecycle
 
@@ -42,140 +39,121 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// Step is one thing to do. Whatever comes of it is another observation.
+// Step is an action, whose effect is another observation.
 type Step string
 
 const (
-	// Wait does nothing until something changes.
+	// Wait does nothing until a fact changes.
 	Wait Step = "Wait"
-	// Connect follows the launcher's socket and connects to it.
+	// Connect waits for the launcher's socket and connects to it.
 	Connect Step = "Connect"
-	// Start prepares network and disks and has QEMU started.
+	// Start prepares network and disks and starts QEMU.
 	Start Step = "Start"
-	// Attach takes over a QEMU that runs: network, monitor.
+	// Attach takes over a running QEMU: network, monitor.
 	Attach Step = "Attach"
-	// Resume tells a guest that an I/O error has stopped to continue.
+	// Resume continues a guest that an I/O error has stopped.
 	Resume Step = "Resume"
 	// Begin starts the CPUs of a guest that has waited for volumes.
 	Begin Step = "Begin"
-	// Plug brings hot-plugged disks into the guest that runs, or takes them out.
+	// Plug plugs and unplugs disks.
 	Plug Step = "Plug"
-	// SwitchLinks brings the links of the guest's interfaces to the states that the VMI asks for.
+	// SwitchLinks sets the links of the guest's interfaces.
 	SwitchLinks Step = "SwitchLinks"
-	// PlugNICs brings interfaces into the guest that runs, or takes them out.
+	// PlugNICs plugs and unplugs interfaces.
 	PlugNICs Step = "PlugNICs"
-	// ChangeCPUs plugs virtual CPUs, or asks the guest to give some back.
+	// ChangeCPUs plugs virtual CPUs, or asks the guest to release some.
 	ChangeCPUs Step = "ChangeCPUs"
-	// ChangeMemory gives the guest memory, or asks it to give some back.
+	// ChangeMemory plugs memory, or asks the guest to release some.
 	ChangeMemory Step = "ChangeMemory"
-	// Migrate does what is decided about a guest that leaves the node, or whose memory comes after it (package
-	// switchover).
+	// Migrate acts on a guest that leaves the node, or whose memory follows it (package switchover).
 	Migrate Step = "Migrate"
-	// Take runs a guest that a migration has brought to the node.
+	// Take runs a guest that has arrived by migration.
 	Take Step = "Take"
-	// Report brings the VMI's status up to date.
+	// Report updates the VMI's status.
 	Report Step = "Report"
-	// Stop has virt-launcher end QEMU within the grace period.
+	// Stop tells virt-launcher to end QEMU within the grace period.
 	Stop Step = "Stop"
-	// Kill ends the launcher's process, which has not done as it was told.
+	// Kill ends a virt-launcher that did not stop in time.
 	Kill Step = "Kill"
-	// Release lets go of everything: nothing is left to do here.
+	// Release frees everything; nothing is left to do here.
 	Release Step = "Release"
 )
 
-// Pod is the launcher pod as far as it matters here.
+// Pod is the launcher pod.
 type Pod struct {
 	UID types.UID
-	// Finished means that none of its processes runs any more.
+	// Finished means that none of its processes runs.
 	Finished bool
-	// Ready is the kubelet's opinion, readiness probe included.
+	// Ready includes the readiness probe.
 	Ready bool
-	// Interrupted means that the pod is being deleted, or that Kubernetes has marked
-	// it as one of a node that does not answer: what the VMI's condition Ready says
-	// is virt-controller's then.
+	// Interrupted means that the pod is being deleted, or marked because its node does not respond:
+	// virt-controller owns the VMI's condition Ready then.
 	Interrupted bool
-	// Terminating means that the pod is being deleted.
 	Terminating bool
-	// Disruption is what the pod says of why it is ended.
-	Disruption vmistatus.Disruption
-	// Resources are what the kubelet says that the guest's container has, nil if it does not say.
+	Disruption  vmistatus.Disruption
+	// Resources are the container's resources according to the kubelet, nil if it does not report them.
 	Resources *corev1.ResourceRequirements
-	// Gone means that the pod's object does not exist any more, as the API server
-	// has said; Remains that the node has something left of the pod.
+	// Gone means that the API server does not have the pod any more, Remains that the node has remains of it.
 	Gone, Remains bool
 }
 
-// Link is the connection to virt-launcher.
+// Link is the state of the connection to virt-launcher.
 type Link string
 
 const (
-	// LinkNone means that there is no connection, and no attempt at one.
+	// LinkNone means that there is neither a connection nor an attempt at one.
 	LinkNone Link = ""
-	// LinkPending means that the socket is being followed.
+	// LinkPending means that the socket is awaited.
 	LinkPending Link = "pending"
-	// LinkUp means that virt-launcher has said hello.
+	// LinkUp means that virt-launcher has sent its hello.
 	LinkUp Link = "up"
 )
 
-// Observed is what a step is chosen on.
+// Observed is the input of Next.
 type Observed struct {
 	// VMI is nil when it is not this node's any more.
 	VMI *v1.VirtualMachineInstance
-	// Deserted means that the VMI does not exist any more, as the API server has
-	// said. VMI is what was last known of it.
+	// Deserted means that the API server does not have the VMI any more. VMI is its last known version.
 	Deserted bool
-	// Node is this node's name.
-	Node string
-	// Pod is nil when the node has no launcher pod of the VMI.
-	Pod  *Pod
-	Link Link
-	// Launcher is what virt-launcher said; it stays after the connection has
-	// ended if QEMU had ended by then.
+	Node     string
+	Pod      *Pod
+	Link     Link
+	// Launcher is virt-launcher's report. It is kept after the connection's end if QEMU had ended.
 	Launcher launch.State
-	// ExitedIn is the pod in which QEMU had ended then, "" if it had not.
+	// ExitedIn is the pod of a QEMU that has ended, "" if it has not.
 	ExitedIn types.UID
-	// Attached means that QEMU's monitor is connected and the network served.
+	// Attached means that the monitor is connected and the network is served.
 	Attached bool
-	// RunState is QEMU's; empty while QEMU is not attached.
+	// RunState is QEMU's; "" while it is not attached.
 	RunState string
-	// Resume means that a guest that an I/O error has stopped is to be told to
-	// continue.
+	// Resume means that a guest with an I/O error is to continue.
 	Resume bool
-	// Migrate means that something is to be done about a migration that the guest leaves
-	// the node with.
+	// Migrate means that a migration from this node needs a step.
 	Migrate bool
-	// Halted means that the guest's CPUs have never been started, and Begin that
-	// they are to be now.
+	// Halted means that the guest's CPUs have never been started, Begin that they are to be started now.
 	Halted, Begin bool
-	// Stopping is the grace period in seconds that virt-launcher was given, nil
-	// when it was not told to stop, and StoppingSince when that was.
+	// Stopping is the grace period in seconds that virt-launcher got at StoppingSince, nil if it was not told to stop.
 	Stopping      *int64
 	StoppingSince time.Time
-	// Plug means that something can be done about hot-plugged disks; PlugAfter is
-	// when there will be something to do about them or the guest's run state, 0 for
-	// never.
+	// Plug means that disks can be plugged or unplugged; PlugAfter is when to look again at them
+	// and the run state, 0 for never.
 	Plug      bool
 	PlugAfter time.Duration
-	// NICs means that something can be done about interfaces that come or go.
-	NICs bool
-	// LinksDiffer means that links of the guest's interfaces are to be switched.
-	LinksDiffer bool
-	// CPUsDiffer means that the guest is to get virtual CPUs, or to be asked for some, now.
-	CPUsDiffer bool
-	// MemoryDiffers means that the guest is to be given memory, or to be asked for some, now.
+	// These mean that NICs, links, virtual CPUs or memory can be changed now.
+	NICs          bool
+	LinksDiffer   bool
+	CPUsDiffer    bool
 	MemoryDiffers bool
-	// Awaits means that volumes which come along with a migration are not on this node yet.
+	// Awaits means that volumes of an arriving guest are not on this node yet.
 	Awaits bool
-	// Unprobed means that it is not known yet what guests of the node run with.
+	// Unprobed means that the node's probe for accelerators has no result yet.
 	Unprobed bool
-	// Changed means that the status that follows from the facts differs from
-	// the one that the VMI has.
+	// Changed means that the status differs from the VMI's.
 	Changed bool
 	Now     time.Time
 }
 
-// Next chooses the step, and when to look again if nothing else happens; zero
-// for never.
+// Next returns the next step, and when to look again, 0 for never.
 func Next(o Observed) (Step, time.Duration) {
 	if o.VMI == nil {
 		return Release, 0
@@ -203,15 +181,13 @@ func Next(o Observed) (Step, time.Duration) {
 	return report(o), o.PlugAfter
 }
 
-// begunAnew reports whether the guest that has ended was an earlier one of the VMI's, which went through maintenance since:
-// its end is nothing to tell of the next one. All that is known of it is let go of.
+// begunAnew reports whether the ended guest is an earlier one of a VMI that went through
+// maintenance since: its end does not concern the next one.
 func begunAnew(o Observed) bool {
 	_, named := o.VMI.Status.ActivePods[o.ExitedIn]
 	return o.ExitedIn != "" && !named && !o.VMI.IsFinal() && (vmistatus.StageOf(o.VMI.Status.Phase) == vmistatus.Waiting || o.VMI.Status.Phase == v1.Scheduled)
 }
 
-// advance is the next step of a guest that shall run: towards its start, and then what
-// is to be done about it.
 func advance(o Observed, running bool) Step {
 	switch {
 	case running && !o.Attached:
@@ -226,12 +202,10 @@ func advance(o Observed, running bool) Step {
 	return Wait
 }
 
-// remainsAgain is when the node is looked at again for what is left of a pod that
-// is gone: nothing tells of the end of a folder.
+// remainsAgain is the interval for looking at a deleted pod's remains, whose removal causes no event.
 const remainsAgain = 2 * time.Second
 
-// endDeserted ends the guest of a VMI that does not exist any more: somebody has
-// taken its finalizers away.
+// endDeserted ends the guest of a VMI whose finalizers somebody has removed.
 func endDeserted(o Observed, running bool) (Step, time.Duration) {
 	switch {
 	case running:
@@ -244,11 +218,10 @@ func endDeserted(o Observed, running bool) (Step, time.Duration) {
 	return Wait, remainsAgain
 }
 
-// podGone reports whether the pod's object was taken away while its processes
-// may run: somebody has deleted it by force.
+// podGone reports whether the pod was deleted by force, so that its processes may still run.
 func podGone(o Observed) bool { return o.Pod != nil && o.Pod.Gone }
 
-// tend is what is to be done about a guest that is there and shall be.
+// tend returns the step for a guest that runs and is to go on.
 func tend(o Observed) Step {
 	known := o.VMI.Status.Phase == v1.Running
 	switch {
@@ -272,24 +245,22 @@ func tend(o Observed) Step {
 	return Wait
 }
 
-// mayStart is the gate of a guest's one start.
 func mayStart(o Observed) bool {
 	return o.VMI.Status.Phase == v1.Scheduled && o.VMI.DeletionTimestamp == nil && active(o) && !o.Unprobed
 }
 
-// active reports whether the controller has chosen this pod on this node to run
-// the guest.
+// active reports whether virt-controller has chosen this pod on this node to run the guest.
 func active(o Observed) bool {
 	return o.Pod != nil && !o.Pod.Gone && o.VMI.Status.ActivePods[o.Pod.UID] == o.Node
 }
 
-// reachable reports whether a virt-launcher may be listening, or about to.
+// reachable reports whether a virt-launcher may be listening now or later.
 func reachable(o Observed) bool {
 	return o.Pod != nil && !o.Pod.Finished && (!o.Pod.Gone || o.Pod.Remains) &&
 		vmistatus.StageOf(o.VMI.Status.Phase) != vmistatus.Waiting
 }
 
-// rest keeps an eye on the pod of a VMI that is over, in case its QEMU is not.
+// rest watches the pod of an ended VMI, in case its QEMU still runs.
 func rest(o Observed) Step {
 	if o.Link == LinkNone && reachable(o) {
 		return Connect
@@ -304,8 +275,7 @@ func report(o Observed) Step {
 	return Wait
 }
 
-// Lost reports whether the guest ran, as the VMI's status says, under a
-// virt-launcher that has been started anew since and knows nothing of it.
+// Lost reports whether the status has a running guest that virt-launcher does not know, because it was restarted.
 func Lost(o Observed) bool {
 	return o.Link == LinkUp && o.Launcher.Phase == launch.PhaseWaiting &&
 		o.VMI != nil && o.VMI.Status.Phase == v1.Running

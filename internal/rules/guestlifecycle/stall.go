@@ -10,34 +10,31 @@ import (
 )
 
 const (
-	// firstResume and longestResume bound the back-off of a guest that an I/O
-	// error has stopped.
+	// firstResume and longestResume bound the backoff of a guest that an I/O error has stopped.
 	firstResume   = 2 * time.Second
 	longestResume = 30 * time.Second
-	// settled is how long such a guest must run before its disk counts as working:
-	// a disk that fails again at once is one error, and one condition.
+	// settled is how long such a guest must run before its disk counts as working: repeated
+	// failures are one error and one condition.
 	settled = 5 * time.Second
 )
 
-// Stall is what virt-handler remembers of a guest that an I/O error has stopped.
-// The zero value is a guest that none has. It is made anew from QEMU's run state
-// after a restart; only the back-off begins again.
+// Stall is the state of a guest that an I/O error has stopped. The zero value is none. After a
+// restart it is restored from QEMU's run state, and the backoff starts anew.
 //
-//	          io-error               told to continue
+//	          io-error               Resume
 //	(none) ───────────> stopped <────────────────────> running
 //	   ^                             io-error             |
 //	   '────────── any other run state, or settled ───────'
 type Stall struct {
 	active bool
-	// running means that the guest runs again, for now.
-	running bool
-	// attempts counts how often the guest was told to continue.
+	// running means that it has not settled.
+	running  bool
 	attempts int
-	// since is when it was last stopped, told to continue, or seen to run.
+	// since is the time of the last stop, resume or return to running.
 	since time.Time
 }
 
-// Next returns what is remembered once QEMU's run state was seen.
+// Next returns the state after a run state was observed.
 func (s Stall) Next(state string, now time.Time) Stall {
 	switch {
 	case state == runstate.IOError && (!s.active || s.running):
@@ -52,7 +49,7 @@ func (s Stall) Next(state string, now time.Time) Stall {
 	return Stall{}
 }
 
-// AfterResume returns what is remembered once the guest was told to continue.
+// AfterResume returns the state after a resume.
 func (s Stall) AfterResume(now time.Time) Stall {
 	if s.active {
 		s.attempts++
@@ -61,15 +58,14 @@ func (s Stall) AfterResume(now time.Time) Stall {
 	return s
 }
 
-// Active reports whether the VMI is to say that an I/O error has stopped its
-// guest.
+// Active reports whether the VMI is to report the I/O error.
 func (s Stall) Active() bool { return s.active }
 
-// Attempts is how often the guest was told to continue.
+// Attempts returns the number of resumes.
 func (s Stall) Attempts() int { return s.attempts }
 
-// Resume reports whether the guest is to be told to continue now, or when to look
-// again; 0 for never. A guest that its user has paused is not told.
+// Resume reports whether the guest is to be resumed now, or when to look again, 0 for never. A
+// guest that its user has paused is not resumed.
 func (s Stall) Resume(paused bool, now time.Time) (due bool, after time.Duration) {
 	switch {
 	case !s.active:
@@ -85,9 +81,8 @@ func (s Stall) Resume(paused bool, now time.Time) (due bool, after time.Duration
 
 // FailedDisk is a disk whose I/O error has stopped the guest.
 type FailedDisk struct {
-	// Volume is the disk's name in the VMI.
 	Volume string
-	// Full means that there was no space for what the guest wrote.
+	// Full means that there was no space for a write.
 	Full bool
 }
 
@@ -98,11 +93,9 @@ func (d FailedDisk) String() string {
 	return fmt.Sprintf("reading or writing disk %s failed (I/O error)", d.Volume)
 }
 
-// maxNamed is how many disks a message names.
 const maxNamed = 5
 
-// stallMessage names the disks that have stopped the guest; paused means that the
-// user has paused it as well.
+// stallMessage names the disks that failed; paused means that the user has paused the guest as well.
 func stallMessage(disks []FailedDisk, paused bool) string {
 	var causes []string
 	for _, d := range disks[:min(len(disks), maxNamed)] {

@@ -13,110 +13,93 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// Facts are what a status is made of: what is so, from whoever knows it.
+// Facts are the input of Status.
 type Facts struct {
-	// Node is this node's name.
 	Node string
-	// Exit says how QEMU ended; nil while it has not.
-	Exit *launch.Exit
-	// Disruption is what the launcher pod says of why it is ended.
+	// Exit is nil while QEMU has not ended.
+	Exit       *launch.Exit
 	Disruption vmistatus.Disruption
-	// Lost means that the guest ran and does not any more, and that nobody
-	// knows how it ended.
+	// Lost means that a running guest has ended in an unknown way.
 	Lost bool
-	// Vanished means that the launcher pod was deleted by force, and that nothing
-	// of it is left on the node: nobody knows how the guest ended.
+	// Vanished means that the pod was deleted by force and has no remains: the guest's end is unknown.
 	Vanished bool
-	// Guest is the guest that runs; nil while none does or none is known.
-	Guest *Guest
-	// PodReady is the kubelet's opinion of the launcher pod.
+	// Guest is the running guest, nil if none is known.
+	Guest    *Guest
 	PodReady bool
-	// PodInterrupted means that what Ready says is virt-controller's.
+	// PodInterrupted means that virt-controller owns the VMI's condition Ready.
 	PodInterrupted bool
-	// Source is what is known of a migration that the guest leaves the node with, Target of one
-	// that brings it here; nil for nothing.
+	// Source and Target are migrations from and to this node, nil for none.
 	Source *vmistatus.SourceMigration
 	Target *vmistatus.TargetMigration
-	// Failure is why the last step failed; nil when it did not.
+	// Failure is the error of the last step.
 	Failure error
 	Now     time.Time
 }
 
-// Guest is what is known of a running guest.
+// Guest is a running guest.
 type Guest struct {
-	// RunState is QEMU's (query-status).
 	RunState string
-	// Stalled means that an I/O error has stopped the guest, or had until a moment
-	// ago; FailedDisks are the disks that it was on, as far as they are known.
+	// Stalled means that an I/O error has stopped the guest, until it has settled; FailedDisks may be incomplete.
 	Stalled     bool
 	FailedDisks []FailedDisk
-	// PausedByUser means that the guest is to stay stopped even if the disks work
-	// again.
+	// PausedByUser means that the guest is to stay stopped even if its disks work again.
 	PausedByUser bool
-	// VCPUs is how many virtual CPUs the guest has, 0 if QEMU has not said.
+	// VCPUs is 0 until QEMU has reported the number.
 	VCPUs int
-	// Memory is what the guest has beside what it was started with, MemoryGiven what the status says that it is given
-	// (MemoryStep).
+	// Memory is QEMU's report; MemoryGiven is MemoryStep.Given.
 	Memory      Memory
 	MemoryGiven int64
-	// Halt is set while the guest's CPUs have not been started, because they wait
-	// for volumes.
-	Halt *Halt
-	// MachineType is what QEMU's machine is.
-	MachineType string
-	// KVM means that QEMU runs the guest with KVM, and does not emulate it.
-	KVM bool
-	// SELinuxContext is the launcher's, empty on a node without SELinux.
+	// Halt is set while the guest's CPUs wait for volumes.
+	Halt           *Halt
+	MachineType    string
+	KVM            bool
 	SELinuxContext string
 	Interfaces     []Interface
 	Volumes        map[string]Volume
-	// Plugged is what is known of the hotplugged volumes.
-	Plugged map[string]Plugged
-	// Agent is what the guest agent told; nil while it is not connected.
+	Plugged        map[string]Plugged
+	// Agent is nil while the guest agent is not connected.
 	Agent *Agent
-	// Credentials tells whether the agent has set the guest's access credentials; nil while nobody has tried.
+	// Credentials is nil until the agent was asked to set them.
 	Credentials *Credentials
-	// Frozen means that a user has had the agent freeze the guest's file systems.
+	// Frozen means that a user froze the guest's file systems.
 	Frozen bool
 }
 
-// Interface is one of the guest's interfaces as virt-handler made it.
+// Interface is an interface as virt-handler made it.
 type Interface struct {
 	Name, MAC, PodInterface string
 	IPs                     []string
 	Queues                  int
-	// Link is the state of its link, "" while it is not known.
+	// Link is "" while it is unknown.
 	Link v1.InterfaceState
-	// Multus means that it is on another network than the pods'.
+	// Multus means that it is not on the pod network.
 	Multus bool
-	// Stays is why it keeps the guest on its node, "" if it does not.
+	// Stays is the reason why it keeps the guest on its node, "" for none.
 	Stays string
 }
 
-// Volume is what is known of the disk behind a volume.
+// Volume is a volume's disk.
 type Volume struct {
-	// Size is the disk's size in bytes when its QEMU was started, 0 when it is not known. Grown is what the
-	// guest was told since, 0 for nothing.
+	// Size is the size in bytes when QEMU started, 0 if unknown. Grown is the size that the guest
+	// was told later, 0 for none.
 	Size, Grown int64
-	// Claim is the PersistentVolumeClaim's own information, nil without one.
-	Claim *v1.PersistentVolumeClaimInfo
+	Claim       *v1.PersistentVolumeClaimInfo
 }
 
-// Plugged is what is known of a hotplugged volume.
+// Plugged is a hotplugged volume.
 type Plugged struct {
-	// Phase is empty when virt-handler has nothing to say of it.
+	// Phase is "" when virt-handler has nothing to report.
 	Phase           v1.VolumePhase
 	Reason, Message string
-	// PodName and PodUID are the attachment pod that serves it.
-	PodName string
-	PodUID  types.UID
-	Size    int64
+	PodName         string
+	PodUID          types.UID
+	Size            int64
 }
 
-// Credentials is how it went when the guest agent was to set access credentials. Failure is empty when it has.
+// Credentials is the result of setting access credentials by the guest agent. Failure is "" on success.
 type Credentials struct{ Failure string }
 
-// Status is the status that the VMI should have, as virt-handler on the node knows it.
+// Status returns the status that the VMI should have according to virt-handler on the node.
 func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceStatus {
 	facts := vmistatus.Facts{Now: f.Now, Failure: vmistatus.Known(""), End: endOf(vmi, f)}
 	if f.Failure != nil {
@@ -137,7 +120,6 @@ func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceSt
 	return vmistatus.Project(vmi, vmistatus.HandlerOn(f.Node, &vmi.Status), facts)
 }
 
-// endOf is how the VMI ends, nil if it does not.
 func endOf(vmi *v1.VirtualMachineInstance, f Facts) *vmistatus.End {
 	switch {
 	case f.Exit != nil:
@@ -150,7 +132,6 @@ func endOf(vmi *v1.VirtualMachineInstance, f Facts) *vmistatus.End {
 	return nil
 }
 
-// describe is what a status says of a guest that runs.
 func describe(vmi *v1.VirtualMachineInstance, g *Guest, podReady bool) vmistatus.Guest {
 	list := volumes(vmi, vmi.Status.VolumeStatus, g)
 	known := knownClaims(list, g.Volumes)
@@ -181,8 +162,7 @@ func describe(vmi *v1.VirtualMachineInstance, g *Guest, podReady bool) vmistatus
 	return out
 }
 
-// bootMemory is the guest's memory when it starts; nil when it is not known, or has
-// been said.
+// bootMemory returns the memory at the start, nil when it is unknown or written already.
 func bootMemory(vmi *v1.VirtualMachineInstance) *v1.MemoryStatus {
 	size := machine.GuestMemory(&vmi.Spec)
 	if size == 0 || vmi.Status.Memory != nil {
@@ -192,7 +172,6 @@ func bootMemory(vmi *v1.VirtualMachineInstance) *v1.MemoryStatus {
 	return &v1.MemoryStatus{GuestAtBoot: guest, GuestCurrent: guest, GuestRequested: guest}
 }
 
-// runState is the run state that the VMI tells of.
 func (g *Guest) runState(list []v1.VolumeStatus) runstate.State {
 	if g.Halt != nil {
 		return g.Halt.state(list, g.PausedByUser)

@@ -9,20 +9,17 @@ import (
 	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
-// killAfter is how long virt-launcher may take to end QEMU beyond the grace
-// period that it was given.
+// killAfter is the time that virt-launcher has to end QEMU after the grace period.
 const killAfter = 15 * time.Second
 
-// mustEnd reports whether a guest that runs has to end: its VMI is to go, or is
-// over as far as everyone else knows, or its pod is gone, or the guest cannot
-// continue.
+// mustEnd reports whether a running guest has to end: its VMI is being deleted or has ended, its
+// pod is gone, or the guest cannot continue.
 func mustEnd(o Observed) bool {
 	broken, _ := Broken(o)
 	return broken || o.VMI.DeletionTimestamp != nil || o.VMI.IsFinal() || podGone(o)
 }
 
-// stop tells virt-launcher to end QEMU, once, and again when the grace period
-// became shorter; and by force when that is of no use.
+// stop tells virt-launcher once to end QEMU, again when the grace period was shortened, and finally kills it.
 func stop(o Observed) (Step, time.Duration) {
 	grace := Grace(o)
 	if o.Stopping == nil || grace < *o.Stopping {
@@ -38,17 +35,16 @@ func stop(o Observed) (Step, time.Duration) {
 		// The status still needs its facts, and the monitor must be read.
 		return Attach, left
 	case o.Migrate:
-		// It has to be given up, or has been handed over.
+		// The migration has to be canceled, or has succeeded.
 		return Migrate, left
 	case o.Resume:
-		// A guest that is stopped cannot follow the power button.
+		// A stopped guest cannot react to the power button.
 		return Resume, left
 	}
 	return report(o), left
 }
 
-// Grace is how long, in seconds, the guest has to follow the power button now: no
-// time at all if it cannot.
+// Grace returns the seconds that the guest has to react to the power button, 0 if it cannot.
 func Grace(o Observed) int64 {
 	if ends, _ := Broken(o); ends || o.Halted {
 		return 0
@@ -56,8 +52,8 @@ func Grace(o Observed) int64 {
 	return GracePeriod(o.VMI)
 }
 
-// Broken reports whether the guest cannot continue and is to be ended for that,
-// and what its end is to count as; empty if what virt-launcher reported counts.
+// Broken reports whether the guest cannot continue and has to be ended, and the reason of its end;
+// "" keeps virt-launcher's.
 func Broken(o Observed) (ends bool, failure launch.Reason) {
 	if !o.Attached {
 		return false, ""
@@ -69,11 +65,10 @@ func Broken(o Observed) (ends bool, failure launch.Reason) {
 	return state.Action == runstate.End, state.Failure
 }
 
-// defaultGrace is KubeVirt's for a VMI that names none.
+// defaultGrace is KubeVirt's default.
 const defaultGrace = 30
 
-// GracePeriod is how long, in seconds, the guest has to follow the power
-// button. A VMI that is over has had its time.
+// GracePeriod returns the VMI's grace period in seconds. For an ended VMI it is over.
 func GracePeriod(vmi *v1.VirtualMachineInstance) int64 {
 	switch {
 	case vmi.IsFinal():

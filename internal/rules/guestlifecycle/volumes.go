@@ -9,9 +9,8 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// volumes lists the VMI's volumes by name: those that the guest started with,
-// and of the hotplugged ones those that virt-controller has listed. What
-// it keeps in a volume's status stays.
+// volumes returns the volume status by name: the volumes that the guest started with, and the
+// hotplugged ones that virt-controller has listed. It keeps virt-controller's fields.
 func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, g *Guest) []v1.VolumeStatus {
 	var list []v1.VolumeStatus
 	names := targets(vmi, have)
@@ -26,7 +25,7 @@ func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, g *Guest) [
 		}
 		status.Target = names[v.Name]
 		if known, ok := g.Volumes[v.Name]; ok {
-			// What virt-controller has told of the claim since is newer.
+			// virt-controller's information about the claim is newer.
 			if told := status.PersistentVolumeClaimInfo; told == nil || known.Claim == nil || told.ClaimName != known.Claim.ClaimName {
 				status.PersistentVolumeClaimInfo = known.Claim
 			}
@@ -43,8 +42,8 @@ func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, g *Guest) [
 	return list
 }
 
-// sizeTold is the size of a disk as its guest knows it, which is what the status says. A guest that has come
-// with its disk to a larger claim still knows the old one: it is told when the disk is made to grow.
+// sizeTold returns a disk's size as its guest knows it. A guest that was moved to a larger claim
+// knows the old size until the disk is resized.
 func sizeTold(before int64, known Volume) int64 {
 	switch {
 	case known.Grown > 0:
@@ -55,7 +54,6 @@ func sizeTold(before int64, known Volume) int64 {
 	return max(before, known.Size)
 }
 
-// plugged is the status of a hotplugged volume.
 func plugged(status v1.VolumeStatus, p Plugged, names map[string]string) v1.VolumeStatus {
 	if p.Phase == "" {
 		return status
@@ -72,9 +70,8 @@ func plugged(status v1.VolumeStatus, p Plugged, names map[string]string) v1.Volu
 	return status
 }
 
-// targets gives each disk the name that users of KubeVirt expect in a status:
-// vda, vdb … for virtio, sda … for the others, in the spec's order. A disk that
-// came while the guest ran keeps its name as long as it is there.
+// targets gives each disk the name that KubeVirt's users expect: vda, vdb … for virtio, sda … for
+// others, in the spec's order. A hotplugged disk keeps its name.
 func targets(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus) map[string]string {
 	names, taken := map[string]string{}, map[string]bool{}
 	for _, status := range have {
@@ -113,7 +110,6 @@ func prefix(d *v1.Disk, plugged bool) string {
 	return "sd"
 }
 
-// free is the first name that no disk has.
 func free(prefix string, taken map[string]bool) string {
 	for n := 0; ; n++ {
 		if name := prefix + letters(n); !taken[name] {
@@ -134,8 +130,7 @@ func bus(d *v1.Disk) v1.DiskBus {
 	return v1.DiskBusVirtio
 }
 
-// knownClaims adds the claims of the hotplugged volumes, of which
-// virt-controller keeps what it knows in their status.
+// knownClaims adds the claims of hotplugged volumes, which virt-controller keeps in their status.
 func knownClaims(list []v1.VolumeStatus, known map[string]Volume) map[string]Volume {
 	all := map[string]Volume{}
 	for i := range list {
