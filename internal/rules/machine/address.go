@@ -8,9 +8,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Slots of the root bus, pcie.0. Each part of the machine that cannot be
-// unplugged has its own place, so that adding one never moves another (decision 030).
-// 0x00 is the host bridge and 0x1f the chipset with its SATA controller.
+// Slots of the root bus, pcie.0. Each device that can't be unplugged has a fixed slot, so that adding one
+// never moves another (decision 030). 0x00 is the host bridge and 0x1f the chipset with its SATA controller.
 const (
 	slotVideo    = 0x01
 	slotSCSI     = 0x02
@@ -24,55 +23,46 @@ const (
 	slotMemory   = 0x0a
 	slotSATA     = 0x0b
 
-	// The root ports fill the rest, eight to a slot.
 	slotFirstPort = 0x0c
 	slotLastPort  = 0x1e
 	portsPerSlot  = 8
 	maxPorts      = (slotLastPort - slotFirstPort + 1) * portsPerSlot
 
-	// minPorts is how many root ports a machine has even when it needs fewer:
-	// eight places for interfaces and eight for virtio disks, plugged at start
-	// or later. A port costs half a millisecond of QEMU's start and half a
+	// minPorts is the minimum number of root ports: eight for interfaces and eight for virtio
+	// disks, plugged at start or later. A port costs half a millisecond of QEMU's start and half a
 	// mebibyte of its memory.
 	minPorts = 16
-	// spareDisks is how many virtio disks can be plugged into a machine that has
-	// no room left among those.
+	// spareDisks is the number of further virtio disks if those ports are in use.
 	spareDisks = 4
 )
 
-// rootBus is the bus that the chipset provides.
 const rootBus = "pcie.0"
 
-// PortID names a root port; its bus has the same name.
+// PortID returns the id of a root port, which is also its bus.
 func PortID(port int) string { return fmt.Sprintf("port%d", port) }
 
-// Interfaces and virtio disks share the root ports in turn: the first
-// interface is behind port 0, the first virtio disk behind port 1, the second
-// interface behind port 2, and so on. Since the ports have no gaps, the
-// firmware numbers their buses in order, and the guest sees port n as bus n+1
-// whatever is plugged elsewhere; and a device that is plugged into a running
-// machine sits where the next start will put it.
+// Interfaces and virtio disks take the root ports alternately: the first interface is behind port
+// 0, the first virtio disk behind port 1, and so on. The ports have no gaps, so the firmware
+// numbers their buses in order, and the guest always sees port n as bus n+1. A hotplugged device is
+// where the next start will put it.
 const (
 	firstNICPort  = 0
 	firstDiskPort = 1
 	portStep      = 2
 )
 
-// placement is where the pluggable PCI devices go: one root port for each
-// interface and each virtio disk, in the order in which the spec lists them.
+// placement has the root port of each interface and virtio disk, in the spec's order.
 type placement struct {
 	nics, disks []int
-	// count is the number of root ports.
-	count int
+	count       int
 }
 
-// pin is a device's wish for an address; empty means none.
+// pin is the PCI address in the spec, "" for none.
 type pin struct {
 	path, address string
 }
 
-// place assigns the root ports. A device that names its address gets it; the
-// others take their turn around those.
+// place assigns pinned ports first, then the others in order.
 func place(nics, disks []pin) (placement, []error) {
 	pinned := make(map[int]string)
 	var errs []error
@@ -109,7 +99,6 @@ func place(nics, disks []pin) (placement, []error) {
 	return result, errs
 }
 
-// free are the ports for virtio disks that come later.
 func (p placement) free() []int {
 	used := map[int]bool{}
 	for _, port := range append(append([]int(nil), p.disks...), p.nics...) {
@@ -124,7 +113,6 @@ func (p placement) free() []int {
 	return free
 }
 
-// inTurn gives each device of one kind its port.
 func inTurn(devices []pin, first int, pinned map[int]string) []int {
 	ports := make([]int, len(devices))
 	next := first
@@ -142,8 +130,7 @@ func inTurn(devices []pin, first int, pinned map[int]string) []int {
 	return ports
 }
 
-// parsePCIAddress turns an address as the guest shall see it, such as
-// 0000:05:00.0, into the root port that makes it so.
+// parsePCIAddress returns the root port that gives a device this address in the guest, such as 0000:05:00.0.
 func parsePCIAddress(address string) (int, error) {
 	const form = "%q: give it as 0000:BB:00.0, where BB is a bus from 01 to %02x"
 	bus, ok := strings.CutPrefix(address, "0000:")
@@ -157,7 +144,6 @@ func parsePCIAddress(address string) (int, error) {
 	return int(n) - 1, nil
 }
 
-// ports adds the root ports and decides who is behind which.
 func (b *builder) ports() {
 	var nics, disks []pin
 	for i := range b.spec.Devices.Interfaces {
@@ -186,8 +172,8 @@ func (b *builder) ports() {
 	}
 }
 
-// HasNICPort reports whether the machine of a spec has a free root port for an interface that is plugged as the
-// one at the index, where the next start would put it.
+// HasNICPort reports whether a running machine has the root port where the next start would put the
+// interface at this index.
 func HasNICPort(spec *v1.VirtualMachineInstanceSpec, at int) bool {
 	with := spec.DeepCopy()
 	before := min(at, len(with.Domain.Devices.Interfaces))
@@ -198,13 +184,13 @@ func HasNICPort(spec *v1.VirtualMachineInstanceSpec, at int) bool {
 	return len(next.errs) == 0 && next.placement.nics[at] < is.placement.count
 }
 
-// onRootBus is the place of a device that stays for the machine's life.
+// onRootBus places a device that can't be unplugged.
 func onRootBus(p Properties, slot int) Properties {
 	p["bus"], p["addr"] = rootBus, fmt.Sprintf("%#x", slot)
 	return p
 }
 
-// behindPort is the place of a device that can be unplugged.
+// behindPort places a device that can be unplugged.
 func behindPort(p Properties, port int) Properties {
 	p["bus"], p["addr"] = PortID(port), "0x0"
 	return p

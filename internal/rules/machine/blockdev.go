@@ -15,8 +15,8 @@ const (
 	maxNodeName = 31
 )
 
-// NodeName names the block node that the volume's disk reads and writes. A
-// name that is too long for QEMU is cut and told apart by a hash.
+// NodeName returns the name of the top block node of a volume's disk. A name that is too long for
+// QEMU is cut and gets a hash.
 func NodeName(volume string) string { return nodeName("n-", volume) }
 
 func nodeName(prefix, volume string) string {
@@ -28,14 +28,11 @@ func nodeName(prefix, volume string) string {
 	return name[:maxNodeName-len(tail)] + tail
 }
 
-// node is the top of a disk's chain of block nodes.
 type node struct {
 	name string
-	// writeCache is the device's own property: whether the guest is told of a
-	// volatile cache, which it then flushes.
+	// writeCache is the device's property: the guest sees a volatile cache and flushes it.
 	writeCache bool
-	// cdrom nodes have nothing to cache.
-	readOnly bool
+	readOnly   bool
 }
 
 func (n node) apply(device Properties) {
@@ -44,21 +41,17 @@ func (n node) apply(device Properties) {
 	}
 }
 
-// caching is how the host treats what the guest writes.
 type caching struct {
-	// direct bypasses the host's page cache.
 	direct bool
-	// noFlush drops the guest's flushes.
+	// noFlush ignores the guest's flushes.
 	noFlush bool
-	// through makes each write reach the medium before it is answered.
+	// through completes each write only when it is on the medium.
 	through bool
 }
 
-// source adds the block nodes of a volume; false when it could not.
 func (b *builder) source(d disk, v *v1.Volume) (node, bool) {
 	if isoVolume(v) {
-		// SATA has no disks that can't be written to. The image is this pod's own
-		// and dies with it, so a guest that wants to write does no harm.
+		// SATA disks can't be read-only. The image belongs to this pod and is deleted with it, so writes do no harm.
 		readOnly := !isSATADisk(d.spec)
 		file := fileNode{name: nodeName("f-", v.Name), path: isoFile(v), readOnly: readOnly, caching: caching{noFlush: !readOnly}}
 		b.file(file)
@@ -84,7 +77,6 @@ func (b *builder) source(d disk, v *v1.Volume) (node, bool) {
 	return b.imageNode(d, v, image)
 }
 
-// imageNode adds the nodes of an image that virt-launcher has prepared.
 func (b *builder) imageNode(d disk, v *v1.Volume, image launch.PreparedImage) (node, bool) {
 	readOnly := isReadOnly(d.spec) || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 	if readOnly && isSATADisk(d.spec) {
@@ -107,7 +99,7 @@ func (b *builder) imageNode(d disk, v *v1.Volume, image launch.PreparedImage) (n
 	}
 	top := format(formatQCOW2, result.name, fileName, readOnly)
 	if image.Source != "" {
-		// The backing image is read by many guests: it belongs in the page cache.
+		// Many guests read the backing image, so it belongs in the page cache.
 		b.file(fileNode{
 			name: nodeName("bf-", v.Name), path: image.Source, device: image.BlockDevice, readOnly: true,
 		})
@@ -120,8 +112,7 @@ func (b *builder) imageNode(d disk, v *v1.Volume, image launch.PreparedImage) (n
 	return result, true
 }
 
-// format is a block node that reads a file's format. It has no backing image
-// unless one is set: what an image says about that itself is never followed.
+// format returns a block node for a file's format. It never follows the backing image that the image itself names.
 func format(kind, name, file string, readOnly bool) Properties {
 	p := Properties{"driver": kind, "node-name": name, "file": file, "read-only": readOnly}
 	if !readOnly {
@@ -133,15 +124,13 @@ func format(kind, name, file string, readOnly bool) Properties {
 	return p
 }
 
-// isReadOnly reports whether a disk must not be written to.
 func isReadOnly(d *v1.Disk) bool {
 	return d.CDRom != nil || d.LUN != nil && d.LUN.ReadOnly || d.Disk != nil && d.Disk.ReadOnly
 }
 
-// caching chooses the cache mode. What dies with the pod (an overlay) needs no
-// flush to survive a crash of the node, and the page cache makes it quick. A
-// lasting disk bypasses the page cache where the storage can, and is written
-// through it where not: that is safe on every storage.
+// caching chooses the cache mode. An overlay is deleted with the pod, so it needs no flushes and is
+// fast in the page cache. A lasting disk bypasses the page cache if the storage supports it, and
+// otherwise writes through it: that is safe on every storage.
 func (b *builder) caching(d disk, image launch.PreparedImage, readOnly bool) (caching, bool) {
 	switch d.spec.Cache {
 	case "":
@@ -170,9 +159,8 @@ func (b *builder) caching(d disk, image launch.PreparedImage, readOnly bool) (ca
 	return caching{}, false
 }
 
-// native reports whether the kernel's asynchronous I/O is used. It wants direct
-// I/O, and it blocks the guest where a file must grow; so by default it is for
-// block devices.
+// native reports whether to use the kernel's asynchronous I/O. It requires direct I/O, and blocks
+// the guest when a file grows; so it is the default for block devices only.
 func (b *builder) native(d disk, image launch.PreparedImage, mode caching) bool {
 	switch d.spec.IO {
 	case "", v1.DriverIO("default"):
@@ -189,7 +177,6 @@ func (b *builder) native(d disk, image launch.PreparedImage, mode caching) bool 
 	return false
 }
 
-// fileNode is the bottom of a chain: a file or a block device of the host.
 type fileNode struct {
 	name, path       string
 	device, readOnly bool

@@ -10,9 +10,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// builder gathers one machine. Each of its part methods adds the devices of
-// one concern and, on a problem, an error; none depends on another's order
-// beyond what QEMU itself wants (an object before the device that names it).
+// builder builds one machine. Each of its parts adds the devices of one concern, or errors. The
+// parts' order matters only to QEMU (an object before the device that names it).
 type builder struct {
 	Machine
 	in   Input
@@ -23,9 +22,9 @@ type builder struct {
 	topology       v1.CPUTopology
 	machineOptions []string
 	placement      placement
-	// threads are the I/O threads of the disks, by index in the spec.
+	// threads are by index in the spec.
 	threads map[int]string
-	// hot are the disks that a machine starts without.
+	// hot are the disks that are plugged later.
 	hot map[string]bool
 }
 
@@ -39,7 +38,7 @@ func newBuilder(in Input) *builder {
 	}
 }
 
-// refuse records a problem with the field at path, below spec.domain.
+// refuse adds an error about the field at path, below spec.domain.
 func (b *builder) refuse(path, format string, args ...any) {
 	b.errs = append(b.errs, fmt.Errorf("spec.domain.%s: %s", path, fmt.Sprintf(format, args...)))
 }
@@ -53,13 +52,12 @@ func (b *builder) blockdev(p Properties) { b.Blockdevs = append(b.Blockdevs, p) 
 func (b *builder) netdev(p Properties)   { b.Netdevs = append(b.Netdevs, p) }
 func (b *builder) device(p Properties)   { b.Devices = append(b.Devices, p) }
 
-// basics is what every QEMU of Drydock is started with, whatever its guest.
 func (b *builder) basics() {
 	b.option("name", "guest="+escape(b.vmi.Namespace+"_"+b.vmi.Name)+",debug-threads=on")
 	b.option("nodefaults", "")
 	b.option("no-user-config", "")
-	// QEMU runs in a container without capabilities; this also keeps a guest
-	// that broke out of the device model from starting programs.
+	// QEMU runs in a container without capabilities; this also keeps a guest that broke out of the
+	// device model from starting programs.
 	b.option("sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 	b.option("display", "none")
 	b.option("action", "shutdown=poweroff,reboot="+b.rebootAction()+",panic=shutdown"+b.watchdogAction())
@@ -67,11 +65,11 @@ func (b *builder) basics() {
 	b.halt()
 }
 
-// DebugLogsLabel has virt-launcher's log tell more, if it is "true" at a VMI. (Upstream it asks for libvirt's logs.)
+// DebugLogsLabel makes virt-launcher log more, if it is "true" on a VMI. Upstream it enables libvirt's logs.
 const DebugLogsLabel = "debugLogs"
 
-// debugLogs has QEMU write when its guest begins and ceases to run, and each step of its migrations. A guest has no
-// way to make it write much.
+// debugLogs traces when the guest starts and stops running, and the steps of its migrations. A
+// guest can't make QEMU log much by these.
 func (b *builder) debugLogs() {
 	if b.vmi.Labels[DebugLogsLabel] != "true" {
 		return
@@ -88,14 +86,13 @@ func (b *builder) rebootAction() string {
 	return "reset"
 }
 
-// socket adds a character device that listens on one of the pod's sockets.
-// -chardev is the one option with a nested value that takes no JSON.
+// socket adds a character device that listens on a socket of the pod. -chardev is the only option
+// with nested values that accepts no JSON.
 func (b *builder) socket(id, name string) {
 	b.option("chardev", "socket,id="+id+",path="+layout.Socket(name)+",server=on,wait=off")
 }
 
-// named checks a name that becomes part of an id. QEMU would refuse the machine
-// in words that mean nothing to the VM's owner.
+// named checks a name that becomes part of an id. QEMU's own error would not help the VM's owner.
 func (b *builder) named(path, name string) {
 	const allowed = "-._ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 	if name == "" || strings.Trim(name, allowed) != "" {
@@ -103,7 +100,7 @@ func (b *builder) named(path, name string) {
 	}
 }
 
-// escape makes a string safe as a value in QEMU's key=value options.
+// escape quotes a value in QEMU's key=value options.
 func escape(s string) string { return strings.ReplaceAll(s, ",", ",,") }
 
 func onOff(on bool) string {
@@ -113,7 +110,7 @@ func onOff(on bool) string {
 	return "off"
 }
 
-// Args renders the machine as QEMU's arguments, without the program's name.
+// Args returns QEMU's arguments, without the program's name.
 func (m *Machine) Args() []string {
 	var args []string
 	for _, o := range m.options {
@@ -133,11 +130,10 @@ func (m *Machine) Args() []string {
 	return args
 }
 
-// text is the JSON of p, its members in alphabetical order.
 func (p Properties) text() string {
 	text, err := json.Marshal(p)
 	if err != nil {
-		// Properties hold strings, numbers, booleans and maps of them only.
+		// Properties contain only strings, numbers, booleans and maps of them.
 		panic(fmt.Sprintf("encoding QEMU properties: %v", err))
 	}
 	return string(text)

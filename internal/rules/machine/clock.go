@@ -8,7 +8,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// rtcTime is how -rtc wants a date.
 const rtcTime = "2006-01-02T15:04:05"
 
 func (b *builder) clock() {
@@ -22,8 +21,7 @@ func (b *builder) clock() {
 	b.option("rtc", value)
 }
 
-// clockBase is what the guest's hardware clock says at the start. QEMU takes a
-// fixed date only, so an offset is added to the present here.
+// clockBase adds an offset to the current time, since QEMU supports only a fixed date.
 func (b *builder) clockBase() string {
 	c := b.spec.Clock
 	switch {
@@ -85,7 +83,7 @@ func (b *builder) pit(t *v1.PITTimer) {
 	switch t.TickPolicy {
 	case "":
 	case v1.PITTickPolicyDelay, v1.PITTickPolicyDiscard:
-		// Only KVM's timer has the choice; the emulated one delays.
+		// Only KVM's timer has this option; the emulated one delays.
 		if b.in.KVM {
 			b.option("global", "driver=kvm-pit,property=lost_tick_policy,value="+string(t.TickPolicy))
 		}

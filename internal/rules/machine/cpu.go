@@ -17,11 +17,11 @@ const (
 	policyForbid   = "forbid"
 )
 
-// MaxVCPUs is how many virtual CPUs a q35 machine can have without hardware virtualization.
+// MaxVCPUs is the maximum for a q35 machine without hardware virtualization.
 const MaxVCPUs = 255
 
-// Topology is the guest's CPU topology at boot. Without one in spec.domain.cpu
-// the CPU limit, else the CPU request, rounded up, becomes sockets.
+// Topology returns the guest's CPU topology at boot. Without one in spec.domain.cpu, the CPU limit,
+// or else the CPU request, is the number of sockets, rounded up.
 func Topology(spec *v1.VirtualMachineInstanceSpec) v1.CPUTopology {
 	t := v1.CPUTopology{Sockets: 1, Cores: 1, Threads: 1}
 	cpu := spec.Domain.CPU
@@ -38,7 +38,7 @@ func Topology(spec *v1.VirtualMachineInstanceSpec) v1.CPUTopology {
 	return t
 }
 
-// VCPUs is the number of virtual CPUs of a topology.
+// VCPUs returns the number of virtual CPUs of a topology.
 func VCPUs(t v1.CPUTopology) int { return int(t.Sockets) * int(t.Cores) * int(t.Threads) }
 
 func (b *builder) cpu() {
@@ -56,9 +56,8 @@ func (b *builder) cpu() {
 	b.option("cpu", strings.Join(append([]string{b.cpuModel()}, b.cpuFlags()...), ","))
 }
 
-// cpuModel is QEMU's name for the model. QEMU has no host-model; with KVM its
-// model host, in which it leaves out what could not be migrated, is the nearest.
-// Without KVM there is no host to model, and max has all that can be emulated.
+// cpuModel returns QEMU's name of the model. QEMU has no host-model; with KVM the nearest is host,
+// which omits features that can't be migrated. Without KVM max has all features that can be emulated.
 func (b *builder) cpuModel() string {
 	model := b.in.CPUModel
 	if b.spec.CPU != nil && b.spec.CPU.Model != "" {
@@ -70,7 +69,7 @@ func (b *builder) cpuModel() string {
 		case b.in.KVM:
 			return "host"
 		case b.topology.Threads > 1:
-			// max is one of AMD's, of a family that has no threads to show.
+			// max is an AMD model of a family without threads.
 			return "max,vendor=GenuineIntel"
 		}
 		return "max"
@@ -81,8 +80,6 @@ func (b *builder) cpuModel() string {
 	return model
 }
 
-// cpuFlags are the CPU's properties: the features asked for by name and those
-// that follow from spec.domain.features.
 func (b *builder) cpuFlags() []string {
 	var flags []string
 	enforce := false
@@ -98,8 +95,8 @@ func (b *builder) cpuFlags() []string {
 		}
 	}
 	flags = append(flags, b.platformFlags()...)
-	// QEMU checks all features or none, and without KVM almost no model is
-	// complete; only with KVM can 'require' be held to.
+	// QEMU checks all features or none, and without KVM almost no model is complete; so 'require'
+	// is enforced only with KVM.
 	if enforce && b.in.KVM {
 		flags = append(flags, "enforce=on")
 	}

@@ -8,7 +8,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Ids of the controllers, and the buses they offer.
 const (
 	scsiID     = "scsi0"
 	scsiBus    = scsiID + ".0"
@@ -21,14 +20,14 @@ const (
 	watchdogID = "watchdog0"
 )
 
-// AgentPort is the guest agent's virtio-serial port as QEMU's events name it.
+// AgentPort is the id of the guest agent's virtio-serial port in QEMU's events.
 const AgentPort = agentID
 
-// AgentChardev is the label of the socket that the port is connected to.
+// AgentChardev is the label of the port's socket.
 const AgentChardev = layout.AgentChardev
 
-// controllers are the buses that disks and inputs are attached to. The SCSI
-// controller is there even without a SCSI disk, since one can be plugged later.
+// controllers adds the buses of disks and inputs. The SCSI controller exists even without a SCSI
+// disk, since one can be plugged later.
 func (b *builder) controllers() {
 	count := make(map[v1.DiskBus]int)
 	for i := range b.spec.Devices.Disks {
@@ -58,8 +57,6 @@ func (b *builder) controllers() {
 	}
 }
 
-// channels are the lines between the guest and the pod: virt-handler's
-// monitor, the guest agent, figures of the host, the serial console.
 func (b *builder) channels() {
 	b.socket(monitorID, layout.QMPSocket)
 	b.option("mon", "chardev="+monitorID+",mode=control")
@@ -76,7 +73,6 @@ func (b *builder) channels() {
 	}
 }
 
-// videoDrivers are the video types that spec.domain.devices.video knows.
 var videoDrivers = map[string]string{
 	"vga":     "VGA",
 	v1.VirtIO: "virtio-vga",
@@ -85,7 +81,6 @@ var videoDrivers = map[string]string{
 	"ramfb":   "ramfb",
 }
 
-// display is the screen. Several viewers share it.
 func (b *builder) display() {
 	if isFalse(b.spec.Devices.AutoattachGraphicsDevice) {
 		if b.spec.Devices.Video != nil {
@@ -113,7 +108,6 @@ func (b *builder) display() {
 	b.device(video)
 }
 
-// peripherals are the small devices.
 func (b *builder) peripherals() {
 	if !isFalse(b.spec.Devices.AutoattachMemBalloon) {
 		b.device(onRootBus(b.virtio(Properties{
@@ -137,7 +131,6 @@ func (b *builder) peripherals() {
 	b.inputs()
 }
 
-// watchdogAction is the part of -action that the watchdog decides.
 func (b *builder) watchdogAction() string {
 	w := b.spec.Devices.Watchdog
 	if w == nil {
@@ -155,8 +148,7 @@ func (b *builder) watchdogAction() string {
 	return ",watchdog=" + string(action)
 }
 
-// panicDevices let a guest say that its kernel has panicked. Every machine has
-// the ISA one, unless the VMI chooses.
+// panicDevices adds the ISA device by default.
 func (b *builder) panicDevices() {
 	devices := b.spec.Devices.PanicDevices
 	if len(devices) == 0 {
@@ -170,14 +162,13 @@ func (b *builder) panicDevices() {
 		case *d.Model == v1.Pvpanic:
 			b.device(onRootBus(Properties{"driver": "pvpanic-pci", "id": id}, slotPanic))
 		case *d.Model == v1.Hyperv:
-			// A property of the CPU.
+			// This one is a CPU property.
 		default:
 			b.refuse(fmt.Sprintf("devices.panicDevices[%d].model", i), "%q is none of isa, hyperv, pvpanic", *d.Model)
 		}
 	}
 }
 
-// allInputs are the spec's inputs and the one that autoattachInputDevice adds.
 func (b *builder) allInputs() []v1.Input {
 	inputs := b.spec.Devices.Inputs
 	if isTrue(b.spec.Devices.AutoattachInputDevice) && len(inputs) == 0 {
@@ -195,7 +186,6 @@ func (b *builder) hasUSBInput() bool {
 	return false
 }
 
-// inputs have a port or function each, counted by bus.
 func (b *builder) inputs() {
 	inputs := b.allInputs()
 	if len(inputs) >= firstUSBDiskPort {

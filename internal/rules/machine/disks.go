@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// The chipset's SATA controller has six ports; its buses are ide.0 to
-	// ide.5. More disks get more controllers of the same kind.
+	// The chipset's SATA controller has six ports; its buses are ide.0 to ide.5. Further disks get
+	// further controllers of the same kind.
 	sataPorts          = 6
 	maxSATAControllers = 9
 
-	// USB disks come after the inputs on the controller's ports.
+	// USB disks follow the inputs on the controller's ports.
 	firstUSBDiskPort = 8
 	lastUSBPort      = 15
 )
 
-// MaxSerial is how many characters of a serial each bus can carry.
+// MaxSerial is the maximum length of a serial on each bus.
 var MaxSerial = map[v1.DiskBus]int{
 	v1.DiskBusVirtio: 20,
 	v1.DiskBusSATA:   20,
@@ -27,14 +27,13 @@ var MaxSerial = map[v1.DiskBus]int{
 	v1.DiskBusUSB:    20,
 }
 
-// DiskID names the disk of a volume, on the command line and in QMP.
+// DiskID returns the id of a volume's disk.
 func DiskID(volume string) string { return "disk-" + volume }
 
-// isVirtio reports whether a disk is a PCI device of its own.
 func isVirtio(d *v1.Disk) bool { return d.Disk != nil && d.Disk.Bus == v1.DiskBusVirtio }
 
-// diskBus is the bus of a disk: what the spec says; SATA, which every guest
-// knows, where it says nothing; SCSI for a LUN, which SATA could not carry.
+// diskBus returns a disk's bus. The default is SATA, which every guest supports, or SCSI for a LUN,
+// which SATA does not support.
 func diskBus(d *v1.Disk) v1.DiskBus {
 	var bus v1.DiskBus
 	switch {
@@ -54,17 +53,15 @@ func diskBus(d *v1.Disk) v1.DiskBus {
 	return bus
 }
 
-// isSATADisk reports whether a disk is a hard disk on SATA, which has no read-only ones.
+// isSATADisk reports whether a disk is a hard disk on SATA, which can't be read-only.
 func isSATADisk(d *v1.Disk) bool { return d.Disk != nil && diskBus(d) == v1.DiskBusSATA }
 
-// disk is one disk while it is being built.
 type disk struct {
 	spec *v1.Disk
 	path string
 	bus  v1.DiskBus
 	// nth counts the disks of the same bus.
-	nth int
-	// index is the disk's place in the spec.
+	nth   int
 	index int
 }
 
@@ -77,7 +74,7 @@ func (b *builder) disks() {
 	for i := range b.spec.Devices.Disks {
 		spec := &b.spec.Devices.Disks[i]
 		if b.hot[spec.Name] {
-			continue // it comes when the guest runs
+			continue // it is plugged later
 		}
 		d := disk{spec: spec, path: fmt.Sprintf("devices.disks[%d]", i), bus: diskBus(spec), index: i}
 		d.nth = nth[d.bus]
@@ -86,7 +83,6 @@ func (b *builder) disks() {
 	}
 }
 
-// disk adds one disk: what it reads from, then the device itself.
 func (b *builder) disk(d disk, volume *v1.Volume) {
 	b.named(d.path, d.spec.Name)
 	device := Properties{"id": DiskID(d.spec.Name)}
@@ -95,14 +91,14 @@ func (b *builder) disk(d disk, volume *v1.Volume) {
 		b.refuse(d.path+".name", "there is no volume %q", d.spec.Name)
 		return
 	case volume == nil, Hotpluggable(volume):
-		// A drive without a medium, which may be put in later.
+		// A drive without a medium, which may be inserted later.
 	default:
 		node, ok := b.source(d, volume)
 		if !ok {
 			return
 		}
 		device["drive"] = node.name
-		// A LUN's cache is the device's own affair.
+		// A LUN's cache is managed by its device.
 		if d.spec.LUN == nil {
 			node.apply(device)
 		}
@@ -112,7 +108,6 @@ func (b *builder) disk(d disk, volume *v1.Volume) {
 	b.device(device)
 }
 
-// attach chooses the driver and the place on the bus.
 func (b *builder) attach(d disk, device Properties) {
 	kind := "hd"
 	if d.spec.CDRom != nil {
@@ -169,7 +164,7 @@ func (b *builder) attachVirtio(d disk, device Properties) {
 	}
 }
 
-// describe adds what is the same on every bus.
+// describe adds the properties that are the same on every bus.
 func (b *builder) describe(d disk, device Properties) {
 	if index, ok := b.bootIndex(d.spec.BootOrder, d.index); ok && !b.hot[d.spec.Name] {
 		device["bootindex"] = index
@@ -178,7 +173,7 @@ func (b *builder) describe(d disk, device Properties) {
 		if d.spec.LUN != nil {
 			b.refuse(d.path+".serial", "a lun has the serial of its device")
 		}
-		// The bus carries no more: what comes after it, a guest can't see.
+		// The bus transfers no more characters to the guest.
 		device["serial"] = s[:min(len(s), MaxSerial[d.bus])]
 	}
 	if isTrue(d.spec.Shareable) {
@@ -196,8 +191,7 @@ func (b *builder) describe(d disk, device Properties) {
 	b.errorPolicy(d, device)
 }
 
-// errorPolicy says what happens to the guest when the host cannot read or
-// write: by default it is stopped until the storage is well again.
+// errorPolicy stops the guest by default until the storage works again.
 func (b *builder) errorPolicy(d disk, device Properties) {
 	policy := v1.DiskErrorPolicyStop
 	if d.spec.ErrorPolicy != nil {
@@ -240,9 +234,8 @@ func (b *builder) blockSize(d disk, device Properties) {
 	}
 }
 
-// bootIndex is the place in the boot order. As soon as one disk or interface
-// names its place, only those that do are tried; else the disks are, in the
-// order of the spec. place is -1 for an interface.
+// bootIndex returns the place in the boot order. If any disk or interface has a bootOrder, only those
+// with one are tried; otherwise all disks are, in the spec's order. place is -1 for an interface.
 func (b *builder) bootIndex(order *uint, place int) (int, bool) {
 	if b.bootOrdered() {
 		if order == nil {
@@ -282,5 +275,4 @@ func isoVolume(v *v1.Volume) bool {
 		v.Secret != nil || v.DownwardAPI != nil || v.ServiceAccount != nil || v.Sysprep != nil
 }
 
-// isoFile is where virt-handler leaves that image.
 func isoFile(v *v1.Volume) string { return layout.ISOFile(v.Name) }

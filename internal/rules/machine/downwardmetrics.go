@@ -9,14 +9,14 @@ import (
 
 const (
 	metricsID = "metrics0"
-	// metricsPort is how software in guests finds the port.
+	// metricsPort is the port's name for software in the guest.
 	metricsPort = "org.github.vhostmd.1"
-	// agentNumber and metricsNumber are the ports' places on their controller, so that none moves another.
+	// agentNumber and metricsNumber are fixed, so that no port moves another.
 	agentNumber   = 1
 	metricsNumber = 2
 )
 
-// DownwardMetrics is what virt-launcher is to tell a guest of its host, which is the node of the name; nil for nothing.
+// DownwardMetrics returns virt-launcher's task, nil for none. node is the node's name.
 func DownwardMetrics(spec *v1.VirtualMachineInstanceSpec, node string) *launch.DownwardMetrics {
 	told := launch.DownwardMetrics{HostName: node, Channel: spec.Domain.Devices.DownwardMetrics != nil}
 	for i := range spec.Volumes {
@@ -30,7 +30,6 @@ func DownwardMetrics(spec *v1.VirtualMachineInstanceSpec, node string) *launch.D
 	return &told
 }
 
-// metricsChannel is the port on which the guest asks for the figures.
 func (b *builder) metricsChannel() {
 	if b.spec.Devices.DownwardMetrics == nil {
 		return
@@ -42,8 +41,7 @@ func (b *builder) metricsChannel() {
 	})
 }
 
-// metricsNode adds the nodes of the disk that tells of the host. Nothing but virt-launcher writes to it, which leaves the
-// figures in the page cache.
+// metricsNode needs no cache mode: only virt-launcher writes, through the page cache.
 func (b *builder) metricsNode(d disk, v *v1.Volume) (node, bool) {
 	switch {
 	case isSATADisk(d.spec):

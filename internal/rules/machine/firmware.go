@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// The UEFI firmware in the launcher's image. Its variables start as the
-// template says: with Microsoft's keys enrolled for Secure Boot, empty without.
+// The UEFI firmware in the launcher's image, and the templates of its variables: with Microsoft's
+// keys for Secure Boot, empty without.
 const (
 	ovmfCode       = layout.UEFICode
 	ovmfVars       = layout.UEFIVars
@@ -18,12 +18,11 @@ const (
 	ovmfSecureVars = "/usr/share/OVMF/OVMF_VARS_4M.ms.fd"
 )
 
-// nvramImage is the name of the UEFI variables among the images. No volume can
-// have it: a volume's name has no slash.
+// nvramImage is the name of the UEFI variables among the images. A volume can't have it, since
+// volume names have no slash.
 const nvramImage = "firmware/nvram"
 
-// What SMBIOS says where neither the cluster nor the VMI does; guests and
-// their tools recognize a KubeVirt machine by it.
+// SMBIOS defaults, by which guests and their tools recognize a KubeVirt machine.
 const (
 	defaultManufacturer = "KubeVirt"
 	defaultProduct      = "None"
@@ -45,7 +44,7 @@ func KeepsVariables(spec *v1.VirtualMachineInstanceSpec) bool {
 	return e != nil && isTrue(e.Persistent)
 }
 
-// VariablesTemplate is the file that the guest's UEFI variables begin as, "" for a BIOS guest.
+// VariablesTemplate returns the file with the initial UEFI variables, "" for a BIOS guest.
 func VariablesTemplate(spec *v1.VirtualMachineInstanceSpec) string {
 	e := efi(spec)
 	switch {
@@ -57,8 +56,8 @@ func VariablesTemplate(spec *v1.VirtualMachineInstanceSpec) string {
 	return ovmfVars
 }
 
-// nvram is the image of the UEFI variables: the VM's own file, or an overlay on their template, so
-// that no guest's variables reach another; false for a BIOS guest.
+// nvram returns the image of the UEFI variables: the VM's own file, or an overlay on the template,
+// so that guests don't share variables.
 func nvram(vmi *v1.VirtualMachineInstance) (launch.Image, bool) {
 	template := VariablesTemplate(&vmi.Spec)
 	if template == "" {
@@ -84,8 +83,8 @@ func (b *builder) firmware() {
 	b.kernelBoot()
 }
 
-// Ignition returns the configuration that a CoreOS guest sets itself up by, "" for none. It is in a file in the pod:
-// arguments of a process are for everybody to see, and no longer than the kernel allows.
+// Ignition returns the configuration of a CoreOS guest, "" for none. It is passed in a file: a
+// process's arguments are public and limited in length.
 func Ignition(vmi *v1.VirtualMachineInstance) string { return vmi.Annotations[v1.IgnitionAnnotation] }
 
 func (b *builder) bios() {
@@ -93,7 +92,7 @@ func (b *builder) bios() {
 	if f == nil || f.Bootloader == nil || f.Bootloader.BIOS == nil || !isTrue(f.Bootloader.BIOS.UseSerial) {
 		return
 	}
-	// SeaBIOS talks on the serial port when it is told that nothing else is there.
+	// SeaBIOS uses the serial port if there is no graphics.
 	b.machineOption("graphics", "off")
 }
 
@@ -119,8 +118,8 @@ func (b *builder) uefi(e *v1.EFI) {
 	b.machineOption("pflash1", "uefi-vars")
 }
 
-// variables are the block nodes of the UEFI variables. The firmware never flushes what it writes, so variables
-// that are kept bypass the page cache where the storage can do so.
+// variables adds the block nodes of the UEFI variables. The firmware never flushes, so persistent
+// variables bypass the page cache if the storage supports it.
 func (b *builder) variables(image launch.PreparedImage) {
 	if image.Overlay == "" {
 		b.file(fileNode{name: "uefi-vars-file", path: image.Source, caching: caching{direct: image.DirectIO}})
@@ -135,8 +134,6 @@ func (b *builder) variables(image launch.PreparedImage) {
 	b.blockdev(top)
 }
 
-// smbios is how the guest is known to its operating system. The system UUID is
-// the firmware's, written as the spec has it.
 func (b *builder) smbios() {
 	f := b.spec.Firmware
 	if f != nil && f.UUID != "" {
@@ -188,5 +185,4 @@ func (b *builder) kernelBoot() {
 	}
 }
 
-// inKernelBoot is a path of the kernel's image where it is mounted.
 func inKernelBoot(p string) string { return path.Join(layout.KernelBootDir, path.Join("/", p)) }

@@ -8,30 +8,26 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// Markers are objects without effect in QEMU (-object, object-add). They hold
-// what QEMU has no run state for and virt-handler, which keeps no journal, must
-// know again after a restart.
+// Markers are objects without effect in QEMU (-object, object-add). They keep state that QEMU has
+// no run state for, since virt-handler has no journal across restarts.
 const (
-	// WaitMarker is there from QEMU's start until the guest's CPUs have been
-	// started, if they wait for hotplugged volumes (decision 230), or for a link that
-	// is down from the start (decision 391).
+	// WaitMarker exists from QEMU's start until the guest's CPUs are started, if they wait for
+	// hotplugged volumes (decision 230) or for a link that is down from the start (decision 391).
 	WaitMarker = "waits-for-volumes"
-	// PauseMarker is there while the user wants a guest paused that is stopped for
-	// another reason (decision 200).
+	// PauseMarker exists while a user wants a guest paused that is stopped for another reason (decision 200).
 	PauseMarker = "paused-by-user"
-	// MarkerType is the type of all markers, those of migrations included.
+	// MarkerType is the type of all markers, including those of migrations.
 	MarkerType = launch.MarkerType
 )
 
-// Awaited is a volume that is to be in the guest before its CPUs start.
+// Awaited is a volume to plug before the guest's CPUs start.
 type Awaited struct {
 	Volume string
-	// Boots means that the firmware may find what it boots only there.
+	// Boots means that the guest may boot from this volume only.
 	Boots bool
 }
 
-// AwaitedVolumes are the hotpluggable volumes of a spec that have a disk, in the
-// order of the disks.
+// AwaitedVolumes returns a spec's hotpluggable volumes that have a disk, in the order of the disks.
 func AwaitedVolumes(spec *v1.VirtualMachineInstanceSpec) []Awaited {
 	var awaited []Awaited
 	b := newBuilder(Input{VMI: &v1.VirtualMachineInstance{Spec: *spec}})
@@ -46,9 +42,8 @@ func AwaitedVolumes(spec *v1.VirtualMachineInstanceSpec) []Awaited {
 	return awaited
 }
 
-// bootsWithout reports whether a guest without a boot order has something to boot
-// that is not hotpluggable: a kernel of its own, or a disk that neither starts
-// empty nor is made by Drydock.
+// bootsWithout reports whether a guest without a boot order can boot from a source that is not
+// hotpluggable: a kernel, or a disk that is neither initially empty nor made by Drydock.
 func bootsWithout(spec *v1.VirtualMachineInstanceSpec) bool {
 	if f := spec.Domain.Firmware; f != nil && f.KernelBoot != nil {
 		return true
@@ -63,14 +58,13 @@ func bootsWithout(spec *v1.VirtualMachineInstanceSpec) bool {
 	})
 }
 
-// startsLinked reports whether all links are up when the guest starts, as they are in a new QEMU.
+// startsLinked reports whether all links are up at the start, as in a new QEMU.
 func startsLinked(spec *v1.VirtualMachineInstanceSpec) bool {
 	return !slices.ContainsFunc(spec.Domain.Devices.Interfaces, func(i v1.Interface) bool { return i.State == v1.InterfaceStateLinkDown })
 }
 
-// halt has QEMU start with the CPUs stopped, if the user wants that, or if there
-// is something to be done before the firmware runs: volumes have to be plugged, or links
-// switched off. A guest that arrives from elsewhere has been started long ago.
+// halt starts QEMU with stopped CPUs if the user wants that, or if volumes have to be plugged or
+// links set down before the firmware runs. A migrated guest has started already.
 func (b *builder) halt() {
 	if b.in.Incoming != "" {
 		b.arrive()
@@ -96,11 +90,9 @@ type BootIndex struct {
 	Index  int
 }
 
-// BootIndexes are the places in the boot order of the disks that a guest has
-// before its CPUs start: those that it started with, and those of the
-// hotpluggable volumes that are plugged. Every device is taken out of the order
-// before any gets its place: the spec may have changed since QEMU started, and
-// QEMU refuses two devices with one place.
+// BootIndexes returns the places in the boot order of the disks that a guest has before its CPUs
+// start, including plugged ones. First every device is removed from the order: the spec may have
+// changed since QEMU started, and QEMU refuses two devices with one place.
 func BootIndexes(spec *v1.VirtualMachineInstanceSpec, plugged map[string]bool) []BootIndex {
 	b := newBuilder(Input{VMI: &v1.VirtualMachineInstance{Spec: *spec}})
 	var none, places []BootIndex

@@ -7,12 +7,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// maxSCSIDisks is how many disks the SCSI controller takes. QEMU would take
-// more; a guest looks no further than this without being asked to.
+// maxSCSIDisks is the number of LUNs that guests scan by default. QEMU supports more.
 const maxSCSIDisks = 256
 
-// Hotpluggable reports whether a volume is plugged and unplugged while the
-// guest runs: it is not in the launcher pod, and no machine starts with it.
+// Hotpluggable reports whether a volume is plugged into a running guest: it is not in the launcher
+// pod, and no machine starts with it.
 func Hotpluggable(v *v1.Volume) bool {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -23,8 +22,7 @@ func Hotpluggable(v *v1.Volume) bool {
 	return false
 }
 
-// hotDisks are the disks that are plugged with their volume. A drive for CDs
-// stays where it is: only its medium is exchanged.
+// hotDisks returns the disks that are plugged with their volume. A CD drive stays: only its medium is exchanged.
 func hotDisks(spec *v1.VirtualMachineInstanceSpec) map[string]bool {
 	hot := map[string]bool{}
 	for i := range spec.Volumes {
@@ -40,16 +38,14 @@ func hotDisks(spec *v1.VirtualMachineInstanceSpec) map[string]bool {
 	return hot
 }
 
-// Slot is where on a machine a disk is plugged: a LUN of the SCSI controller,
-// or the root port of a virtio disk.
+// Slot is the place of a plugged disk: a LUN of the SCSI controller, or the root port of a virtio disk.
 type Slot struct {
 	Bus    v1.DiskBus `json:"bus"`
 	Number int        `json:"number"`
 }
 
-// FreeSlot chooses where a volume's disk is plugged, given what is plugged
-// already: where the spec's order puts it, if that is free, so that a guest
-// that starts anew finds its disks where they were.
+// FreeSlot returns a slot for a volume's disk: if possible the one of the spec's order, so that a
+// restarted guest finds its disks in the same places.
 func FreeSlot(spec *v1.VirtualMachineInstanceSpec, volume string, taken []Slot) (Slot, error) {
 	bus, all := slots(spec, volume)
 	used := map[Slot]bool{}
@@ -78,8 +74,7 @@ func FreeSlot(spec *v1.VirtualMachineInstanceSpec, volume string, taken []Slot) 
 	return Slot{}, fmt.Errorf("the bus %s is full: this machine takes at most %d more disks than it started with", bus, len(all))
 }
 
-// slots are all places for the hotplugged disks on the bus of a volume's
-// disk, in order.
+// slots returns all slots for hotplugged disks on the bus of a volume's disk, in order.
 func slots(spec *v1.VirtualMachineInstanceSpec, volume string) (v1.DiskBus, []Slot) {
 	bus := v1.DiskBus("")
 	for i := range spec.Domain.Devices.Disks {
@@ -103,7 +98,6 @@ func slots(spec *v1.VirtualMachineInstanceSpec, volume string) (v1.DiskBus, []Sl
 	return bus, all
 }
 
-// startedWith counts the disks on a bus that a machine starts with.
 func startedWith(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) int {
 	count, hot := 0, hotDisks(spec)
 	for i := range spec.Domain.Devices.Disks {
@@ -114,8 +108,7 @@ func startedWith(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) int {
 	return count
 }
 
-// HotBus is the bus of a disk that is plugged: SCSI where the spec says
-// nothing, because it takes many and costs no PCI port.
+// HotBus returns the bus of a hotplugged disk. The default is SCSI, which supports many disks and needs no PCI ports.
 func HotBus(d *v1.Disk) v1.DiskBus {
 	if d.CDRom == nil && (d.Disk == nil || d.Disk.Bus == "") && (d.LUN == nil || d.LUN.Bus == "") {
 		return v1.DiskBusSCSI
@@ -123,8 +116,7 @@ func HotBus(d *v1.Disk) v1.DiskBus {
 	return diskBus(d)
 }
 
-// Room is how many disks of a bus can be plugged into the machine of a spec, on
-// top of those that it starts with.
+// Room returns how many disks can be plugged into the bus, besides those that the machine starts with.
 func Room(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) int {
 	probe := spec.DeepCopy()
 	const name = "room"
@@ -138,16 +130,15 @@ func Room(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) int {
 	return len(all)
 }
 
-// Plug is what brings one volume into a machine that runs.
+// Plug has the QEMU objects of a plugged volume.
 type Plug struct {
-	// Blockdevs are in the order in which QEMU must create them; the last is
-	// what the guest reads and writes.
+	// Blockdevs are in the order of creation; the last is the top node.
 	Blockdevs []Properties
-	// Device is nil when the medium of a drive that is there is exchanged.
+	// Device is nil when the medium of an existing drive is exchanged.
 	Device Properties
 }
 
-// BuildPlug makes the plug of a volume whose image in.Images holds.
+// BuildPlug returns the plug of a volume whose image is in in.Images.
 func BuildPlug(in Input, volume string, slot Slot) (Plug, error) {
 	b := newBuilder(in)
 	if b.spec.Devices.DisableHotplug {
@@ -183,7 +174,7 @@ func (b *builder) plug(d disk, source *v1.Volume) {
 		node.apply(device)
 	}
 	if d.bus == v1.DiskBusVirtio {
-		// What it is attached to is counted among the disks of its kind.
+		// attach finds the port by the disk's count among its kind.
 		b.placement.disks, d.nth = []int{d.nth}, 0
 	}
 	b.attach(d, device)
@@ -194,8 +185,7 @@ func (b *builder) plug(d disk, source *v1.Volume) {
 	b.device(device)
 }
 
-// volumeSerial is the serial of a disk that was given none: its volume's name,
-// as far as the bus can carry it.
+// volumeSerial is the default serial: the volume's name, as far as the bus can transfer it.
 func volumeSerial(d disk) string {
 	return d.spec.Name[:min(len(d.spec.Name), MaxSerial[d.bus])]
 }
@@ -222,7 +212,7 @@ func ReadOnly(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	return false
 }
 
-// IsDrive reports whether the volume is a medium in a drive that stays.
+// IsDrive reports whether the volume is a medium in a permanent drive.
 func IsDrive(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	for i := range spec.Domain.Devices.Disks {
 		if d := &spec.Domain.Devices.Disks[i]; d.Name == volume {
@@ -232,9 +222,8 @@ func IsDrive(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	return false
 }
 
-// DetachedNode names the block node that takes the place of a volume's disk which
-// is taken from the guest by force.
+// DetachedNode returns the name of the block node that replaces a volume's disk that is removed by force.
 func DetachedNode(volume string) string { return nodeName("x-", volume) }
 
-// PlugNodes names the block nodes of a plug, in the order of its Blockdevs.
+// PlugNodes returns the names of a plug's block nodes, in the order of Blockdevs.
 func PlugNodes(volume string) []string { return []string{nodeName("f-", volume), NodeName(volume)} }

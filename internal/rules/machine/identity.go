@@ -10,9 +10,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Hostname is what the guest is called, by its pod, DHCP and cloud-init alike:
-// what the VMI asks for, or the first part of its name, cut to what one label of
-// a DNS name may hold.
+// Hostname returns the guest's host name for its pod, DHCP and cloud-init: the spec's, or the first
+// part of the VMI's name, cut to the length of a DNS label.
 func Hostname(vmi *v1.VirtualMachineInstance) string {
 	name := vmi.Spec.Hostname
 	if name == "" {
@@ -25,11 +24,9 @@ func Hostname(vmi *v1.VirtualMachineInstance) string {
 	return name
 }
 
-// MAC is the hardware address that the guest sees for an interface: the
-// spec's, else one made from the firmware UUID and the interface's name. So it
-// stays the same across restarts, migrations and the loss of the status, and
-// a clone, which gets a new UUID, gets new addresses. An address in the spec
-// that is not one comes back as it is; admission refuses it.
+// MAC returns an interface's hardware address: the spec's, or one made from the firmware UUID and the
+// interface's name. So it survives restarts, migrations and the loss of the status, and a clone with its
+// new UUID gets new addresses. An invalid address in the spec is returned unchanged; admission refuses it.
 func MAC(vmi *v1.VirtualMachineInstance, iface string) string {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		spec := &vmi.Spec.Domain.Devices.Interfaces[i]
@@ -42,8 +39,8 @@ func MAC(vmi *v1.VirtualMachineInstance, iface string) string {
 	return fmt.Sprintf("02:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4])
 }
 
-// identity is what makes a guest itself. Admission gives every VMI a firmware
-// UUID; a namespace and name serve only an object that never passed it.
+// identity returns the guest's unique id. Admission gives every VMI a firmware UUID; the fallback
+// is for objects that bypassed it.
 func identity(vmi *v1.VirtualMachineInstance) string {
 	if f := vmi.Spec.Domain.Firmware; f != nil && f.UUID != "" {
 		return string(f.UUID)
@@ -51,7 +48,7 @@ func identity(vmi *v1.VirtualMachineInstance) string {
 	return vmi.Namespace + "/" + vmi.Name
 }
 
-// normalMAC writes an address as QEMU and Linux do: DE-AD… becomes de:ad….
+// normalMAC returns an address in the form of QEMU and Linux: DE-AD… becomes de:ad….
 func normalMAC(mac string) string {
 	if hw, err := net.ParseMAC(mac); err == nil {
 		return hw.String()

@@ -11,9 +11,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Images lists what virt-launcher must prepare before the machine can be
-// built: the files behind the VMI's disks and the overlays on them, in the
-// order of spec.volumes.
+// Images returns the files that virt-launcher has to prepare before the machine can be built: the
+// images of disks and their overlays, in the order of spec.volumes.
 func Images(vmi *v1.VirtualMachineInstance) []launch.Image {
 	readOnly := make(map[string]bool)
 	for i := range vmi.Spec.Domain.Devices.Disks {
@@ -26,7 +25,7 @@ func Images(vmi *v1.VirtualMachineInstance) []launch.Image {
 		if !ok || Hotpluggable(&vmi.Spec.Volumes[i]) {
 			continue
 		}
-		// What nobody writes to needs nothing on top of it.
+		// A read-only image needs no overlay.
 		if readOnly[image.Name] && image.Source != "" {
 			image.Overlay = ""
 		}
@@ -38,8 +37,8 @@ func Images(vmi *v1.VirtualMachineInstance) []launch.Image {
 	return append(images, kernelImages(vmi)...)
 }
 
-// kernelImages are the files of a kernel's image that QEMU reads by itself: they are
-// prepared only to see that they are that image's. Their names are no volume's.
+// kernelImages returns the files that QEMU reads directly. They are prepared only to check that
+// they are in the kernel's image. Their names can't be volumes' names.
 func kernelImages(vmi *v1.VirtualMachineInstance) []launch.Image {
 	f := vmi.Spec.Domain.Firmware
 	if f == nil || f.KernelBoot == nil || f.KernelBoot.Container == nil {
@@ -57,9 +56,8 @@ func kernelImages(vmi *v1.VirtualMachineInstance) []launch.Image {
 	return images
 }
 
-// volumeImage is the image of one volume; false for a volume that needs no
-// preparation by virt-launcher (virt-handler makes ISO images by itself, and
-// virt-launcher the disk of downward metrics when QEMU starts).
+// volumeImage returns the image of a volume. It is false if virt-launcher has nothing to prepare:
+// virt-handler makes ISO images, and virt-launcher makes the disk of downward metrics when QEMU starts.
 func volumeImage(v *v1.Volume) (launch.Image, bool) {
 	image := launch.Image{Name: v.Name}
 	switch {
@@ -85,8 +83,8 @@ func volumeImage(v *v1.Volume) (launch.Image, bool) {
 	return image, true
 }
 
-// claimImage is the disk in a claim: the block device, or disk.img in the file
-// system; raw in both, so that what a guest writes stays what it was (decision 031).
+// claimImage sets the disk in a claim: the block device, or disk.img in the file system. Both are
+// raw, so that a guest's content can't be taken for another format (decision 031).
 func claimImage(image *launch.Image) {
 	image.Root = layout.VolumeDir(image.Name)
 	image.Source = path.Join(image.Root, layout.DiskImage)
@@ -94,8 +92,6 @@ func claimImage(image *launch.Image) {
 	image.Format = formatRaw
 }
 
-// containerDiskPath is where in a containerDisk's image the disk lies: the
-// path the VMI names, else the one file in /disk.
 func containerDiskPath(d *v1.ContainerDiskSource) string {
 	if d.Path != "" {
 		return d.Path

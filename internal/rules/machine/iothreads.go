@@ -6,10 +6,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ioThreads gives virtio disks threads of their own: one for each disk with
-// dedicatedIOThread, and for the others what spec.domain.ioThreadsPolicy says:
-// one for all (shared), as many as twice the vCPUs in turn (auto), or as many as are asked for, in turn
-// (supplementalPool).
+// ioThreads gives virtio disks I/O threads: one for each disk with dedicatedIOThread, and for the others by
+// spec.domain.ioThreadsPolicy: one thread (shared), twice the vCPUs (auto), or the requested number (supplementalPool).
 func (b *builder) ioThreads() {
 	b.threads = make(map[int]string)
 	policy := v1.IOThreadsPolicy("")
@@ -43,7 +41,6 @@ func (b *builder) ioThreads() {
 	}
 }
 
-// threadsOfPool is how many threads the disks share.
 func (b *builder) threadsOfPool(policy v1.IOThreadsPolicy) int {
 	switch t := b.spec.IOThreads; {
 	case policy == v1.IOThreadsPolicyAuto:
@@ -54,7 +51,6 @@ func (b *builder) threadsOfPool(policy v1.IOThreadsPolicy) int {
 	return 1
 }
 
-// thread assigns a thread to the disk at index and makes it if it is new.
 func (b *builder) thread(id string, index int) {
 	for _, other := range b.threads {
 		if other == id {
@@ -66,5 +62,4 @@ func (b *builder) thread(id string, index int) {
 	b.object(Properties{"qom-type": "iothread", "id": id})
 }
 
-// threadOf is the thread of the disk at index, empty for QEMU's main one.
 func (b *builder) threadOf(index int) string { return b.threads[index] }

@@ -1,11 +1,9 @@
-// Package machine turns a VirtualMachineInstance into a QEMU machine: devices
-// with stable ids and addresses, the images behind its disks, the command line.
+// Package machine turns a VirtualMachineInstance into a QEMU machine: devices with stable ids and
+// addresses, the images of its disks, and the command line.
 //
-// It owns every rule of how a field of the VMI's spec becomes something that
-// the guest can see. It is pure: it opens no file, starts nothing, asks no
-// clock; the same Input always gives the same Machine, to the byte. It must
-// not import a client, and it does not repeat admission: it refuses only what it
-// can't express.
+// It owns every rule by which a field of the spec becomes visible to the guest. It is pure: it does
+// no I/O and reads no clock, and the same Input always gives the same Machine, to the byte. It must
+// not import a client. It does not repeat admission: it refuses only specs that it can't express.
 package machine
 
 import (
@@ -18,70 +16,57 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// NIC is the node's end of one of the VMI's interfaces.
+// NIC is the node's end of an interface.
 type NIC struct {
-	// Tap is the tap device in the pod's network namespace.
 	Tap string
-	// MAC is what the guest's interface is known by; empty means MAC().
+	// MAC is the address of the guest's interface; "" means MAC().
 	MAC string
 	// MTU is offered to the guest by virtio-net; 0 leaves it to DHCP.
 	MTU int
-	// Device is the PCI address of the node's device that the interface is, "" for one that QEMU makes. Then there
-	// is no tap.
+	// Device is the PCI address of a device of the node, without a tap. It is "" for an emulated interface.
 	Device string
-	// VhostNet says that /dev/vhost-net can be opened in the pod.
+	// VhostNet means that /dev/vhost-net can be opened in the pod.
 	VhostNet bool
 }
 
-// Input is all that a machine depends on.
+// Input is the input of Build.
 type Input struct {
 	VMI *v1.VirtualMachineInstance
-	// KVM says that the node's probe found KVM usable; otherwise the guest's
-	// instructions are translated (TCG).
+	// KVM means that the node's probe found KVM usable; otherwise the guest is emulated (TCG).
 	KVM bool
-	// MachineType and CPUModel are the cluster's defaults for what the VMI
-	// leaves open; empty means q35 and host-model.
+	// MachineType and CPUModel are the cluster's defaults; "" means q35 and host-model.
 	MachineType, CPUModel string
-	// SMBIOS is the cluster's spec.configuration.smbios, nil for the defaults.
-	SMBIOS *v1.SMBiosConfiguration
-	// Images are virt-launcher's answers to Images(), by name.
+	SMBIOS                *v1.SMBiosConfiguration
+	// Images are virt-launcher's results for Images().
 	Images map[string]launch.PreparedImage
-	// NICs are what the network's preparation answered, by interface name.
-	NICs map[string]NIC
-	// Now is the start of the guest's clock. It is needed only by a VMI whose
-	// spec.domain.clock asks for an offset or a time zone.
+	NICs   map[string]NIC
+	// Now is the start of the guest's clock, for a spec.domain.clock with an offset or a time zone.
 	Now time.Time
-	// Incoming is the UID of the migration that brings the guest; empty for one that is started
-	// here.
+	// Incoming is the UID of the migration that brings the guest, "" for a new start.
 	Incoming types.UID
-	// Sockets is how many of the guest's CPU sockets have their CPUs when QEMU starts; 0 means as
-	// many as the VMI asks for. A guest that arrives has those that it had where it comes from.
+	// Sockets is the number of sockets with CPUs at QEMU's start; 0 means the spec's. A migrated
+	// guest has those that it had at the source.
 	Sockets uint32
-	// Memory is how much memory in bytes the guest was started with, elsewhere; 0 means as much as the VMI asks for.
-	// What it has got since comes with the guest.
+	// Memory is the boot memory in bytes of a migrated guest; 0 means the spec's. Memory that was
+	// plugged since arrives with the guest.
 	Memory int64
 }
 
-// Properties are the members of one JSON object on QEMU's command line or in a
-// QMP command's arguments.
+// Properties are a JSON object on QEMU's command line or in the arguments of a QMP command.
 type Properties map[string]any
 
-// Machine is a QEMU machine. The same Properties serve the command line and
-// QMP (object-add, blockdev-add, netdev_add, device_add).
+// Machine is a QEMU machine. The same Properties serve the command line and QMP (object-add,
+// blockdev-add, netdev_add, device_add).
 type Machine struct {
-	// Objects, Blockdevs, Netdevs and Devices are in the order in which QEMU
-	// must create them.
+	// These are in the order in which QEMU must create them.
 	Objects, Blockdevs, Netdevs, Devices []Properties
 
-	// options are what QEMU takes as key=value text only.
 	options []option
 }
 
-// option is one command line option with its value.
 type option struct{ name, value string }
 
-// Build makes the machine of a VMI. Its errors name the fields' paths; all of
-// them come at once.
+// Build returns the machine of a VMI. The error joins all problems and names the fields' paths.
 func Build(in Input) (*Machine, error) {
 	b := newBuilder(in)
 	for _, part := range []func(*builder){

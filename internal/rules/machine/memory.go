@@ -12,29 +12,28 @@ import (
 const (
 	kibibyte = 1 << 10
 	mebibyte = 1 << 20
-	// odd is what an emulated guest gets more than whole mebibytes: QEMU loses track of what the
-	// guest writes to a memory of whole 256 KiB while it migrates (decision 302). It is what QEMU
-	// rounds to.
+	// odd is added to an emulated guest's memory: QEMU loses writes to a memory of whole 256 KiB
+	// during migration (decision 302). QEMU rounds to it.
 	odd = 8 * kibibyte
-	// ramID names the guest's memory; a migration finds it by this name.
+	// ramID is the name by which a migration finds the guest's memory.
 	ramID = "ram0"
 
-	// MemoryDevice is the id of the device by which a guest gets memory while it runs, and gives it back.
+	// MemoryDevice is the id of the device that plugs memory into a running guest.
 	MemoryDevice = "memory0"
 	roomID       = "ram1"
-	// MemoryBlock is what the device's memory is plugged in. It is the least that Linux gives back.
+	// MemoryBlock is the device's block size, the smallest that Linux releases.
 	MemoryBlock = 2 * mebibyte
-	// linuxBlock is what Linux manages memory in on x86: what is in no whole one, it does not use.
+	// linuxBlock is the block size of Linux on x86, which uses no partial block.
 	linuxBlock = 128 * mebibyte
-	// DeviceMemory is what QEMU may lock beside the guest's memory when the guest has devices of the node: what such
-	// a device reaches of the machine's other memory, as firmware and registers, is locked and mapped, too.
+	// DeviceMemory is what QEMU may lock besides the guest's memory if the guest has devices of the node:
+	// the machine's other memory that such a device reaches, as firmware and registers, is locked, too.
 	DeviceMemory = 1 << 30
-	// MostRoom is more than any machine has, and little enough to be counted with.
+	// MostRoom is more than any machine has, and safe from overflow.
 	MostRoom = 1 << 44
 )
 
-// GuestMemory is the guest's memory at boot in bytes: spec.domain.memory.guest,
-// else the memory request, else the memory limit; 0 when the VMI names none.
+// GuestMemory returns the guest's boot memory in bytes: spec.domain.memory.guest, or else the
+// memory request, or else the limit; 0 when there is none.
 func GuestMemory(spec *v1.VirtualMachineInstanceSpec) int64 {
 	if m := spec.Domain.Memory; m != nil && m.Guest != nil {
 		return m.Guest.Value()
@@ -47,7 +46,7 @@ func GuestMemory(spec *v1.VirtualMachineInstanceSpec) int64 {
 	return 0
 }
 
-// BootMemory is the memory that the guest of a VMI was started with, in bytes; before that is said, what it is to be started with.
+// BootMemory returns the memory in bytes that the VMI's guest was started with, or is to be started with.
 func BootMemory(vmi *v1.VirtualMachineInstance) int64 {
 	if m := vmi.Status.Memory; m != nil && m.GuestAtBoot != nil {
 		return m.GuestAtBoot.Value()
@@ -55,8 +54,7 @@ func BootMemory(vmi *v1.VirtualMachineInstance) int64 {
 	return GuestMemory(&vmi.Spec)
 }
 
-// memory gives the guest its RAM as a backend with a name of its own rather
-// than by -m alone: that is what hugepages, hotplug and migration need.
+// memory adds the guest's RAM as a named backend, instead of -m alone: hugepages, hotplug and migration need this.
 func (b *builder) memory() {
 	size := GuestMemory(&b.vmi.Spec)
 	if b.in.Memory != 0 {
@@ -67,7 +65,7 @@ func (b *builder) memory() {
 		return
 	}
 	room := roundUp(MemoryRoom(&b.vmi.Spec, size), linuxBlock)
-	// QEMU wants whole pages; a guest never gets less than was asked for.
+	// QEMU requires whole pages; a guest never gets less than requested.
 	size = roundUp(size, mebibyte)
 	hugepages := b.spec.Memory != nil && b.spec.Memory.Hugepages != nil
 	if !b.in.KVM && !hugepages {
@@ -92,8 +90,7 @@ func (b *builder) memory() {
 	}
 }
 
-// room gives the guest an empty device with room for so much memory. The memory is neither allocated nor set aside
-// before the guest uses it.
+// room adds an empty device for size bytes of memory, which is neither allocated nor reserved before the guest uses it.
 func (b *builder) room(size int64) {
 	b.object(Properties{"qom-type": "memory-backend-ram", "id": roomID, "size": size, "reserve": false})
 	b.device(onRootBus(Properties{
@@ -101,7 +98,7 @@ func (b *builder) room(size int64) {
 	}, slotMemory))
 }
 
-// MemoryRoom is how much memory a guest of the spec that was started with so much can get while it runs, in bytes.
+// MemoryRoom returns how many bytes can be plugged into a guest that was started with boot bytes.
 func MemoryRoom(spec *v1.VirtualMachineInstanceSpec, boot int64) int64 {
 	m := spec.Domain.Memory
 	if m == nil || m.MaxGuest == nil || m.Hugepages != nil {
@@ -110,14 +107,14 @@ func MemoryRoom(spec *v1.VirtualMachineInstanceSpec, boot int64) int64 {
 	return min(max(m.MaxGuest.Value()-boot, 0), MostRoom) / MemoryBlock * MemoryBlock
 }
 
-// PluggedMemory is how much of its room a guest that was started with so much is to have for what the spec asks for.
+// PluggedMemory returns how many bytes the spec wants plugged into a guest that was started with boot bytes.
 func PluggedMemory(spec *v1.VirtualMachineInstanceSpec, boot int64) int64 {
 	more := min(max(GuestMemory(spec)-boot, 0), MostRoom)
 	return min(roundUp(more, MemoryBlock), MemoryRoom(spec, boot))
 }
 
-// LockedMemory is how much memory in bytes QEMU may have to lock for a guest of the spec that was started with so much: devices
-// of the node write to all that the guest has, and may get, whenever they like.
+// LockedMemory returns how many bytes QEMU may have to lock: devices of the node may write at any
+// time to all memory that the guest has or may get.
 func LockedMemory(spec *v1.VirtualMachineInstanceSpec, boot int64) int64 {
 	return roundUp(boot, mebibyte) + odd + MemoryRoom(spec, boot) + DeviceMemory
 }

@@ -6,10 +6,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Markers of a live migration, by its UID. QEMU tells the status of its last migration, and not
-// which that was; nor does it tell whether a guest that was paused has run since it arrived. QEMU
-// is started with the first as the target of a migration, and virt-handler adds the others, each
-// before it does what the marker says (decision 295).
+// Markers of a live migration, with its UID. QEMU reports the status of its last migration, but
+// neither which one that was nor whether a guest that was paused has run since it arrived. QEMU
+// starts with the first marker as the target of a migration; virt-handler adds the others, each
+// before the step that it records (decision 295).
 const (
 	incomingMarker = "incoming-"
 	ranMarker      = "ran-"
@@ -22,33 +22,31 @@ const (
 // IncomingMarker is in a QEMU that was started as the target of a migration.
 func IncomingMarker(migration types.UID) string { return incomingMarker + string(migration) }
 
-// RanMarker is in a target whose guest may have run: the source must not have it continue.
+// RanMarker is in a target whose guest may have run: the source must not resume it.
 func RanMarker(migration types.UID) string { return ranMarker + string(migration) }
 
 // BegunMarker is in a source that was told to migrate, or is about to be.
 func BegunMarker(migration types.UID) string { return begunMarker + string(migration) }
 
-// DoomedMarker is in a target that is being ended because its guest is not to come: nobody runs the
-// guest in it any more.
+// DoomedMarker is in a target that is being killed: its guest must not be run any more.
 func DoomedMarker(migration types.UID) string { return doomedMarker + string(migration) }
 
-// PausedMarker is in a source whose guest virt-handler has stopped so that the migration ends, or is
-// about to: the guest is to go on if the migration fails.
+// PausedMarker is in a source whose guest virt-handler has stopped for convergence, or is about to:
+// the guest resumes if the migration fails.
 func PausedMarker(migration types.UID) string { return pausedMarker + string(migration) }
 
-// LeftMarker is in a source whose guest has moved before its memory: the target may run it, or will be told so
-// after this. The guest never goes on here, whatever QEMU says of the migration afterwards.
+// LeftMarker is in a source in post-copy, before the target is told to run the guest. The guest
+// never resumes here, whatever status QEMU reports later.
 func LeftMarker(migration types.UID) string { return leftMarker + string(migration) }
 
-// Handover is what the markers of migrations say of a QEMU.
+// Handover is the state that the markers of migrations record.
 type Handover struct {
-	// Incoming is the migration that has brought the guest, or will; empty for a guest that
-	// was started here. Ran means that it may have run here, Doomed that this QEMU is being
-	// ended.
+	// Incoming is the migration that brings the guest, "" for a guest that was started here. Ran
+	// means that it may have run here, Doomed that this QEMU is being killed.
 	Incoming    types.UID
 	Ran, Doomed bool
-	// Begun is the last migration that takes the guest elsewhere; empty for none. Paused means that the
-	// guest was stopped for it, Left that it may run at the target although the migration goes on.
+	// Begun is the last migration to another node, "" for none. Paused means that the guest was
+	// stopped for it, Left that the guest may run at the target before the migration is over.
 	Begun        types.UID
 	Paused, Left bool
 }
@@ -70,7 +68,7 @@ func ReadHandover(objects map[string]bool) Handover {
 // Arriving reports whether QEMU waits for a guest, or has it and may not run it yet.
 func (h Handover) Arriving() bool { return h.Incoming != "" && !h.Ran }
 
-// Outdated are the markers of migrations that are over when another begins.
+// Outdated returns the markers of earlier migrations when another begins.
 func Outdated(objects map[string]bool, begins types.UID) []string {
 	var list []string
 	for name := range objects {
@@ -83,7 +81,7 @@ func Outdated(objects map[string]bool, begins types.UID) []string {
 	return list
 }
 
-// arrive has QEMU wait for its guest, and leave the guest's CPUs stopped when it is there.
+// arrive makes QEMU wait for its guest and keep the guest's CPUs stopped.
 func (b *builder) arrive() {
 	b.named("migration", string(b.in.Incoming))
 	b.option("S", "")

@@ -8,25 +8,23 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Mirror is a disk that moves with its guest: what the guest writes to it is in its pod. QEMU at
-// the target exports it by its volume's name, and QEMU at the source copies it there.
+// Mirror is a disk that moves with its guest. QEMU at the target exports it by its volume's name,
+// and QEMU at the source copies it there.
 type Mirror struct {
 	Volume string
-	// Node is the block node that is copied, and that is exported; Copy is the one at the source
-	// through which it reaches the target.
+	// Node is the block node that is copied and exported; Copy is the node at the source that reaches the target.
 	Node, Copy string
-	// Whole means that everything that the guest reads is copied. Otherwise only what it has
-	// written is, since what is below is the same on every node.
+	// Whole means that all content is copied. Otherwise only the guest's writes are, since the
+	// image below is the same on every node.
 	Whole bool
-	// Slice is the node at the source by which only the beginning of the target is copied to, where the
-	// target may be larger than the disk: of a disk that is copied to another claim. "" otherwise.
+	// Slice is the node at the source that limits the copy to the beginning of the target, if that
+	// may be larger: for a disk that is copied to another claim. It is "" otherwise.
 	Slice string
-	// Plugged means that the disk is plugged into the target, whose QEMU does not start with it.
+	// Plugged means that the disk is plugged into the target, which does not start with it.
 	Plugged bool
 }
 
-// Mirrors lists the disks that move with the guest, in the order of spec.volumes: those in its pod, and
-// those that are copied to other claims.
+// Mirrors returns the disks that move with the guest, in the order of spec.volumes.
 func Mirrors(vmi *v1.VirtualMachineInstance) []Mirror {
 	spec, disks := &vmi.Spec, map[string]*v1.Disk{}
 	for i := range spec.Domain.Devices.Disks {
@@ -48,7 +46,7 @@ func Mirrors(vmi *v1.VirtualMachineInstance) []Mirror {
 	return list
 }
 
-// ChangesClaim reports whether a volume's disk is copied to another claim when the guest migrates.
+// ChangesClaim reports whether a migration copies the volume's disk to another claim.
 func ChangesClaim(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
 	if v.PersistentVolumeClaim == nil && v.DataVolume == nil {
 		return false
@@ -56,11 +54,10 @@ func ChangesClaim(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
 	return slices.ContainsFunc(vmi.Status.MigratedVolumes, func(m v1.StorageMigratedVolumeInfo) bool { return m.VolumeName == v.Name })
 }
 
-// moves reports whether what the guest writes to a volume is in its pod, and moves with it.
 func moves(v *v1.Volume, d *v1.Disk) bool {
 	switch {
 	case isoVolume(v):
-		// The target makes its own, but not of what the guest has written since.
+		// The target makes its own image, without the guest's writes.
 		return isSATADisk(d)
 	case v.ContainerDisk != nil, v.EmptyDisk != nil, v.Ephemeral != nil:
 		return !Hotpluggable(v) && !isReadOnly(d)
@@ -68,8 +65,8 @@ func moves(v *v1.Volume, d *v1.Disk) bool {
 	return false
 }
 
-// sameEverywhere reports whether what is below the guest's writes is the same on every node. The
-// tag of an image may name another one there; its digest can't (decision 301).
+// sameEverywhere reports whether the image below the guest's writes is the same on every node. An
+// image's tag may mean another one there; its digest can't (decision 301).
 func sameEverywhere(v *v1.Volume) bool {
 	if v.ContainerDisk != nil {
 		return strings.Contains(v.ContainerDisk.Image, "@sha256:")
@@ -83,21 +80,21 @@ const (
 	mirrorPrefix = "mirror-"
 )
 
-// Job is the name of the copying, of one migration.
+// Job returns the name of the copy's job in a migration.
 func (m *Mirror) Job(migration types.UID) string {
 	return mirrorPrefix + string(migration) + "-" + m.Volume
 }
 
-// Export is the name of what the target offers to copy to.
+// Export returns the name of the target's export.
 func (m *Mirror) Export() string { return mirrorPrefix + m.Volume }
 
-// IsMirrorJob reports whether a job of QEMU's copies a disk, in any migration.
+// IsMirrorJob reports whether a job of QEMU copies a disk, in any migration.
 func IsMirrorJob(name string) bool { return strings.HasPrefix(name, mirrorPrefix) }
 
-// IsMirrorCopy reports whether a block node is the way of a copy to its target.
+// IsMirrorCopy reports whether a block node is part of a copy.
 func IsMirrorCopy(node string) bool {
 	return strings.HasPrefix(node, copyPrefix) || IsMirrorSlice(node)
 }
 
-// IsMirrorSlice reports whether a block node is on top of such a one, and has to go before it.
+// IsMirrorSlice reports whether a block node is above another node of a copy and has to be deleted first.
 func IsMirrorSlice(node string) bool { return strings.HasPrefix(node, slicePrefix) }

@@ -7,8 +7,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// nicDrivers are the interface models that spec.domain.devices.interfaces
-// knows, as QEMU calls them.
 var nicDrivers = map[string]string{
 	"":         "virtio-net-pci",
 	v1.VirtIO:  "virtio-net-pci",
@@ -19,18 +17,18 @@ var nicDrivers = map[string]string{
 	"rtl8139":  "rtl8139",
 }
 
-// NICID names an interface's device, NetdevID its backend.
+// NICID returns the id of an interface's device.
 func NICID(iface string) string { return "net-" + iface }
 
-// NetdevID names the backend of an interface.
+// NetdevID returns the id of an interface's backend.
 func NetdevID(iface string) string { return "host-" + iface }
 
-// IsDevice reports whether an interface is a device of the node, and is to be in the guest.
+// IsDevice reports whether an interface is a device of the node that the guest is to have.
 func IsDevice(iface *v1.Interface) bool {
 	return iface.SRIOV != nil && iface.State != v1.InterfaceStateAbsent
 }
 
-// HasDevices reports whether the guest of a spec is to have devices of the node.
+// HasDevices reports whether the guest is to have devices of the node.
 func HasDevices(spec *v1.VirtualMachineInstanceSpec) bool {
 	for i := range spec.Domain.Devices.Interfaces {
 		if IsDevice(&spec.Domain.Devices.Interfaces[i]) {
@@ -40,8 +38,8 @@ func HasDevices(spec *v1.VirtualMachineInstanceSpec) bool {
 	return false
 }
 
-// BuildNIC makes what brings an interface into a machine that runs: its backend, nil for a device of the node, and its
-// device, which is behind the port that the next start gives it.
+// BuildNIC returns the backend and the device of an interface to plug, behind the port of the next
+// start. The backend is nil for a device of the node.
 func BuildNIC(in Input, iface string) (netdev, device Properties, err error) {
 	b := newBuilder(in)
 	b.ports()
@@ -107,8 +105,7 @@ func (b *builder) nic(spec *v1.Interface, path string, port int) {
 	b.device(device)
 }
 
-// deviceNIC passes a device of the node through. What it is, its model and its MAC address, is its own; the port is chosen as
-// for every interface.
+// deviceNIC passes a device of the node through, with its own model and MAC address.
 func (b *builder) deviceNIC(spec *v1.Interface, path string, host NIC, port int) {
 	if host.Device == "" {
 		b.refuse(path+".sriov", "which device of the node interface %q is has not been found out", spec.Name)
@@ -119,12 +116,11 @@ func (b *builder) deviceNIC(spec *v1.Interface, path string, host NIC, port int)
 	b.device(device)
 }
 
-// seat says when an interface is booted from, and what the guest calls it.
 func (b *builder) seat(spec *v1.Interface, device Properties) {
 	if index, ok := b.bootIndex(spec.BootOrder, -1); ok {
 		device["bootindex"] = index
 	} else {
-		// The boot ROM takes time at every start and is of use to nobody.
+		// The boot ROM would only take time at every start.
 		device["romfile"] = ""
 	}
 	if spec.ACPIIndex != 0 {
@@ -145,14 +141,13 @@ func (b *builder) virtioNIC(netdev, device Properties, host NIC) {
 	if queues := Queues(&b.vmi.Spec); queues > 1 {
 		netdev["queues"] = queues
 		device["mq"] = true
-		// A vector for each direction of each queue, one for changes of the
-		// configuration and one for the control queue.
+		// A vector for each direction of each queue, one for changes of the configuration and one
+		// for the control queue.
 		device["vectors"] = 2*queues + 2
 	}
 }
 
-// Queues is the number of queue pairs of each virtio interface, and so of its
-// tap device.
+// Queues returns the number of queue pairs of each virtio interface and its tap device.
 func Queues(spec *v1.VirtualMachineInstanceSpec) int {
 	if !isTrue(spec.Domain.Devices.NetworkInterfaceMultiQueue) {
 		return 1
@@ -160,8 +155,7 @@ func Queues(spec *v1.VirtualMachineInstanceSpec) int {
 	return min(VCPUs(Topology(spec)), maxQueues)
 }
 
-// virtio makes a device speak virtio 1.0 only, unless the VMI has a guest that
-// is too old for it.
+// virtio restricts a device to virtio 1.0, unless the VMI's guest is too old for it.
 func (b *builder) virtio(device Properties) Properties {
 	if isTrue(b.spec.Devices.UseVirtioTransitional) {
 		device["disable-legacy"], device["disable-modern"] = "off", false

@@ -6,7 +6,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// smbiosTable is one -smbios option in the making.
 type smbiosTable []string
 
 func (t *smbiosTable) add(name, value string) {
@@ -28,5 +27,5 @@ func isTrue(p *bool) bool { return p != nil && *p }
 
 func isFalse(p *bool) bool { return p != nil && !*p }
 
-// isOn reads a feature that is there: it is on unless it says otherwise.
+// isOn reports the state of a feature that is present: it is on by default.
 func isOn(f *v1.FeatureState) bool { return !isFalse(f.Enabled) }

@@ -12,11 +12,9 @@ import (
 const (
 	defaultMachineType = "q35"
 
-	// TranslationCacheMi bounds in mebibytes the memory that QEMU spends on
-	// translated code without KVM; left alone it may take a gibibyte, which no
-	// pod's memory request would account for. A Linux guest's boot fills 61; with
-	// less room than that the cache is thrown away and boots take twice as long
-	// (decision 034).
+	// TranslationCacheMi limits QEMU's cache of translated code without KVM, in mebibytes. Without
+	// a limit it may take a gibibyte, which no memory request would cover. A Linux guest's boot
+	// fills 61; with a smaller cache boots take twice as long (decision 034).
 	TranslationCacheMi = 96
 )
 
@@ -24,8 +22,7 @@ func (b *builder) machineOption(name, value string) {
 	b.machineOptions = append(b.machineOptions, name+"="+value)
 }
 
-// platform renders -machine and -accel. It comes after all parts that have
-// something to say about them.
+// platform comes after all parts that add machine options.
 func (b *builder) platform() {
 	kind := or(b.in.MachineType, defaultMachineType)
 	if m := b.spec.Machine; m != nil && m.Type != "" {
@@ -44,9 +41,8 @@ func (b *builder) platform() {
 	b.options = append([]option{{"machine", text}, {"accel", accel}}, b.options...)
 }
 
-// features are the switches of the platform that are not the CPU's.
 func (b *builder) features() {
-	// Some guests that know nothing of addresses above 4 GiB don't boot when PCI devices may be there.
+	// Some guests without support for addresses above 4 GiB don't boot if PCI devices may be there.
 	if b.vmi.Annotations[v1.DisablePCIHole64] == "true" {
 		b.option("global", "driver=q35-pcihost,property=pci-hole64-size,value=0")
 	}
@@ -62,9 +58,7 @@ func (b *builder) features() {
 	}
 }
 
-// platformFlags are the CPU properties that follow from spec.domain.features
-// and the clock's timers. What only KVM has is left out without KVM: it makes
-// a guest faster or hides the hypervisor, and an emulated guest runs without.
+// platformFlags omits KVM's properties without KVM: they only speed a guest up or hide the hypervisor.
 func (b *builder) platformFlags() []string {
 	var flags []string
 	f := b.spec.Features
@@ -115,10 +109,10 @@ func kvmFlags(f *v1.Features) []string {
 
 func isTrueState(p *v1.HyperVPassthrough) bool { return p != nil && !isFalse(p.Enabled) }
 
-// defaultSpinlockRetries is how often Windows tries before it yields.
+// defaultSpinlockRetries is the number of attempts before Windows yields.
 const defaultSpinlockRetries = 4096
 
-// hypervFlags are the enlightenments that Windows knows. The order is fixed.
+// hypervFlags returns the enlightenments in a fixed order.
 func hypervFlags(h *v1.FeatureHyperv) []string {
 	var flags []string
 	add := func(name string, f *v1.FeatureState) {

@@ -16,13 +16,13 @@ func HasTPM(spec *v1.VirtualMachineInstanceSpec) bool {
 	return t != nil && !isFalse(t.Enabled)
 }
 
-// KeepsTPM reports whether what the guest's TPM knows outlives the guest.
+// KeepsTPM reports whether the TPM's state outlives the guest.
 func KeepsTPM(spec *v1.VirtualMachineInstanceSpec) bool {
 	return HasTPM(spec) && isTrue(spec.Domain.Devices.TPM.Persistent)
 }
 
-// TPM is what virt-launcher is to start before QEMU, nil for a guest without a TPM. current names the folder of a
-// TPM that is kept; one whose guest a migration brings has a folder of its own.
+// TPM returns the TPM to start before QEMU, nil for none. current is the folder of a persistent
+// TPM; one that a migration brings has a separate folder.
 func TPM(spec *v1.VirtualMachineInstanceSpec, current string, incoming types.UID) *launch.TPM {
 	switch {
 	case !HasTPM(spec):
@@ -35,7 +35,7 @@ func TPM(spec *v1.VirtualMachineInstanceSpec, current string, incoming types.UID
 	return &launch.TPM{State: layout.KeptTPMDir(layout.IncomingTPM(string(incoming))), Current: current}
 }
 
-// tpm is a TPM 2.0 behind the interface that Windows and Linux find by ACPI (CRB). It is on no bus.
+// tpm adds a TPM 2.0 with the CRB interface, which Windows and Linux find by ACPI.
 func (b *builder) tpm() {
 	if !HasTPM(&b.vmi.Spec) {
 		return
