@@ -1,50 +1,35 @@
-// Package nichotplug decides what becomes of the interfaces that a running guest is to get or to lose: what its
-// launcher pod is to be attached to, what only another pod can bring, and which NICs QEMU is to have.
+// Package nichotplug decides how a running guest gets or loses interfaces: the networks of its
+// launcher pod, the changes that require another pod, and the NICs in QEMU. It is pure: it must not
+// import a client, and knows nothing of QMP.
 //
 //	VM's template ──> VMI's spec ──> pod's annotation networks ──> attacher in place, if there is one ──┐
 //	                                        └─> MigrationRequired ──> migration: a pod that has all ────┤
 //	                                                                                                    v
 //	                        status.interfaces <── NIC in QEMU <── bridge and tap <── interface in the pod
 //
-// An interface that is to be in the guest is in one of these states; each is found anew from its facts, and nobody
-// keeps another record:
+// A wanted interface is in one of these states, each derived from facts alone, so that a restarted
+// component continues with the next step:
 //
-//	state                                       known from                       who brings the next one
-//	asked of the template only                  VM, VMI's spec                   virt-controller (package rollout)
-//	asked of the VMI, not of the pod            VMI's spec, pod's annotation     virt-controller (Networks)
-//	asked of the pod                            network-status of the pod        an attacher, or a migration (Needs)
-//	in the pod                                  the pod's network namespace      virt-handler: bridge, tap, netdev_add, device_add
-//	in the guest                                QEMU's list of devices           virt-handler: status.interfaces
+//	state                                known from                       next step by
+//	only in the template                 VM, VMI's spec                   virt-controller (package rollout)
+//	in the VMI's spec, not in the pod's  VMI's spec, pod's annotation     virt-controller (Networks)
+//	in the pod's annotation              network-status of the pod        Multus, an attacher, or a migration (Needs)
+//	in the pod                           the pod's network namespace      virt-handler: bridge, tap, netdev_add, device_add
+//	in the guest                         QEMU's list of devices           virt-handler: status.interfaces
 //
-// One that is to be on another network (networkName), and is in the guest, stays there on the old one until a migration
-// has brought the guest to a pod that has it on the new one. The guest keeps its NIC.
+// If its network (networkName) changes, an interface in the guest keeps the old one, and its NIC, until
+// the guest has migrated to a pod with the new one. An unwanted interface (state: absent, or removed from
+// the template) leaves the guest first: device_del, the guest releases it, netdev_del, tap and bridge are
+// removed. While a VMI migrates nothing else is decided, and both nodes use the NICs in status.interfaces.
 //
-// One that is to go (state: absent, or taken out of the template) goes from the guest first: device_del, the guest
-// releases it, netdev_del, tap and bridge are removed. The pod loses it by the attacher or by a migration, as above.
+// A device of the node (SR-IOV) needs another pod: the kubelet assigns devices only when it creates one.
+// It is in the pod once network-status names it, too. It can't migrate: the guest releases it first, and
+// gets the device of the new pod afterwards, or its own again if the migration fails (decision 405).
 //
-// Who writes what: the VMI's spec and the pod's annotation networks, virt-controller; network-status, Multus or an
-// attacher; the condition MigrationRequired, virt-controller (package migrationrequired decides it); status.interfaces,
-// virt-handler of the guest's node.
-//
-// What dies in the middle: virt-controller's next leader compares the same facts, and each write is that of a
-// whole state. The next virt-handler finds bridge and tap in the pod, and NIC and netdev in QEMU, and does what is
-// left. An attacher that dies leaves the pod as it is, and a migration follows. A pod or a node that dies takes the
-// guest with it; the next start has the whole specification. While a VMI migrates nothing else is decided, and
-// both nodes go by the NICs that status.interfaces shows in the guest.
-//
-// An interface that is a device of the node (SR-IOV) takes the same way, but for the attacher: only when a pod is made does
-// the kubelet give it devices. It is in the pod when network-status names its device, too. No guest takes it to another node:
-// the guest releases it before it is sent, and is given the device of the other pod when it has arrived, or its own again
-// when it has not (decision 405).
-//
-// network-status and the pod's annotations are anybody's to write who may write pods in the namespace. They are
-// bounded, and nothing is believed of them but that an interface of a name is there on a network, and which of the pod's
-// own devices it is (package sriov). At worst their author's own guest is migrated, or is not.
-//
-// What all that comes to, whoever is late, on old views, or dies, is explored in package vmilifecycle's tests: an
-// interface that nobody changes any more is where it is asked for, and a change takes one migration at most.
-//
-// The package is pure: it must not import a client, and knows nothing of QMP.
+// Anybody who may write pods in the namespace can write network-status and the pod's annotations.
+// They are bounded, and only two facts are taken from them: an interface of a name is on a network,
+// and which of the pod's own devices it is (package sriov). At worst this causes or prevents a
+// migration of the author's guest.
 package nichotplug
 
 import (
@@ -65,28 +50,28 @@ import (
 	"drydock.dev/drydock/internal/rules/sriov"
 )
 
-// StatusAnnotation of a pod is where Multus, or an attacher, says what the pod is attached to.
+// StatusAnnotation is Multus' or an attacher's report of a pod's attachments.
 const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 
-// Bounds of what is read of a pod's annotations: the length of one, and how many attachments it may list.
+// Limits for reading a pod's annotations.
 const (
 	MaxAnnotation  = 64 << 10
 	maxAttachments = 256
 )
 
-// ours is what interfaces of other networks than the pods' are called in a launcher pod.
+// ours matches secondary interfaces in a launcher pod.
 var ours = regexp.MustCompile(`^pod[0-9a-f]{11}$`)
 
-// madeLink is what virt-handler calls the links that it makes for them.
+// madeLink matches virt-handler's links for them.
 var madeLink = regexp.MustCompile(`^(k6t-|tap)[0-9a-f]{11}$`)
 
-// networkName is how a network is named that somebody reads of.
+// networkName matches a network's name that is safe in a message.
 var networkName = regexp.MustCompile(`^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}$`)
 
-// Attached are the interfaces that a pod is said to have, with the network of each as "namespace/name".
+// Attached maps the reported interfaces of a pod to their networks, "namespace/name".
 type Attached map[string]string
 
-// ReadStatus reads StatusAnnotation. What can't be read is nothing.
+// ReadStatus reads StatusAnnotation. An invalid annotation is empty.
 func ReadStatus(pod *corev1.Pod) Attached {
 	var list []struct{ Name, Interface string }
 	if !read(pod, StatusAnnotation, &list) || len(list) > maxAttachments {
@@ -101,8 +86,7 @@ func ReadStatus(pod *corev1.Pod) Attached {
 	return has
 }
 
-// InPod are the interfaces that a pod is said to have and, on the same networks, asked for: what is asked for no more an
-// attacher may take at any moment.
+// InPod returns the interfaces that are both reported and requested: an attacher may remove others at any moment.
 func InPod(pod *corev1.Pod) Attached {
 	has, is := ReadStatus(pod), asked(pod)
 	maps.DeleteFunc(has, func(name, on string) bool {
@@ -112,11 +96,11 @@ func InPod(pod *corev1.Pod) Attached {
 	return has
 }
 
-// Devices are the PCI addresses of devices of the node, by the names of interfaces of a pod.
+// Devices maps the interfaces of a pod to the PCI addresses of their devices.
 type Devices map[string]string
 
-// ReadDevices reads of StatusAnnotation which devices of the node the pod's interfaces are said to be. No device is two
-// interfaces. What can't be read is nothing.
+// ReadDevices reads the devices in StatusAnnotation. A device belongs to one interface only. An
+// invalid annotation is empty.
 func ReadDevices(pod *corev1.Pod) Devices {
 	var list []struct {
 		Interface string
@@ -140,7 +124,7 @@ func ReadDevices(pod *corev1.Pod) Devices {
 	return devices
 }
 
-// Among are those of the devices that a container was given.
+// Among returns the devices that a container was given.
 func (d Devices) Among(given map[string]bool) Devices {
 	out := Devices{}
 	for name, address := range d {
@@ -151,7 +135,6 @@ func (d Devices) Among(given map[string]bool) Devices {
 	return out
 }
 
-// madeWith are the interfaces that a pod was to have when it was made.
 func madeWith(pod *corev1.Pod) Attached {
 	var list []launcherpod.Attachment
 	if !read(pod, launcherpod.MadeWithAnnotation, &list) || len(list) > maxAttachments {
@@ -164,13 +147,12 @@ func madeWith(pod *corev1.Pod) Attached {
 	return made
 }
 
-// read reads an annotation of a pod, and reports whether it could.
 func read(pod *corev1.Pod, annotation string, into any) bool {
 	text := pod.Annotations[annotation]
 	return text != "" && len(text) <= MaxAnnotation && json.Unmarshal([]byte(text), into) == nil
 }
 
-// KeptAnnotations are those of a pod's annotations that virt-handler looks at, within bounds; nil for none.
+// KeptAnnotations returns the pod's annotations that virt-handler reads.
 func KeptAnnotations(pod *corev1.Pod) map[string]string {
 	var kept map[string]string
 	for _, name := range []string{StatusAnnotation, launcherpod.NetworksAnnotation} {
@@ -184,20 +166,18 @@ func KeptAnnotations(pod *corev1.Pod) map[string]string {
 	return kept
 }
 
-// lists reports whether the interface is there, on the very network.
 func (has Attached) lists(a launcherpod.Attachment) bool {
 	on, there := has[a.Interface]
 	return there && on == path(a)
 }
 
-// path is how Attached names the network of an attachment.
 func path(a launcherpod.Attachment) string { return a.Namespace + "/" + a.Name }
 
-// Networks returns what the annotation launcherpod.NetworksAnnotation of the VMI's pod is to be, "" for none, and
-// whether it is something else. What others have asked of the pod of a VMI without such networks is left alone.
+// Networks returns the new value of the pod's annotation launcherpod.NetworksAnnotation, "" for
+// none, and whether it changes. Without networks in the VMI it leaves others' requests alone.
 //
-// An interface that the pod has, and that is to be on another network, stays where it is until the guest has another
-// pod: an attacher would take it from under the guest (decision 400).
+// An interface that the pod has keeps its network until the guest has another pod: an attacher
+// would remove it while the guest uses it (decision 400).
 func Networks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (value string, changes bool) {
 	list, was, is := append(launcherpod.Attachments(vmi), bindings(pod)...), asked(pod), pod.Annotations[launcherpod.NetworksAnnotation]
 	if len(list) == 0 {
@@ -211,7 +191,7 @@ func Networks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (value string, ch
 	}
 	has := ReadStatus(pod)
 	for i, a := range list {
-		// What the pod has may be in the guest before the VMI's status shows it.
+		// The pod's interface may be in the guest before the status shows it.
 		if before, there := was[a.Interface]; there && (used[a.Interface] || has[a.Interface] != "") && !has.lists(a) {
 			list[i] = before
 		}
@@ -220,8 +200,7 @@ func Networks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (value string, ch
 	return value, value != is
 }
 
-// bindings are the plugins of network bindings that the pod was made with. They stay: their interfaces come and go with
-// the pod.
+// bindings returns the binding plugins, which stay as long as the pod.
 func bindings(pod *corev1.Pod) []launcherpod.Attachment {
 	var list []launcherpod.Attachment
 	if !read(pod, launcherpod.MadeWithAnnotation, &list) || len(list) > maxAttachments {
@@ -230,7 +209,7 @@ func bindings(pod *corev1.Pod) []launcherpod.Attachment {
 	return slices.DeleteFunc(list, func(a launcherpod.Attachment) bool { return a.Args == nil || a.Interface != "" })
 }
 
-// asked are the attachments that virt-controller has asked for of the pod, by their interfaces.
+// asked returns virt-controller's requests by interface.
 func asked(pod *corev1.Pod) map[string]launcherpod.Attachment {
 	var list []launcherpod.Attachment
 	if !read(pod, launcherpod.NetworksAnnotation, &list) || len(list) > maxAttachments {
@@ -245,9 +224,9 @@ func asked(pod *corev1.Pod) map[string]launcherpod.Attachment {
 	return was
 }
 
-// Needs are the interfaces that the VMI's pod is to get or to lose by another pod, unless somebody attaches or
-// detaches them in place. Of one that the guest has nothing is needed, unless the pod is said to have it on another
-// network. As long as the guest has one that is to go it is not migrated, and all of it is futile (decision 401).
+// Needs returns the interfaces that the VMI needs another pod for, unless they are attached or detached
+// in place. An interface in the guest needs none, unless the pod reports it on another network. While
+// the guest holds an unwanted interface it can't migrate, and all needs are futile (decision 401).
 func Needs(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) []migrationrequired.Need {
 	has, made, devices := ReadStatus(pod), madeWith(pod), ReadDevices(pod)
 	var needs []migrationrequired.Need
@@ -281,7 +260,6 @@ func Needs(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) []migrationrequired.
 	return needs
 }
 
-// kept are the interfaces that the VMI's status shows in the guest, and that are to go.
 func kept(vmi *v1.VirtualMachineInstance) []string {
 	has := map[string]bool{}
 	for i := range vmi.Status.Interfaces {
@@ -292,8 +270,8 @@ func kept(vmi *v1.VirtualMachineInstance) []string {
 	return Leaving(vmi, has)
 }
 
-// plug is the need of an interface that the pod lacks. device means that it is to be a device of the node, made that the
-// pod was made with the interface, and there that it has it: without its device, if it is to be one.
+// plug returns the need of an interface that the pod lacks. made means that the pod was created
+// with it, there that only its device is missing.
 func plug(pod *corev1.Pod, name string, device, made, there bool) migrationrequired.Need {
 	need := migrationrequired.Need{What: fmt.Sprintf("interface %s is to be plugged", name), AtOnce: device}
 	switch {
@@ -305,7 +283,7 @@ func plug(pod *corev1.Pod, name string, device, made, there bool) migrationrequi
 	return need
 }
 
-// move is the need of an interface that the guest has, and its pod on another network than the VMI asks for.
+// move returns the need of an interface in the guest whose pod is on another network.
 func move(pod *corev1.Pod, name, from string, to launcherpod.Attachment, made bool) migrationrequired.Need {
 	if !networkName.MatchString(from) {
 		from = "another"
@@ -317,13 +295,12 @@ func move(pod *corev1.Pod, name, from string, to launcherpod.Attachment, made bo
 	return need
 }
 
-// inVain is why a pod like this one has no use.
+// inVain returns the reason why another pod would not help.
 func inVain(pod *corev1.Pod) string {
 	return fmt.Sprintf("the launcher pod %s was made with it, and Multus has not said that it is there; "+
 		"look at the pod's annotation %s, and whether Multus runs on node %s", pod.Name, StatusAnnotation, pod.Spec.NodeName)
 }
 
-// surplus are the needs to get rid of interfaces that the VMI does not name any more.
 func surplus(has Attached, known map[string]bool) []migrationrequired.Need {
 	var names []string
 	for name := range has {
@@ -338,17 +315,17 @@ func surplus(has Attached, known map[string]bool) []migrationrequired.Need {
 	return []migrationrequired.Need{{What: "the launcher pod is to lose interfaces that the VMI does not have any more: " + strings.Join(names, ", ")}}
 }
 
-// InGuest reports whether the VMI's status shows the interface in QEMU. Only virt-handler writes that.
+// InGuest reports whether the status, which only virt-handler writes, shows the interface in QEMU.
 func InGuest(vmi *v1.VirtualMachineInstance, name string) bool {
 	return slices.ContainsFunc(vmi.Status.Interfaces, func(s v1.VirtualMachineInstanceNetworkInterface) bool {
 		return s.Name == name && strings.HasPrefix(s.InfoSource, InfoSourceDomain)
 	})
 }
 
-// InfoSourceDomain begins what status.interfaces says of an interface that QEMU has.
+// InfoSourceDomain is infoSource's prefix for an interface in QEMU.
 const InfoSourceDomain = "domain"
 
-// AttachmentOf is what the VMI's pod is attached to for an interface, nil for one that is not on a network of Multus'.
+// AttachmentOf returns the pod's attachment for an interface, nil if it is not on a Multus network.
 func AttachmentOf(vmi *v1.VirtualMachineInstance, name string) *launcherpod.Attachment {
 	n := networkOf(vmi, name)
 	if n == nil {
@@ -358,7 +335,6 @@ func AttachmentOf(vmi *v1.VirtualMachineInstance, name string) *launcherpod.Atta
 	return &a
 }
 
-// networkOf is the network of Multus' that an interface is on, nil for none.
 func networkOf(vmi *v1.VirtualMachineInstance, name string) *v1.Network {
 	for i := range vmi.Spec.Networks {
 		if n := &vmi.Spec.Networks[i]; n.Name == name && n.Multus != nil {

@@ -15,54 +15,47 @@ import (
 )
 
 const (
-	// askPause is after what time a guest is asked again to release an interface.
+	// askPause is the interval between requests to release an interface.
 	askPause = 10 * time.Second
-	// plugPause is the least time between two plugs of an interface: a guest may give back what it gets, and a pod may
-	// not have what it is said to have.
+	// plugPause is the interval for plugging an interface again: a guest may release it, and the
+	// pod's report may be wrong.
 	plugPause = 10 * time.Second
-	// departPatience is how long a guest that is to migrate may take to release what it can't take along.
+	// departPatience is how long a migrating guest may take to release devices that can't migrate.
 	departPatience = 3 * askPause
 )
 
-// Node is what virt-handler knows of the interfaces on other networks than the pods' of a guest that runs on its
-// node, and is not being migrated.
+// Node has the secondary interfaces of a guest that runs on the node and is not migrating.
 type Node struct {
-	VMI *v1.VirtualMachineInstance
-	// InPod are the interfaces that the guest's pod is said to have.
-	InPod Attached
-	// Devices are the devices of the node that the pod has for interfaces that are to be such.
+	VMI     *v1.VirtualMachineInstance
+	InPod   Attached
 	Devices Devices
-	// NICs are those that QEMU has, of whatever network, by the interface's name. Gone are those that it had,
-	// and whose backends are left.
+	// NICs are QEMU's, of any network, by interface name. Gone are NICs whose backends are left.
 	NICs, Gone map[string]bool
-	// Loose are those that QEMU has and that virt-handler has not connected to the pod since they were to go, or since
-	// it began: the pod may have lost its interface meanwhile, and got another one.
+	// Loose are NICs that virt-handler has not connected to the pod since it started or since they
+	// were unwanted: the pod's interface may have been replaced.
 	Loose map[string]bool
-	// Asked is when the guest was asked last to release an interface, Since when it was asked first, and Plugged
-	// when one was plugged.
+	// Asked is the time of the last request to release an interface, Since of the first, Plugged of the last plug.
 	Asked, Since, Plugged map[string]time.Time
-	// Unsure means that something may be left in the pod of interfaces that an earlier virt-handler has unplugged.
+	// Unsure means that an earlier virt-handler may have left remains of unplugged interfaces in the pod.
 	Unsure bool
 	Now    time.Time
 }
 
-// Step is what virt-handler does next about a guest's interfaces. The zero value is nothing.
+// Step is virt-handler's next step. The zero value is none.
 type Step struct {
-	// Plug and Unplug are interfaces that QEMU is to get, and that the guest is to be asked to release, in the
-	// order of the specification and of their names. Reconnect are interfaces that QEMU has kept, and that are to be
-	// connected to the pod's again.
+	// The interfaces to plug, to request from the guest, and to connect to the pod again, in the
+	// order of the spec and of their names.
 	Plug, Unplug, Reconnect []string
-	// Clear are interfaces whose backends are to be removed from QEMU. Tidy means that of the links in the pod
-	// only those of the interfaces in Keep are to stay.
+	// Clear are the interfaces whose backends are to be removed. Tidy removes all links from the
+	// pod except those of Keep.
 	Clear, Keep []string
 	Tidy        bool
-	// Kept are interfaces that the guest has not released although it was asked a while ago.
-	Kept []string
-	// After is when to look again, 0 for not before something changes.
+	// Kept are interfaces that the guest has not released in time.
+	Kept  []string
 	After time.Duration
 }
 
-// Problem is what the guest's owner is to hear, nil for nothing.
+// Problem returns an error for the guest's owner.
 func (s *Step) Problem() error {
 	if len(s.Kept) == 0 {
 		return nil
@@ -71,12 +64,12 @@ func (s *Step) Problem() error {
 		strings.Join(s.Kept, ", "))
 }
 
-// Any reports whether there is something to be done.
+// Any reports whether there is something to do.
 func (s *Step) Any() bool {
 	return len(s.Plug)+len(s.Unplug)+len(s.Reconnect)+len(s.Clear) > 0 || s.Tidy
 }
 
-// Settled reports whether there is nothing to be done, whatever the pod has: nearly always.
+// Settled reports whether there is nothing to do whatever the pod has, as usual.
 func (n *Node) Settled() bool {
 	networks := false
 	for i := range n.VMI.Spec.Domain.Devices.Interfaces {
@@ -92,7 +85,7 @@ func (n *Node) Settled() bool {
 	return len(n.Gone) == 0 && (!networks || !n.Unsure) && len(Leaving(n.VMI, n.NICs)) == 0
 }
 
-// Next returns what is to be done.
+// Next returns the next step.
 func (n *Node) Next() Step {
 	s := Step{Keep: slices.Sorted(maps.Keys(n.NICs))}
 	wanted := map[string]bool{}
@@ -124,8 +117,8 @@ func (n *Node) Next() Step {
 	return s
 }
 
-// Depart returns what is to be done before the guest leaves the node: it can't take devices of the node along. They
-// are plugged again where the guest is when its migration has ended, one way or the other.
+// Depart returns the step before a migration, which can't take devices of the node along. They are
+// plugged again at either node when the migration has ended.
 func (n *Node) Depart() Step {
 	var s Step
 	for _, name := range DevicesOf(n.VMI, n.NICs) {
@@ -134,7 +127,7 @@ func (n *Node) Depart() Step {
 	return s
 }
 
-// DevicesOf are the interfaces that are devices of the node, of those that QEMU has.
+// DevicesOf returns the NICs that are devices of the node.
 func DevicesOf(vmi *v1.VirtualMachineInstance, nics map[string]bool) []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(nics)) {
@@ -145,8 +138,7 @@ func DevicesOf(vmi *v1.VirtualMachineInstance, nics map[string]bool) []string {
 	return list
 }
 
-// release plans to ask the guest to release an interface, again and again. One that it has not released within its
-// patience is kept.
+// release plans a repeated request to the guest. An interface that exceeds its patience is kept.
 func (n *Node) release(s *Step, name string, patience time.Duration) {
 	if _, asked := n.Since[name]; asked && pause(n.Since, name, patience, n.Now) == 0 {
 		s.Kept = append(s.Kept, name)
@@ -158,7 +150,6 @@ func (n *Node) release(s *Step, name string, patience time.Duration) {
 	s.Unplug = append(s.Unplug, name)
 }
 
-// plug plans to plug an interface that is wanted, once the pod has it, or to connect one that QEMU has kept.
 func (n *Node) plug(s *Step, iface *v1.Interface) {
 	name := iface.Name
 	there := n.NICs[name]
@@ -183,7 +174,6 @@ func (n *Node) plug(s *Step, iface *v1.Interface) {
 	s.Plug = append(s.Plug, name)
 }
 
-// pause is how much of a pause is left since something was done last.
 func pause(done map[string]time.Time, name string, length time.Duration, now time.Time) time.Duration {
 	at, known := done[name]
 	if !known {
@@ -192,8 +182,7 @@ func pause(done map[string]time.Time, name string, length time.Duration, now tim
 	return max(at.Add(length).Sub(now), 0)
 }
 
-// Leaving are the interfaces, of those that QEMU has, that the VMI does not want any more. The guest takes them to
-// no other node.
+// Leaving returns the NICs that the VMI does not want any more. They don't migrate.
 func Leaving(vmi *v1.VirtualMachineInstance, nics map[string]bool) []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(nics)) {
@@ -204,8 +193,7 @@ func Leaving(vmi *v1.VirtualMachineInstance, nics map[string]bool) []string {
 	return list
 }
 
-// Reported reports whether the VMI's status shows just the NICs that QEMU has on other networks than the pods'. The
-// target of a migration goes by the status.
+// Reported reports whether the status, which a migration's target relies on, shows exactly QEMU's secondary NICs.
 func Reported(vmi *v1.VirtualMachineInstance, nics map[string]bool) bool {
 	for i := range vmi.Spec.Networks {
 		if name := vmi.Spec.Networks[i].Name; vmi.Spec.Networks[i].Multus != nil && InGuest(vmi, name) != nics[name] {
@@ -215,14 +203,14 @@ func Reported(vmi *v1.VirtualMachineInstance, nics map[string]bool) bool {
 	return true
 }
 
-// Arriving is the VMI of which the target of a migration starts QEMU: with the interfaces that the status shows in the
-// guest, but for devices of the node that it leaves.
+// Arriving returns the VMI for QEMU at a migration's target: with the interfaces that the status
+// shows in the guest, except devices of the node.
 func Arriving(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return WithNICs(vmi, func(name string) bool { return InGuest(vmi, name) && launcherpod.InterfaceOf(vmi, name).SRIOV == nil })
 }
 
-// WithNICs is the VMI with all interfaces absent that are on other networks than the pods' and not among those of
-// which has says so. What it shares with the VMI must not be changed.
+// WithNICs returns the VMI with all secondary interfaces absent for which has is false. It shares
+// data with vmi and must not be changed.
 func WithNICs(vmi *v1.VirtualMachineInstance, has func(name string) bool) *v1.VirtualMachineInstance {
 	out := *vmi
 	out.Spec.Domain.Devices.Interfaces = slices.Clone(vmi.Spec.Domain.Devices.Interfaces)
@@ -234,16 +222,16 @@ func WithNICs(vmi *v1.VirtualMachineInstance, has func(name string) bool) *v1.Vi
 	return &out
 }
 
-// OnMultus reports whether an interface of the VMI is on a network of Multus'.
+// OnMultus reports whether an interface is on a Multus network.
 func OnMultus(vmi *v1.VirtualMachineInstance, name string) bool { return networkOf(vmi, name) != nil }
 
-// OnPodNetwork reports whether the VMI has the interface, and on the pods' network: QEMU has it from the start.
+// OnPodNetwork reports whether the VMI has the interface on the pod network: QEMU has it from the start.
 func OnPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
 	return launcherpod.InterfaceOf(vmi, name) != nil && !OnMultus(vmi, name)
 }
 
-// IsLinkOf reports whether a link in a launcher pod is the bridge or the tap of one of these interfaces, or of none
-// on another network than the pods'.
+// IsLinkOf reports whether a link in a launcher pod is a bridge or tap of these interfaces, or not
+// one that virt-handler makes for secondary interfaces.
 func IsLinkOf(link string, names []string) bool {
 	if !madeLink.MatchString(link) {
 		return true
