@@ -9,13 +9,10 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// SelectedNodeAnnotation is where the scheduler names for a provisioner the node on
-// which a claim's storage is to be made. Removing it asks the scheduler
-// to choose again.
+// SelectedNodeAnnotation is the scheduler's node for a claim's storage. Without it the scheduler chooses again.
 const SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
 
-// SelectedNode is the node on which the scheduler wants the storage of a claim
-// made that is not bound yet, empty for none.
+// SelectedNode returns the scheduler's node for an unbound claim, "" for none.
 func SelectedNode(claim *corev1.PersistentVolumeClaim) string {
 	if claim == nil || claim.Status.Phase == corev1.ClaimBound || claim.Spec.VolumeName != "" {
 		return ""
@@ -23,61 +20,51 @@ func SelectedNode(claim *corev1.PersistentVolumeClaim) string {
 	return claim.Annotations[SelectedNodeAnnotation]
 }
 
-// Choice is a claim for whose storage the scheduler has chosen a node, for
-// whichever pod: a provisioning pod, a launcher pod, a worker, an attachment pod.
+// Choice is a claim for which the scheduler has selected a node, for any pod.
 //
 //	chosen ──(node is there)──> bound
 //	   │  ^
 //	   │  └─ every nodeCheck
 //	   └──(node is lost, and no pod with the claim is on it)──> released: the
 //	                                               scheduler chooses again
-//
-// Nothing is recorded: after a crash of any part the next look finds the same.
 type Choice struct {
 	Claim *corev1.PersistentVolumeClaim
-	// Used means that a VMI that has not ended is on the claim, or that a DataVolume
-	// fills it.
+	// Used means that a VMI that has not ended has the claim, or that a DataVolume fills it.
 	Used bool
-	// Node is the chosen node, as the API server has said when NodeAsked; nil when
-	// there is none.
+	// Node is from the API server, nil if it does not exist. It is valid when NodeAsked is true.
 	Node      *corev1.Node
 	NodeAsked bool
-	// Holder is the name of a pod that is on the claim, has a node and has not ended,
-	// empty for none. It is the API server's word, and so is Claim, when ClaimAsked.
+	// Holder is a pod with a node that has the claim and has not ended, "" for none. It and Claim
+	// are from the API server when ClaimAsked is true.
 	Holder     string
 	ClaimAsked bool
 	Now        time.Time
 }
 
-// ChoiceQuestion is something that only the API server can answer.
+// ChoiceQuestion can be answered only by the API server.
 type ChoiceQuestion string
 
 const (
-	// NeedNode asks for the chosen node.
+	// NeedNode asks for the selected node.
 	NeedNode ChoiceQuestion = "the chosen node"
-	// NeedClaim asks for the claim, and for the pods that are on it.
+	// NeedClaim asks for the claim and its pods.
 	NeedClaim ChoiceQuestion = "the claim and its pods"
 )
 
-// ChoicePlan is what is to be done.
+// ChoicePlan is the result of DecideChoice.
 type ChoicePlan struct {
-	// Needs is what has to be asked first: then this is no plan, and another one is to
-	// be made.
+	// Needs is a question to answer first.
 	Needs ChoiceQuestion
-	// Release takes the choice back, on condition that the claim is still the version
-	// that was observed.
+	// Release removes the selected node, on condition that the claim is still the observed version.
 	Release bool
-	// After asks for another look at a later time; zero for none.
-	After time.Duration
+	After   time.Duration
 }
 
-// DecideChoice gives the plan for a claim.
+// DecideChoice returns the plan for a claim.
 //
-// A pod that has its node is bound to it for good. Its claim is bound before, as a
-// rule; where it is not, nobody would choose a node for it again if that was taken
-// away, and the pod could not start when its node comes back. So the choice stays
-// until that pod is gone: when that may be believed of a launcher pod is package
-// vmilifecycle's.
+// A pod with a node keeps it. If its claim is not bound yet and the selected node were removed, the
+// scheduler would not select one again, and the pod could not start when its node comes back. So the choice
+// stays until the pod is gone; package vmilifecycle decides when that is certain for a launcher pod.
 func DecideChoice(c Choice) ChoicePlan {
 	switch {
 	case !c.Used || SelectedNode(c.Claim) == "":
@@ -94,20 +81,18 @@ func DecideChoice(c Choice) ChoicePlan {
 	return ChoicePlan{Release: true}
 }
 
-// Holds reports whether a pod that is on the claim has its node and has not ended.
+// Holds reports whether a pod with a node has the claim and has not ended.
 func Holds(pod *corev1.Pod, claim string) bool {
 	return pod.Spec.NodeName != "" && !podstatus.Terminal(pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
 	})
 }
 
-// nodePatience is how long a node that the scheduler has settled on may be away
-// before the choice is taken back. Kubernetes has waited most of a minute by
-// then for a sign of life; a kubelet that restarts is back within this (decision 233).
+// nodePatience is how long the selected node may be NotReady. Kubernetes has waited for most of a
+// minute before; a restarted kubelet is back within this time (decision 233).
 const nodePatience = 30 * time.Second
 
-// NodeLost reports whether a node, nil when there is none, can't be expected to
-// make a claim's storage.
+// NodeLost reports whether the node, nil for none, can't be expected to provide a claim's storage.
 func NodeLost(node *corev1.Node, now time.Time) bool {
 	if node == nil {
 		return true

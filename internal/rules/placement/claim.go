@@ -11,21 +11,18 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// Claim is one of the claims that a VMI's volumes are on, with what fills it.
+// Claim is a claim of a VMI's volumes, with its DataVolume.
 type Claim struct {
-	Name string
-	// Claim is nil when there is none of that name.
+	Name  string
 	Claim *corev1.PersistentVolumeClaim
-	// Source is the name of the DataVolume that fills the claim, empty when none
-	// does, and DataVolume that DataVolume, nil when it does not exist.
+	// Source names the DataVolume that fills the claim, "" for none. DataVolume is nil if that does not exist.
 	Source     string
 	DataVolume *cdiv1.DataVolume
 }
 
-// Source names the DataVolume that fills a claim: its owner, or the one that the
-// VMI's volume names, which has or will have a claim of the same name. A claim
-// that exists without an owner is as it is: CDI may remove a DataVolume that it
-// has filled and leave the claim.
+// Source names the DataVolume that fills a claim: its owner, or while there is no claim the one in
+// the VMI's volume. A claim without an owner is final: CDI may delete a DataVolume that has
+// succeeded and leave its claim.
 func Source(claim *corev1.PersistentVolumeClaim, dataVolumeNamed bool, name string) string {
 	if claim == nil {
 		if dataVolumeNamed {
@@ -41,7 +38,7 @@ func Source(claim *corev1.PersistentVolumeClaim, dataVolumeNamed bool, name stri
 
 const dataVolumeKind = "DataVolume"
 
-// NamesDataVolume reports whether one of the volumes is the DataVolume.
+// NamesDataVolume reports whether a volume names the DataVolume.
 func NamesDataVolume(volumes []v1.Volume, name string) bool {
 	for i := range volumes {
 		if d := volumes[i].DataVolume; d != nil && d.Name == name {
@@ -51,7 +48,7 @@ func NamesDataVolume(volumes []v1.Volume, name string) bool {
 	return false
 }
 
-// missing reports whether there is nothing to wait for but somebody's action.
+// missing reports whether only a user's action can help.
 func (c *Claim) missing() bool {
 	return c.Claim == nil && c.DataVolume == nil
 }
@@ -68,23 +65,21 @@ func (c *Claim) filled() bool {
 	return c.Source == "" || c.DataVolume != nil && c.DataVolume.Status.Phase == cdiv1.Succeeded
 }
 
-// awaitsUpload reports whether the claim is to be filled by an upload, and by no DataVolume.
+// awaitsUpload reports whether an upload without a DataVolume has yet to fill the claim.
 func (c *Claim) awaitsUpload() bool { return c.Source == "" && datavolume.AwaitsUpload(c.Claim) }
 
-// waits reports whether what fills the claim goes on only when a consumer of it
-// has been given a node.
+// waits reports whether the claim's filling waits for a consumer with a node.
 func (c *Claim) waits() bool {
 	return c.Claim != nil && !c.bound() && (c.awaitsUpload() || c.DataVolume != nil && waitsForConsumer(c.DataVolume.Status.Phase))
 }
 
-// unserved reports whether the claim is still to be bound. CDI's populators bind
-// it only when it is filled; its DataVolume goes on before.
+// unserved reports whether the claim is still to be bound by a consumer. CDI's populators bind it
+// only when it is filled; its DataVolume continues before that.
 func (c *Claim) unserved() bool {
 	return !c.bound() && (c.Source == "" || c.waits())
 }
 
-// unsettled reports whether it can't be said yet where the claim is to be bound: it
-// does not exist, or what is to become of it is not decided.
+// unsettled reports whether it is unknown yet how the claim will be bound.
 func (c *Claim) unsettled() bool {
 	if c.Claim == nil {
 		return true
@@ -108,21 +103,19 @@ func waitsForConsumer(phase cdiv1.DataVolumePhase) bool {
 	return phase == cdiv1.WaitForFirstConsumer || phase == cdiv1.PendingPopulation
 }
 
-// Binding reports whether the DataVolume's claim is there and is still to be bound.
+// Binding reports whether the DataVolume's claim exists and is not bound.
 func Binding(dv *cdiv1.DataVolume) bool {
 	bound := datavolume.Condition(dv, cdiv1.DataVolumeBound)
 	return dv.Status.Phase == cdiv1.Pending && dv.Status.ClaimName != "" && bound != nil && bound.Status == corev1.ConditionFalse
 }
 
-// Ready reports whether a VMI may be made that uses the DataVolume: it is filled,
-// or waits for the VMI.
+// Ready reports whether a VMI may use the DataVolume: it is filled, or waits for the VMI.
 func Ready(dv *cdiv1.DataVolume) bool {
 	return dv.Status.Phase == cdiv1.Succeeded || waitsForConsumer(dv.Status.Phase)
 }
 
-// Trouble is a sentence about what keeps a DataVolume from being filled, empty
-// when nothing is known to. It is serious when somebody may have to do something,
-// and not when it will pass, such as a source that is still in use.
+// Trouble returns the reason why a DataVolume is not being filled, "" for none. It is serious
+// unless it will pass by itself, such as a source in use.
 func Trouble(dv *cdiv1.DataVolume) (sentence string, serious bool) {
 	running := datavolume.Condition(dv, cdiv1.DataVolumeRunning)
 	said, reason := "", ""
@@ -146,10 +139,10 @@ func Trouble(dv *cdiv1.DataVolume) (sentence string, serious bool) {
 	return fmt.Sprintf("DataVolume %s: %s", dv.Name, said), !passes(reason)
 }
 
-// boundQuota is CDI's reason for a claim that the namespace's quota forbids.
+// boundQuota is CDI's reason for a claim that exceeds the namespace's quota.
 const boundQuota = "ErrExceededQuota"
 
-// normal reports whether the reason is one with which a worker need not run.
+// normal reports whether Running may be False for this reason in the normal course.
 func normal(reason string) bool {
 	switch reason {
 	case "", "Pending", "ContainerCreating", "PodInitializing", "TransferRunning", "Completed", "WaitForFirstConsumer":
@@ -158,7 +151,7 @@ func normal(reason string) bool {
 	return false
 }
 
-// passes reports whether the reason is one of a wait that ends by itself.
+// passes reports whether the reason resolves itself.
 func passes(reason string) bool {
 	return reason == datavolume.ReasonClaimInUse || reason == "CloneSourceInUse" || reason == "CloneSourceNotReady" || reason == corev1.PodReasonUnschedulable
 }

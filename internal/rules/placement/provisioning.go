@@ -13,38 +13,32 @@ import (
 )
 
 const (
-	// failedPodPause is how old a provisioning pod must be that has ended before
-	// its time (evicted, rejected by the kubelet) to be made again: a node that
-	// rejects each of them must not be asked many times a second.
+	// failedPodPause is the minimum age of a failed provisioning pod (evicted, rejected by the kubelet)
+	// before it is replaced, so that a node that rejects every pod is not asked many times a second.
 	failedPodPause = 15 * time.Second
-	// nodeCheck is how often a node is looked at that the scheduler has settled on
-	// while a claim is being bound. Nodes change all the time, so they are not
-	// followed.
+	// nodeCheck is the interval for checking a selected node while a claim is being bound. Nodes
+	// change too often to be watched.
 	nodeCheck = 15 * time.Second
-	// dividedCheck is how often claims that are on nodes without one in common are
-	// looked at again: a node that joins, or a volume that moves, causes no event here.
+	// dividedCheck is the interval for checking divided claims: new nodes and moved volumes cause no event here.
 	dividedCheck = 30 * time.Second
 )
 
-// Observed is what a decision is made on.
+// Observed is the input of Decide.
 type Observed struct {
-	// Wanted reports whether the VMI is to start and has no launcher pod.
+	// Wanted means that the VMI is to start and has no launcher pod.
 	Wanted bool
-	// Claims are those that the VMI's volumes are on, in the order of the volumes.
 	Claims []Claim
-	// Pod is the provisioning pod, nil when none is known.
-	Pod *corev1.Pod
-	// Confirmed means that the claims, their DataVolumes and the homes of those
-	// that are bound were asked of the API server itself, just now.
+	Pod    *corev1.Pod
+	// Confirmed means that the claims, their DataVolumes and Topologies were just read from the API server.
 	Confirmed  bool
 	Topologies []Topology
 	Now        time.Time
 }
 
-// State is where a VMI's disks are on their way.
+// State is the state of a VMI's disks.
 type State string
 
-// The states, as the package's diagram has them.
+// The states of the package's diagram.
 const (
 	Unwanted     State = "Unwanted"
 	Missing      State = "Missing"
@@ -54,21 +48,17 @@ const (
 	Clear        State = "Clear"
 )
 
-// Plan is what is to be done, in this order: confirm and plan again, create or
-// delete the provisioning pod.
+// Plan is the result of Decide.
 type Plan struct {
-	State State
-	// Message says what is waited for, to the owner of a VM.
+	State   State
 	Message string
-	// Confirm asks the API server for what the plan rests on.
-	Confirm bool
-	// Create and Delete are about the provisioning pod.
+	// Confirm asks for a Confirmed observation.
+	Confirm        bool
 	Create, Delete bool
-	// After asks for another look at a later time; zero for none.
-	After time.Duration
+	After          time.Duration
 }
 
-// Decide gives the plan for what was observed.
+// Decide returns the plan for an observation.
 func Decide(o Observed) Plan {
 	p := Plan{}
 	p.State, p.Message = state(o)
@@ -89,7 +79,6 @@ func Decide(o Observed) Plan {
 	return p
 }
 
-// state finds where the disks are.
 func state(o Observed) (State, string) {
 	switch {
 	case !o.Wanted:
@@ -111,9 +100,8 @@ func state(o Observed) (State, string) {
 	return Clear, ""
 }
 
-// provisions reports whether the provisioning pod has a purpose. Once it is there
-// it stays until all that it carries is bound: the first DataVolume that goes on
-// must not leave the other claims to another node.
+// provisions keeps the pod until all of its claims are bound: they must not get another node when
+// the first DataVolume continues.
 func provisions(o Observed) bool {
 	if anyOf(o.Claims, (*Claim).waits) {
 		return true
@@ -121,7 +109,6 @@ func provisions(o Observed) bool {
 	return o.Pod != nil && anyOf(o.Claims, (*Claim).unserved) && !allFilled(o.Claims)
 }
 
-// provision sees to the pod.
 func provision(o Observed, p *Plan) {
 	switch {
 	case o.Pod == nil && !o.Confirmed:
@@ -129,8 +116,8 @@ func provision(o Observed, p *Plan) {
 	case o.Pod == nil:
 		p.Create = true
 	case o.Pod.DeletionTimestamp != nil:
-		// Its successor has the same name. With no grace to wait for, a deletion
-		// that is seen was cut off half way, and nobody else ends it.
+		// Its successor has the same name. There is no grace period, so a visible deletion was
+		// interrupted and nobody else completes it.
 		p.Delete = true
 	case podstatus.Terminal(o.Pod):
 		if left := o.Pod.CreationTimestamp.Add(failedPodPause).Sub(o.Now); left > 0 {
@@ -141,22 +128,21 @@ func provision(o Observed, p *Plan) {
 	}
 }
 
-// beingScheduled reports whether the scheduler has had the pod's claims bound and gives it their node next, which takes it
-// a second.
+// beingScheduled reports whether the pod's claims are bound and the scheduler is about to set its
+// node, within a second.
 func beingScheduled(o Observed) bool {
 	return o.Pod != nil && podstatus.BeingScheduled(o.Pod) && !anyOf(o.Claims, func(c *Claim) bool { return !c.bound() })
 }
 
-// MissingClaims names the claims that do not exist and that nothing is known to
-// make.
+// MissingClaims returns the names of claims that neither exist nor have a DataVolume.
 func MissingClaims(claims []Claim) []string { return names(claims, (*Claim).missing) }
 
-// Unbound names the claims that are not bound yet.
+// Unbound returns the names of unbound claims.
 func Unbound(claims []Claim) []string {
 	return names(claims, func(c *Claim) bool { return c.Claim != nil && !c.bound() })
 }
 
-// FilledByDataVolumes reports whether any of the claims is filled by a DataVolume.
+// FilledByDataVolumes reports whether a DataVolume fills any of the claims.
 func FilledByDataVolumes(claims []Claim) bool {
 	return anyOf(claims, func(c *Claim) bool { return c.Source != "" })
 }
@@ -192,7 +178,6 @@ func provisioning(claims []Claim) string {
 	return "finding a node on which the VM fits and these claims can be bound: " + strings.Join(Unbound(claims), ", ")
 }
 
-// notFilled says which DataVolumes and uploads are waited for, and what is wrong with any.
 func notFilled(claims []Claim) string {
 	var wrong []string
 	var waiting []*cdiv1.DataVolume
@@ -213,7 +198,7 @@ func notFilled(claims []Claim) string {
 	return strings.Join(wrong, "; ")
 }
 
-// Waiting says of DataVolumes that are not filled what they wait for.
+// Waiting returns the reasons why DataVolumes are not filled yet.
 func Waiting(list []*cdiv1.DataVolume) string {
 	var said, others []string
 	for _, dv := range list {

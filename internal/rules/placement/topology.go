@@ -10,16 +10,16 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Topology is where a bound claim can be used.
+// Topology is the set of nodes that can use a bound claim.
 type Topology struct {
 	Claim string
-	// Anywhere means that every node can; Nodes are those that can otherwise.
+	// Anywhere means all nodes; otherwise Nodes lists them.
 	Anywhere bool
 	Nodes    []string
 }
 
-// Topologies are those of bound claims whose volumes are given by claim. The nodes
-// matter only where the volumes are bound to some.
+// Topologies returns the topologies of the claims that have a PV in volumes. nodes matter only to
+// PVs with a node affinity.
 func Topologies(claims []Claim, volumes map[string]*corev1.PersistentVolume, nodes []corev1.Node) []Topology {
 	var out []Topology
 	for i := range claims {
@@ -38,8 +38,8 @@ func Topologies(claims []Claim, volumes map[string]*corev1.PersistentVolume, nod
 	return out
 }
 
-// SameTopology reports whether the volumes can be used on the same nodes, whichever these
-// are. It is so for nearly every VM, and costs no look at the nodes.
+// SameTopology reports whether all PVs with a node affinity have the same one. This is the usual
+// case, and spares a look at the nodes.
 func SameTopology(volumes map[string]*corev1.PersistentVolume) bool {
 	var first *corev1.NodeSelector
 	for _, pv := range volumes {
@@ -65,7 +65,7 @@ func affinity(pv *corev1.PersistentVolume) *corev1.NodeSelector {
 func matching(required *corev1.NodeSelector, nodes []corev1.Node) []string {
 	selector, err := nodeaffinity.NewNodeSelector(required)
 	if err != nil {
-		// The API server has let it in; no node of its version matches.
+		// The API server has accepted it; no node of its version matches.
 		return nil
 	}
 	var out []string
@@ -78,7 +78,6 @@ func matching(required *corev1.NodeSelector, nodes []corev1.Node) []string {
 	return out
 }
 
-// shareNode reports whether some node can use all of the claims.
 func shareNode(topologies []Topology) bool {
 	var common []string
 	restricted := false
@@ -104,10 +103,8 @@ func intersect(a, b []string) []string {
 	return out
 }
 
-// mostNodes is how many nodes of a claim are named.
 const mostNodes = 3
 
-// describeApart says which claim is where.
 func describeApart(topologies []Topology) string {
 	var parts []string
 	for _, h := range topologies {
