@@ -10,9 +10,9 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// Compare returns the moves that bring a running VMI to the claims of a template, and why volumes can't
-// be brought there while the guest runs. When one can't, none is: a change of several is one.
-// A volume that is hotpluggable in one of them only is not compared.
+// Compare returns the moves from a running VMI's claims to a template's, and the reasons why
+// volumes can't be moved. If one can't, none is moved: a change of several volumes is one change.
+// Volumes that are hotpluggable in only one of the two are not compared.
 func Compare(vmi *v1.VirtualMachineInstance, wanted *v1.VirtualMachineInstanceSpec) (moves []Move, refusals []string) {
 	running := &vmi.Spec
 	for i := range wanted.Volumes {
@@ -41,7 +41,6 @@ func Compare(vmi *v1.VirtualMachineInstance, wanted *v1.VirtualMachineInstanceSp
 	return moves, nil
 }
 
-// refusal is why a move can't be made, "" if it can.
 func refusal(running, wanted *v1.VirtualMachineInstanceSpec, m Move) string {
 	from, to := find(running, m.Volume), find(wanted, m.Volume)
 	if why := unfitSource(from, to); why != "" {
@@ -60,7 +59,7 @@ func refusal(running, wanted *v1.VirtualMachineInstanceSpec, m Move) string {
 	return unfitDisk(running, m.Volume)
 }
 
-// Copyable is why the disk of a volume can't be copied to another claim while the guest runs, "" if it can.
+// Copyable returns the reason why a volume's disk can't be copied while the guest runs, "" if it can.
 func Copyable(spec *v1.VirtualMachineInstanceSpec, v *v1.Volume) string {
 	if why := unfitSource(v); why != "" {
 		return why
@@ -68,7 +67,6 @@ func Copyable(spec *v1.VirtualMachineInstanceSpec, v *v1.Volume) string {
 	return unfitDisk(spec, v.Name)
 }
 
-// unfitSource is why one of the volumes' sources is none that a disk is copied from or to, "" if each is.
 func unfitSource(volumes ...*v1.Volume) string {
 	for _, v := range volumes {
 		if volumeclaim.Disk(&v.VolumeSource) == "" {
@@ -83,7 +81,6 @@ func unfitSource(volumes ...*v1.Volume) string {
 	return ""
 }
 
-// unfitDisk is why the disk of a volume can't be copied while the guest runs, "" if it can.
 func unfitDisk(spec *v1.VirtualMachineInstanceSpec, volume string) string {
 	for i := range spec.Domain.Devices.Disks {
 		d := &spec.Domain.Devices.Disks[i]
@@ -104,8 +101,8 @@ func unfitDisk(spec *v1.VirtualMachineInstanceSpec, volume string) string {
 	return "it has no disk"
 }
 
-// Alike returns the spec that a VMI was started from with the claims that need no restart: those that it
-// has by now, or is being brought to.
+// Alike returns started, the spec that the VMI was started from, with those claims of wanted that
+// need no restart: the VMI has them, or is being moved to them.
 func Alike(started, running, wanted *v1.VirtualMachineInstanceSpec, moves []Move) *v1.VirtualMachineInstanceSpec {
 	out := *started
 	out.Volumes = nil
@@ -119,7 +116,6 @@ func Alike(started, running, wanted *v1.VirtualMachineInstanceSpec, moves []Move
 	return &out
 }
 
-// settled reports whether a VMI has a volume on the claim that the template wants it on.
 func settled(running *v1.VirtualMachineInstanceSpec, to *v1.Volume) bool {
 	claim := volumeclaim.Disk(&to.VolumeSource)
 	if claim == "" || claimOf(running, to.Name) != claim {
@@ -139,8 +135,8 @@ func moved(moves []Move, volume string) bool {
 	return false
 }
 
-// Rename has the volumes of a VMI that are on the claims of a template name them as that does: a claim is
-// named by its DataVolume as well. It reports whether there were any.
+// Rename gives the VMI's volumes the template's source if it is the same claim, which a DataVolume
+// names as well. It reports whether any changed.
 func Rename(running, wanted *v1.VirtualMachineInstanceSpec) bool {
 	changed := false
 	for i := range wanted.Volumes {

@@ -14,18 +14,17 @@ import (
 
 // Destination is a claim that a disk is to be copied to.
 type Destination struct {
-	Move Move
-	// Claim is what is known of it.
+	Move  Move
 	Claim placement.Claim
-	// Size is the disk's in bytes, 0 if that is not known.
+	// Size is in bytes, 0 if unknown.
 	Size int64
-	// User is what may write to the claim in words, another VMI's guest or a maintenance pod; "" for nothing.
+	// User is another writer to the claim, as text: another VMI's guest or a maintenance pod.
 	User string
-	// Plugged means that an attachment pod binds the claim, which is made when the target pod runs.
+	// Plugged means that an attachment pod binds the claim, after the target pod runs.
 	Plugged bool
 }
 
-// SizeOf returns the size of a disk as the status of its VMI tells, 0 if it does not.
+// SizeOf returns a disk's size in its VMI's status, 0 if unknown.
 func SizeOf(vmi *v1.VirtualMachineInstance, volume string) int64 {
 	for i := range vmi.Status.VolumeStatus {
 		if s := &vmi.Status.VolumeStatus[i]; s.Name == volume {
@@ -35,14 +34,14 @@ func SizeOf(vmi *v1.VirtualMachineInstance, volume string) int64 {
 	return 0
 }
 
-// Canceled reports whether what a VMI lists of disks to be copied is not to be copied any more.
+// Canceled reports whether the VMI's migratedVolumes are canceled.
 func Canceled(vmi *v1.VirtualMachineInstance) bool {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange)
 	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == v1.VirtualMachineInstanceReasonVolumesChangeCancellation
 }
 
-// Unfit returns why disks can't be copied to their claims, empty if they can. placed means that there is a
-// target pod: it binds claims that wait for their first consumer.
+// Unfit returns the reason why disks can't be copied to their claims yet, "" if they can. placed
+// means that there is a target pod, which binds claims that wait for their first consumer.
 func Unfit(list []Destination, placed bool) string {
 	for i := range list {
 		if why := list[i].unfit(placed); why != "" {
@@ -73,7 +72,7 @@ func (d *Destination) unfit(placed bool) string {
 	return ""
 }
 
-// capacity is what a claim was given, or, before it was, asked for.
+// capacity returns the claim's capacity, or its request before it is bound.
 func capacity(claim *corev1.PersistentVolumeClaim) int64 {
 	size, given := claim.Status.Capacity[corev1.ResourceStorage]
 	if !given {

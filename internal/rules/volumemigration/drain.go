@@ -16,30 +16,28 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// When a node is drained, the disks that only this node reaches are brought to claims that are made for it, by
-// the same way as those that a user names: the VM's template names them (decision 342).
+// When a node is drained, disks that only this node reaches are moved to new claims in the same way
+// as to a user's: the VM's template names them (decision 342).
 
 const (
-	// DrainAnnotation on a VM lets a drain bring its disks to other claims, if it has the value DrainMigrate.
+	// DrainAnnotation on a VM lets a drain move its disks to other claims, if the value is DrainMigrate.
 	DrainAnnotation = "drydock.dev/drain-local-disks"
-	// DrainMigrate has them migrated.
+	// DrainMigrate permits the migration.
 	DrainMigrate = "Migrate"
 
-	// DrainLabel is the UID of a VM, on a DataVolume that was made for a drain.
+	// DrainLabel on a DataVolume that was made for a drain is the VM's UID.
 	DrainLabel = "drydock.dev/drain-destination"
-	// DrainedVM is the annotation with the VM's name.
+	// DrainedVM is an annotation with the VM's name.
 	DrainedVM = "drydock.dev/drained-vm"
 )
 
-// DrainAllowed reports whether the owner of a VM lets a drain bring its disks to other claims, of which its
-// template will then speak.
+// DrainAllowed reports whether the VM's owner lets a drain move its disks, which changes the claims in its template.
 func DrainAllowed(vm *v1.VirtualMachine) bool {
 	return ByMigration(&vm.Spec) && vm.Annotations[DrainAnnotation] == DrainMigrate
 }
 
-// Exits returns, for each volume of a VMI that could be migrated, the move by which its disk leaves the node that
-// the guest is on, whether or not it has to. Where it goes to is named by the pod that the guest is in: what has
-// that name was never the disk of a guest, and is another one when the guest has come to another pod.
+// Exits returns the move off the node for each volume that could be migrated, needed or not. The claim's
+// name depends on the guest's pod: it was never a guest's disk before, and changes with the pod.
 func Exits(vmi *v1.VirtualMachineInstance) []Move {
 	var moves []Move
 	for i := range vmi.Spec.Volumes {
@@ -56,8 +54,7 @@ func exit(vmi *v1.VirtualMachineInstance, volume, from string) Move {
 	return Move{Volume: volume, From: from, To: layout.PodName("", vmi.Name+"-"+volume, "-"+layout.LongDigest(of))}
 }
 
-// Local returns the moves by which a guest leaves its node together with all of its disks that only this node
-// reaches, and why disks of these can't be moved.
+// Local returns the moves of all disks that only the guest's node reaches, and the reasons against them.
 func Local(vmi *v1.VirtualMachineInstance) (moves []Move, refusals []string) {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
@@ -72,7 +69,7 @@ func Local(vmi *v1.VirtualMachineInstance) (moves []Move, refusals []string) {
 	return moves, refusals
 }
 
-// judgeLocal reports whether a volume has to be migrated for its guest to leave the node, and why it can't be.
+// judgeLocal reports whether the volume keeps the guest on its node until it is moved, or why it can't be moved.
 func judgeLocal(vmi *v1.VirtualMachineInstance, v *v1.Volume) (local bool, why string) {
 	claim, onClaim := volumeclaim.Of(&v.VolumeSource)
 	info := claimInfo(vmi, v.Name)
@@ -82,7 +79,7 @@ func judgeLocal(vmi *v1.VirtualMachineInstance, v *v1.Volume) (local bool, why s
 	case !onClaim:
 		return false, ""
 	case info == nil && machine.Hotpluggable(v):
-		return false, "" // it is on its way into the guest, or out of it
+		return false, "" // it is being plugged or unplugged
 	case info == nil || info.ClaimName != claim.Name, machine.Hotpluggable(v) && len(info.AccessModes) == 0:
 		return false, fmt.Sprintf("what its claim %s is has not been reported yet", claim.Name)
 	case slices.Contains(info.AccessModes, corev1.ReadWriteMany), claim.Backing && slices.Contains(info.AccessModes, corev1.ReadOnlyMany):
@@ -97,7 +94,6 @@ func judgeLocal(vmi *v1.VirtualMachineInstance, v *v1.Volume) (local bool, why s
 	return why == "", why
 }
 
-// fileOfNode is why a file of a node keeps its guest there, "" if it does not.
 func fileOfNode(disk *v1.HostDisk) string {
 	if disk.Shared != nil && *disk.Shared {
 		return ""
@@ -105,7 +101,6 @@ func fileOfNode(disk *v1.HostDisk) string {
 	return "it is a file on this node"
 }
 
-// claimInfo is what the status of a VMI says of the claim of a volume, nil for nothing.
 func claimInfo(vmi *v1.VirtualMachineInstance, volume string) *v1.PersistentVolumeClaimInfo {
 	for i := range vmi.Status.VolumeStatus {
 		if s := &vmi.Status.VolumeStatus[i]; s.Name == volume {
@@ -115,21 +110,21 @@ func claimInfo(vmi *v1.VirtualMachineInstance, volume string) *v1.PersistentVolu
 	return nil
 }
 
-// Names reports whether a template has the volume of a move on the claim that it goes to.
+// Names reports whether the template has the move's volume on its new claim.
 func (m Move) Names(template *v1.VirtualMachineInstanceSpec) bool {
 	return claimOf(template, m.Volume) == m.To
 }
 
-// Open reports whether a template has each volume where it is or where it goes to. Otherwise somebody wants it
-// on another claim.
+// Open reports whether the template has each volume on one of its move's two claims. Otherwise a
+// user wants another claim.
 func Open(template *v1.VirtualMachineInstanceSpec, moves []Move) bool {
 	return !slices.ContainsFunc(moves, func(m Move) bool {
 		return !m.Names(template) && claimOf(template, m.Volume) != m.From
 	})
 }
 
-// Name has the template of a VM name the claims that disks go to. The names of its dataVolumeTemplates go
-// along, since each must be that of a volume; what they would be filled with stays.
+// Name writes the new claims into the VM's template, and their names into its dataVolumeTemplates,
+// since each of these must be a volume's. Their sources stay.
 func Name(vm *v1.VirtualMachine, moves []Move) {
 	for _, m := range moves {
 		if v := find(&vm.Spec.Template.Spec, m.Volume); v != nil && claimOf(&vm.Spec.Template.Spec, m.Volume) == m.From {
@@ -139,8 +134,7 @@ func Name(vm *v1.VirtualMachine, moves []Move) {
 	}
 }
 
-// TakeBack has the template of a VM name the claims that the disks of its VMI are on, where it names those that they
-// would go to.
+// TakeBack writes the VMI's current claims back into the VM's template where that names the moves' new ones.
 func TakeBack(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, moves []Move) {
 	for _, m := range moves {
 		v, is := find(&vm.Spec.Template.Spec, m.Volume), find(&vmi.Spec, m.Volume)
@@ -151,7 +145,6 @@ func TakeBack(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, moves []Mov
 	}
 }
 
-// renameTemplate has one of the dataVolumeTemplates make a DataVolume of another name.
 func renameTemplate(vm *v1.VirtualMachine, from, to string) {
 	for i := range vm.Spec.DataVolumeTemplates {
 		if t := &vm.Spec.DataVolumeTemplates[i]; t.Name == from {
@@ -160,8 +153,8 @@ func renameTemplate(vm *v1.VirtualMachine, from, to string) {
 	}
 }
 
-// NewDestination returns the DataVolume by which the claim is made that a disk goes to: like the one that it is
-// on, and as large. owned has it go with the VM, as the old one does.
+// NewDestination returns the DataVolume of a new claim that is like the old one and as large. owned
+// makes the VM its owner, like the old one's.
 func NewDestination(vm *v1.VirtualMachine, move Move, old *corev1.PersistentVolumeClaim, owned bool) *cdiv1.DataVolume {
 	size := old.Spec.Resources.Requests.Storage()
 	if given := old.Status.Capacity.Storage(); given.Cmp(*size) > 0 {
@@ -189,7 +182,7 @@ func NewDestination(vm *v1.VirtualMachine, move Move, old *corev1.PersistentVolu
 	return dv
 }
 
-// MadeForDrain reports whether a DataVolume was made for a drain of a VM, and is not on its way out.
+// MadeForDrain reports whether the DataVolume was made for a drain of the VM and is not being deleted.
 func MadeForDrain(dv *cdiv1.DataVolume, vm *v1.VirtualMachine) bool {
 	return dv.DeletionTimestamp == nil && dv.Labels[DrainLabel] == string(vm.UID)
 }

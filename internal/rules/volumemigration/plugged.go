@@ -10,17 +10,17 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// A hotpluggable volume whose claim changes is unplugged, and the other claim is plugged: the guest has another disk then.
-// Where changes are carried out by migrations the disk is copied instead, and nothing is exchanged meanwhile (decision 343).
+// If the claim of a hotpluggable volume changes, the old disk is unplugged and another one plugged.
+// Where changes are made by migration, the disk is copied instead and stays plugged (decision 343).
 
-// Exchange is a hotpluggable volume of a template that comes to another claim and can't be copied there.
+// Exchange is a hotpluggable volume of a template whose claim changes and can't be copied.
 type Exchange struct {
-	// Index is the volume's in the template, Why what keeps it from being copied.
+	// Index is the volume's index in the template, Why the reason.
 	Index int
 	Why   string
 }
 
-// Exchanges returns the volumes by which another disk would be plugged into a guest in the place of one that was to be copied.
+// Exchanges returns the volumes whose disk would be replaced instead of copied.
 func Exchanges(before, after *v1.VirtualMachineInstanceSpec) []Exchange {
 	var list []Exchange
 	for i := range after.Volumes {
@@ -43,7 +43,7 @@ func Exchanges(before, after *v1.VirtualMachineInstanceSpec) []Exchange {
 	return list
 }
 
-// unready is why the disk of a hotpluggable volume can't be copied now, "" if it can.
+// unready returns the reason why a hotpluggable volume's disk can't be copied now, "" if it can.
 func unready(vmi *v1.VirtualMachineInstance, m Move) string {
 	drift := hotplugspec.ReadDrift(vmi.Annotations)
 	if drift.Added(m.Volume) {
@@ -59,9 +59,8 @@ func unready(vmi *v1.VirtualMachineInstance, m Move) string {
 	return ""
 }
 
-// Held returns the template of a VM as far as hotpluggable volumes of its VMI are plugged and unplugged by it: without the
-// other claims of those whose disks are to be copied, which are those that change their claim if byMigration is set, and
-// those of unfinished moves.
+// Held returns the template for plugging the VMI's hotpluggable volumes: without the new claims of disks
+// that are to be copied. These are all that change if byMigration is set, and those of unfinished moves.
 func Held(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, byMigration bool, unfinished []Move) *v1.VirtualMachineInstanceSpec {
 	drift := hotplugspec.ReadDrift(vmi.Annotations)
 	out := *template
@@ -78,7 +77,7 @@ func Held(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpe
 		case m.From == m.To || !byMigration && !slices.Contains(unfinished, m):
 			out.Volumes = append(out.Volumes, v)
 		case drift.Added(v.Name):
-			// As long as the template does not have it, it stays what it is: the VMI's alone.
+			// Without a volume in the template, it stays the VMI's alone.
 		default:
 			v.VolumeSource = from.VolumeSource
 			out.Volumes = append(out.Volumes, v)

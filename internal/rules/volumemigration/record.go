@@ -7,7 +7,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Recorded returns the moves that a VM has a record of.
+// Recorded returns the moves in a VM's record.
 func Recorded(status *v1.VirtualMachineStatus) []Move {
 	if status.VolumeUpdateState == nil || status.VolumeUpdateState.VolumeMigrationState == nil {
 		return nil
@@ -15,7 +15,7 @@ func Recorded(status *v1.VirtualMachineStatus) []Move {
 	return Read(status.VolumeUpdateState.VolumeMigrationState.MigratedVolumes)
 }
 
-// Record writes the record of moves into a VM's status. What is recorded already stays as it is.
+// Record writes the moves into a VM's status, unless they are there already.
 func Record(status *v1.VirtualMachineStatus, moves []Move) {
 	switch {
 	case slices.Equal(moves, Recorded(status)) && (len(moves) > 0 || status.VolumeUpdateState == nil):
@@ -26,9 +26,8 @@ func Record(status *v1.VirtualMachineStatus, moves []Move) {
 	}
 }
 
-// Kept returns those of the recorded moves that nothing has decided yet: their disk is, as far as is
-// known, where it was, and the template names the copy or the VMI is about to make it. vmi is the VM's, or
-// nil when that is gone.
+// Kept returns the recorded moves that are undecided: their disk is, as far as known, on the old claim,
+// and the template names the copy or the VMI is about to make it. vmi is the VM's, nil when that is gone.
 func Kept(recorded []Move, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) []Move {
 	return slices.DeleteFunc(slices.Clone(recorded), func(m Move) bool {
 		named := claimOf(template, m.Volume) == m.To
@@ -39,7 +38,7 @@ func Kept(recorded []Move, vmi *v1.VirtualMachineInstance, template *v1.VirtualM
 	})
 }
 
-// With returns the recorded moves together with those that are wanted, which come first.
+// With returns the wanted moves, then the other recorded ones.
 func With(wanted, kept []Move) []Move {
 	out := slices.Clone(wanted)
 	for _, m := range kept {
@@ -50,13 +49,12 @@ func With(wanted, kept []Move) []Move {
 	return out
 }
 
-// Covers reports whether all of the moves are recorded.
+// Covers reports whether all moves are recorded.
 func Covers(recorded, moves []Move) bool {
 	return !slices.ContainsFunc(moves, func(m Move) bool { return !slices.Contains(recorded, m) })
 }
 
-// Recovery says what is to be done about a VM whose template names copies that are not complete, as far as
-// is known.
+// Recovery returns the advice for a VM whose template names copies that may be incomplete.
 func Recovery(unfinished []Move) string {
 	return fmt.Sprintf("the migration of volumes was not completed before the VM stopped (%s): what was copied may be incomplete; "+
 		"have the template name the old claims again", Text(unfinished))

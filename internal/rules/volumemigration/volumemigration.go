@@ -1,16 +1,16 @@
 // Package volumemigration holds the rules of storage migration: which changes of a VM's volumes are
-// carried out by copying disks to other claims while the guest runs, which claims are whose
-// meanwhile, and what a VM may be started with when that has not come to its end.
+// made by copying disks to other claims while the guest runs, who has which claims during that, and
+// which claims a VM may start with if it was not completed.
 //
 //	template names other claims ──> VM's record ──> VMI's migratedVolumes ──> migration ──> VMI's spec
 //	         (Compare)               (Kept)             (Of, Target)           (Misplaced)    (Arrive)
 //
 // Invariants (decision 340):
-//   - spec.volumes of a VMI names the claims that its guest writes to.
+//   - spec.volumes of a VMI has the claims that its guest writes to.
 //   - migratedVolumes does not change while a migration of the VMI is in flight.
-//   - A VM whose template names a copy that is not complete has a record of it, and is not started.
+//   - A VM whose template names an incomplete copy has a record of it, and is not started.
 //
-// It is pure: it must not import a client. How disks are copied is package switchover's.
+// It is pure: it must not import a client. Package switchover decides how disks are copied.
 package volumemigration
 
 import (
@@ -31,7 +31,7 @@ type Move struct{ Volume, From, To string }
 
 func (m Move) String() string { return fmt.Sprintf("%s from %s to %s", m.Volume, m.From, m.To) }
 
-// Text lists moves in a sentence.
+// Text formats moves for a sentence.
 func Text(moves []Move) string {
 	list := make([]string, 0, len(moves))
 	for _, m := range moves {
@@ -40,12 +40,12 @@ func Text(moves []Move) string {
 	return strings.Join(list, ", ")
 }
 
-// ByMigration reports whether a VM wants changes of its volumes to be carried out by migrations.
+// ByMigration reports whether the VM's volumes are changed by migration.
 func ByMigration(vm *v1.VirtualMachineSpec) bool {
 	return vm.UpdateVolumesStrategy != nil && *vm.UpdateVolumesStrategy == v1.UpdateVolumesStrategyMigration
 }
 
-// Read returns the moves that a status lists. Entries without both claims are none.
+// Read returns the moves in a status. It skips entries without both claims.
 func Read(list []v1.StorageMigratedVolumeInfo) []Move {
 	var moves []Move
 	for i := range list {
@@ -56,7 +56,7 @@ func Read(list []v1.StorageMigratedVolumeInfo) []Move {
 	return moves
 }
 
-// Write returns moves as a status lists them.
+// Write returns the moves for a status.
 func Write(moves []Move) []v1.StorageMigratedVolumeInfo {
 	var list []v1.StorageMigratedVolumeInfo
 	for _, m := range moves {
@@ -69,15 +69,15 @@ func Write(moves []Move) []v1.StorageMigratedVolumeInfo {
 	return list
 }
 
-// Of returns the moves that are under way for a VMI. What is not about a claim of its spec is none.
+// Of returns the VMI's current moves. It skips entries that are not about a claim of its spec.
 func Of(vmi *v1.VirtualMachineInstance) []Move {
 	return slices.DeleteFunc(Read(vmi.Status.MigratedVolumes), func(m Move) bool {
 		return m.From == "" || m.To == "" || claimOf(&vmi.Spec, m.Volume) != m.From
 	})
 }
 
-// Target returns the VMI as the node sees it that its guest migrates to: on the claims that its disks
-// are copied to, in its spec and, of plugged volumes, in its status. It is the VMI itself when none are.
+// Target returns the VMI for the target of its migration: with the new claims in its spec and in
+// the status of plugged volumes. Without moves it returns vmi itself.
 func Target(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	moves := Of(vmi)
 	if len(moves) == 0 {
@@ -89,8 +89,7 @@ func Target(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return &out
 }
 
-// arriveStatus returns the status of volumes as it is where disks were copied to: of those that are plugged it names
-// the claim that they are on. What that claim is has to be looked up.
+// arriveStatus sets the new claims of plugged volumes. Their other information has to be looked up.
 func arriveStatus(list []v1.VolumeStatus, moves []Move) []v1.VolumeStatus {
 	out := slices.Clone(list)
 	for _, m := range moves {
@@ -104,8 +103,7 @@ func arriveStatus(list []v1.VolumeStatus, moves []Move) []v1.VolumeStatus {
 	return out
 }
 
-// Arrive returns the spec of a VMI whose guest runs where its disks were copied to. It shares all but
-// its volumes with the one that it is made from.
+// Arrive returns the spec of a VMI whose migration has succeeded. It shares everything but the volumes with spec.
 func Arrive(spec *v1.VirtualMachineInstanceSpec, moves []Move) v1.VirtualMachineInstanceSpec {
 	out := *spec
 	out.Volumes = slices.Clone(spec.Volumes)
@@ -119,7 +117,6 @@ func Arrive(spec *v1.VirtualMachineInstanceSpec, moves []Move) v1.VirtualMachine
 	return out
 }
 
-// onClaim is a source of the same kind on another claim.
 func onClaim(source *v1.VolumeSource, claim string) v1.VolumeSource {
 	if source.DataVolume != nil {
 		return v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: claim, Hotpluggable: source.DataVolume.Hotpluggable}}
@@ -130,8 +127,8 @@ func onClaim(source *v1.VolumeSource, claim string) v1.VolumeSource {
 	}}
 }
 
-// Misplaced returns why a target pod is not the one for the VMI as it is, empty if it is: its claims are
-// others. Nobody can change a pod's volumes.
+// Misplaced returns the reason why a target pod has other claims than the VMI needs, "" if it has
+// not. A pod's volumes can't be changed.
 func Misplaced(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) string {
 	wanted := Target(vmi)
 	for i := range wanted.Spec.Volumes {
@@ -156,7 +153,7 @@ func mounted(pod *corev1.Pod, volume string) string {
 	return ""
 }
 
-// claimOf is the claim whose content is the disk of a volume, "" for none.
+// claimOf returns the claim with a volume's disk, "" for none.
 func claimOf(spec *v1.VirtualMachineInstanceSpec, volume string) string {
 	if v := find(spec, volume); v != nil {
 		return volumeclaim.Disk(&v.VolumeSource)
