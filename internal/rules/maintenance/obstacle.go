@@ -20,36 +20,35 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// Look is what may be in the way of a maintenance pod, as the API server says.
+// Look has the possible obstacles to a maintenance pod, from the API server.
 type Look struct {
-	// VMI is the one of the VM's name, whoever made it; nil if there is none. Of a VMI's pod, VM is that of its name.
+	// VMI has the VM's name, whoever created it. For a VMI's pod, VM has the VMI's name.
 	VMI *v1.VirtualMachineInstance
 	VM  *v1.VirtualMachine
-	// Rivals are the guests and the other maintenance pods beside which the pod must not run (vmilifecycle.GuestOn, vmilifecycle.MaintainerOn).
+	// Rivals are the guests and other maintenance pods beside which the pod must not run
+	// (vmilifecycle.GuestOn, vmilifecycle.MaintainerOn).
 	Rivals []vmilifecycle.Rival
-	// Users are the pods of Drydock's, neither of them, that use one of the claims: what holds plugged disks, and what
-	// fills, uploads and copies claims.
-	Users []*corev1.Pod
-	// DataVolumes are those of the claims.
+	// Users are Drydock's other pods on the claims: attachment pods, and pods that fill, upload or copy claims.
+	Users       []*corev1.Pod
 	DataVolumes []*cdiv1.DataVolume
-	// Filling says what fills one of the claims, or is still to fill it, "" for nothing.
+	// Filling is the reason why a claim is not filled, "" for none.
 	Filling string
-	// Plugged is a claim that is plugged into the guest of another VMI (hotplug.Plugged), or is about to be; PluggedAsked that
-	// this was asked for.
+	// Plugged is a claim that another VMI's guest has plugged or is about to (hotplug.Plugged). It
+	// is valid when PluggedAsked is true.
 	Plugged      Plugged
 	PluggedAsked bool
-	// Places are the claims and what fills them, and Topologies where those that are bound can be used; PlacesAsked that this
-	// was asked for.
+	// Places are the claims with their DataVolumes, Topologies those of the bound ones. They are
+	// valid when PlacesAsked is true.
 	Places      []placement.Claim
 	Topologies  []placement.Topology
 	PlacesAsked bool
 }
 
-// Plugged is a claim in the guest of a VMI. The zero value is none.
+// Plugged is a claim in a VMI's guest. The zero value is none.
 type Plugged struct{ Claim, VMI string }
 
-// Claims are the claims of a machine and of a pod, each once. What the pod does to any of them must not be done beside
-// another's writing, nor beside one that is being read for a copy.
+// Claims returns the claims of the machine and of the pod. The pod must not use any of them beside
+// another writer, or while it is read for a copy.
 func Claims(m lock.Machine, pod *corev1.Pod) []string {
 	var out []string
 	volumes, state := disksOf(m)
@@ -65,7 +64,6 @@ func Claims(m lock.Machine, pod *corev1.Pod) []string {
 	return out
 }
 
-// disksOf are the volumes of a machine, and the name of the claim of its state, "" when it keeps none.
 func disksOf(m lock.Machine) (volumes []v1.Volume, state string) {
 	switch m := m.(type) {
 	case *v1.VirtualMachineInstance:
@@ -78,7 +76,7 @@ func disksOf(m lock.Machine) (volumes []v1.Volume, state string) {
 	return nil, ""
 }
 
-// Obstacle says why a pod can't have a machine's disks, "" when it can.
+// Obstacle returns the reason why the pod can't have the machine's disks, "" if it can.
 func Obstacle(m lock.Machine, pod *corev1.Pod, look *Look) string {
 	if why := besideDisks(m, pod, look); why != "" {
 		return why
@@ -102,7 +100,7 @@ func Obstacle(m lock.Machine, pod *corev1.Pod, look *Look) string {
 	return ""
 }
 
-// besideDisks is what is in the way besides the disks themselves: the machine, and guests and pods that write to them.
+// besideDisks returns the obstacles other than the disks' content.
 func besideDisks(m lock.Machine, pod *corev1.Pod, look *Look) string {
 	switch m := m.(type) {
 	case *v1.VirtualMachine:
@@ -122,7 +120,6 @@ func besideDisks(m lock.Machine, pod *corev1.Pod, look *Look) string {
 	return ""
 }
 
-// ofVM is what of a VM itself is in the way.
 func ofVM(vm *v1.VirtualMachine, look *Look) string {
 	strategy, err := vm.RunStrategy()
 	switch {
@@ -144,8 +141,8 @@ func ofVM(vm *v1.VirtualMachine, look *Look) string {
 	return ""
 }
 
-// ofVMI is what of a VMI itself is in the way. From the lock on it gets no pod (package vmilifecycle): that it is handed
-// over to a node and that it is locked are writes of the same object.
+// ofVMI needs no check for a launcher pod: a locked VMI gets none (package vmilifecycle), since its
+// handover to a node and its lock are writes of the same object.
 func ofVMI(vmi *v1.VirtualMachineInstance, look *Look) string {
 	switch {
 	case vmi.DeletionTimestamp != nil:
@@ -172,7 +169,7 @@ func ofRival(r vmilifecycle.Rival, of string) string {
 	return fmt.Sprintf("the launcher pod %s of the %s has not ended", r.Pod, of)
 }
 
-// PluggedInto finds one of the claims in the guest of one of these VMIs that is not the machine's own.
+// PluggedInto returns the first of the claims that another machine's VMI has plugged.
 func PluggedInto(m lock.Machine, claims []string, vmis []v1.VirtualMachineInstance) Plugged {
 	for i := range vmis {
 		if vmi := &vmis[i]; vmi.Name != m.GetName() {
@@ -184,7 +181,7 @@ func PluggedInto(m lock.Machine, claims []string, vmis []v1.VirtualMachineInstan
 	return Plugged{}
 }
 
-// ofUser names the guest that a claim is plugged into, as far as its attachment pod does; what that says may be any text.
+// ofUser names the guest of an attachment pod, whose annotation may be any text.
 func ofUser(user *corev1.Pod, claims []string) string {
 	what := "one of the disks"
 	if i := slices.IndexFunc(lock.Claims(user), func(c string) bool { return slices.Contains(claims, c) }); i >= 0 {
@@ -196,7 +193,7 @@ func ofUser(user *corev1.Pod, claims []string) string {
 	return fmt.Sprintf("the pod %s uses %s; the lock is taken when it has ended", user.Name, what)
 }
 
-// Bystanders names the pods that use one of the claims and are none of Drydock's: nobody keeps them from writing.
+// Bystanders names the pods on the claims that are not Drydock's and may write at any time.
 func Bystanders(claims []string, pods []corev1.Pod) []string {
 	var out []string
 	for i := range pods {

@@ -16,11 +16,11 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// place has the disks of the pod that is next be placed where the machine fits, by the rule by which a start has it
-// (package placement): nobody else does while the machine is halted. It reports whether the pod waits for that.
+// place places the disks of the next pod where the machine fits, by the same rule as for a start (package
+// placement), and reports whether the pod has to wait. Nobody else places them while the machine is halted.
 //
-// No lock is needed for it: a provisioning pod mounts nothing, and a start that comes meanwhile goes on with the same
-// claims (decision 570).
+// It needs no lock: a provisioning pod mounts nothing, and a concurrent start continues with the
+// same claims (decision 570).
 func (d *decision) place(next *corev1.Pod) bool {
 	wanted := d.predecessor(next) == "" && besideDisks(d.o.Machine, next, d.o.Look) == ""
 	if !wanted {
@@ -55,7 +55,7 @@ func (d *decision) place(next *corev1.Pod) bool {
 	return true
 }
 
-// Instance is what of a machine says which disks its guest has.
+// Instance returns the VMI that has the machine's disks.
 func Instance(m lock.Machine) *v1.VirtualMachineInstance {
 	if vm, is := m.(*v1.VirtualMachine); is {
 		return vmstate.Next(vm)
@@ -65,7 +65,7 @@ func Instance(m lock.Machine) *v1.VirtualMachineInstance {
 
 func unfilled(dv *cdiv1.DataVolume) bool { return dv.Status.Phase != cdiv1.Succeeded }
 
-// places are the claims that count. That of the machine's state is made when its first guest starts.
+// places skips the claim of the machine's state, which is created when its first guest starts.
 func (d *decision) places() []placement.Claim {
 	_, state := disksOf(d.o.Machine)
 	return slices.DeleteFunc(slices.Clone(d.o.Look.Places), func(c placement.Claim) bool { return c.Name == state && c.Claim == nil })
@@ -79,7 +79,6 @@ func namesOf(claims []placement.Claim) []string {
 	return names
 }
 
-// placing says what the disks wait for, and why there is no node for them.
 func placing(disks placement.Plan, pod *corev1.Pod) string {
 	why := disks.Message
 	if unplaced := vmilifecycle.Unplaced(disks, pod); unplaced != nil && unplaced.Message != why {
@@ -88,7 +87,6 @@ func placing(disks placement.Plan, pod *corev1.Pod) string {
 	return why
 }
 
-// provisioningOf is a pod's provisioning pod, nil when none is known.
 func (d *decision) provisioningOf(pod *corev1.Pod) *corev1.Pod {
 	if i := slices.IndexFunc(d.o.Provisioning, func(p *corev1.Pod) bool { return metav1.IsControlledBy(p, pod) }); i >= 0 {
 		return d.o.Provisioning[i]
@@ -96,7 +94,7 @@ func (d *decision) provisioningOf(pod *corev1.Pod) *corev1.Pod {
 	return nil
 }
 
-// unprovision deletes the provisioning pods of all pods but one. It reports whether there is one to be deleted.
+// unprovision deletes a provisioning pod of any other pod, and reports whether there was one.
 func (d *decision) unprovision(but *corev1.Pod) bool {
 	for _, p := range d.o.Provisioning {
 		if but == nil || !metav1.IsControlledBy(p, but) {

@@ -13,104 +13,100 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// obstaclePause is when what is in the way is looked at again if nothing has told of its end.
+// obstaclePause is the interval for checking obstacles whose end causes no event.
 const obstaclePause = 5 * time.Second
 
-// Observed is what a decision is made on: what the API server has said, in the order of the fields.
+// Observed is the input of Decide, read from the API server in the order of the fields.
 type Observed struct {
-	// Machine is the one of the name (lock.Chosen), nil if there is none.
+	// Machine is the machine of the name (lock.Chosen), nil if there is none.
 	Machine lock.Machine
-	// Pods are the maintenance pods for a machine of the name, whoever made them.
+	// Pods are the maintenance pods for the name, whoever created them.
 	Pods []*corev1.Pod
-	// Holder is the pod that the machine names as its holder, nil if there is none; HolderAsked that this was asked. The list of
-	// pods may be older than the lock.
+	// Holder is the pod in the machine's lock, nil if it does not exist; Pods may be older than the
+	// lock. It is valid when HolderAsked is true.
 	Holder      *corev1.Pod
 	HolderAsked bool
-	// Provisioning are the provisioning pods of Pods, as the cache has them: they hold no disk.
+	// Provisioning are the provisioning pods of Pods. They hold no disk, so a cache suffices.
 	Provisioning []*corev1.Pod
-	// Look is what may be in the way, nil as long as it was not asked for.
-	Look *Look
-	// Later is the machine as it was after all that, LaterAsked that this was asked for.
+	Look         *Look
+	// Later is the machine, read again after the rest. It is valid when LaterAsked is true.
 	Later      lock.Machine
 	LaterAsked bool
 	Now        time.Time
 }
 
-// Question is something that has to be asked before the next step.
+// Question is a question to answer before the next step.
 type Question string
 
 const (
-	// NeedHolder asks for the pod that the machine names.
+	// NeedHolder asks for the pod in the machine's lock.
 	NeedHolder Question = "the pod that holds the lock"
-	// NeedLook asks for what may be in the way.
+	// NeedLook asks for the obstacles.
 	NeedLook Question = "what may use the machine's disks"
-	// NeedPlugged asks for the guests that one of the disks is plugged into. It takes reading every VMI of the namespace, so
-	// it is asked last.
+	// NeedPlugged asks for guests with a plugged disk. It reads every VMI of the namespace, so it comes last.
 	NeedPlugged Question = "the guests that a disk is plugged into"
-	// NeedPlaces asks for the claims, what fills them, and where they are. It is asked when one is not filled.
+	// NeedPlaces asks for the claims, their DataVolumes and topologies, if one is not filled.
 	NeedPlaces Question = "where the machine's disks are"
-	// NeedLater asks for the machine once more.
+	// NeedLater asks for the machine again.
 	NeedLater Question = "the machine after its pods"
 )
 
-// Step is one thing to do.
+// Step is an action.
 type Step string
 
-// The steps. After each of them but Rest the loop looks again at once; Provision and Unprovision are seen by what becomes of
-// the provisioning pod.
+// The steps. Each causes another reconciliation at once, except Rest, and Provision and
+// Unprovision, whose pod causes an event.
 const (
 	Rest Step = ""
-	// Lock names the pod on the machine, Open lets it run, Unlock takes both back.
+	// Lock writes the pod into the machine, Open lets it run, Unlock removes both.
 	Lock   Step = "lock the machine"
 	Open   Step = "open the machine"
 	Unlock Step = "unlock the machine"
-	// Provision makes the provisioning pod of a pod, Unprovision deletes one.
+	// Provision creates a provisioning pod, Unprovision deletes one.
 	Provision   Step = "have the disks placed where the machine fits"
 	Unprovision Step = "delete the provisioning pod"
-	// Lift takes the gate off the pod.
+	// Lift removes the pod's gate.
 	Lift Step = "lift the pod's gate"
-	// LetGo takes the finalizer off a pod that has ended.
+	// LetGo removes the finalizer of a pod that has ended.
 	LetGo Step = "let the pod go"
-	// Evict takes the finalizer off a pod that an administrator vouches for, and deletes it by force.
+	// Evict removes the finalizer of a pod whose end an administrator vouches for, and deletes it by force.
 	Evict Step = "evict the pod"
 	// Delete deletes a pod whose machine is being deleted.
 	Delete Step = "delete the pod"
-	// Forget takes away a request for an unlock that nothing is left to do for.
+	// Forget removes a request for a forced unlock that has no effect any more.
 	Forget Step = "forget the forced unlock"
 )
 
-// Again reports whether the loop looks again at once after a step.
+// Again reports whether the step causes another reconciliation at once.
 func (s Step) Again() bool { return s != Rest && s != Provision && s != Unprovision }
 
-// Wait is why a pod waits.
+// Wait is the reason why a pod waits.
 type Wait struct {
 	Pod *corev1.Pod
 	Why string
-	// First means that the pod is the next, so that what is in its way concerns the machine, too.
+	// First means that the pod is the next one, so its obstacle concerns the machine, too.
 	First bool
 }
 
-// Event is something that the machine and the pod are told.
+// Event is an event about the machine and the pod.
 type Event struct {
 	Warning         bool
 	Reason, Message string
 }
 
-// Plan is one step, and what the pods that wait are told.
+// Plan is one step, and the reasons of the waiting pods.
 type Plan struct {
-	// Needs is what has to be asked first: then this is no plan.
+	// Needs is a question to answer first. Nothing else may be applied then.
 	Needs Question
 	Step  Step
-	// Machine is as it is to be after Lock, Open, Unlock and Forget.
+	// Machine is the new version after Lock, Open, Unlock and Forget.
 	Machine lock.Machine
-	// Pod is the one that the step is about, nil if its object is gone.
-	Pod *corev1.Pod
-	// Claims are what the provisioning pod is to have.
+	// Pod is the step's pod, nil if it does not exist any more.
+	Pod    *corev1.Pod
 	Claims []string
-	// Event is told when the step is done.
+	// Event is published after the step.
 	Event *Event
 	Waits []Wait
-	// After asks for another look at a later time; zero for none.
 	After time.Duration
 }
 
@@ -119,7 +115,7 @@ type decision struct {
 	o Observed
 }
 
-// Decide gives the next step.
+// Decide returns the next step.
 func Decide(o Observed) Plan {
 	d := &decision{o: o}
 	slices.SortFunc(d.o.Pods, byAge)
@@ -135,7 +131,6 @@ func Decide(o Observed) Plan {
 	return d.Plan
 }
 
-// byAge is the order in which pods get the lock.
 func byAge(a, b *corev1.Pod) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 }
@@ -145,16 +140,13 @@ func (d *decision) locked() bool {
 	return locked
 }
 
-// write plans a write of the machine.
 func (d *decision) write(step Step, change func(metav1.Object)) {
 	d.Step, d.Machine = step, d.o.Machine.DeepCopyObject().(lock.Machine)
 	change(d.Machine)
 }
 
-// noun is what the machine is called.
 func (d *decision) noun() string { return lock.Noun(d.o.Machine) }
 
-// decideLocked looks after the pod that the machine is locked for.
 func (d *decision) decideLocked() {
 	if !d.o.HolderAsked {
 		d.Needs = NeedHolder
@@ -162,7 +154,7 @@ func (d *decision) decideLocked() {
 	}
 	l, _ := lock.Of(d.o.Machine)
 	if d.o.Holder != nil && !lock.HeldBy(d.o.Machine, d.o.Holder) {
-		d.o.Holder = nil // Another one of that name.
+		d.o.Holder = nil // Another pod of that name.
 	}
 	switch uid, by := lock.Request(d.o.Machine); {
 	case uid != "" && uid == l.UID:
@@ -186,18 +178,16 @@ func (d *decision) decideLocked() {
 	}
 }
 
-// undecided reports whether there is neither a step nor a question yet.
 func (d *decision) undecided() bool { return d.Step == Rest && d.Needs == "" }
 
-// tidy lets go of pods that have ended, and deletes what is left of placing disks.
 func (d *decision) tidy() {
 	if d.letGo(); d.undecided() {
 		d.unprovision(nil)
 	}
 }
 
-// force does what an administrator has asked for. The pod's object goes first: then the pod can't come to have the lock
-// again, nor be in the next one's way.
+// force unlocks the machine for an administrator. The pod's object is removed first, so that the
+// pod can't get the lock again, nor block the next one.
 func (d *decision) force(by string) {
 	l, _ := lock.Of(d.o.Machine)
 	if d.o.Holder != nil && lock.Kept(d.o.Holder) {
@@ -209,8 +199,8 @@ func (d *decision) force(by string) {
 		Message: fmt.Sprintf("%s has unlocked the %s by force, and vouches that the pod %s writes to its disks no more", by, d.noun(), l.Pod)}
 }
 
-// decideVanished looks after a lock whose pod's object is gone. It goes only when somebody took the finalizer away past
-// admission, or in the moment in which the machine was locked: then the pod has never run.
+// decideVanished handles a lock whose pod does not exist any more. Either somebody removed the finalizer
+// past admission, or the pod was deleted while the machine was being locked: then it has never run.
 func (d *decision) decideVanished(l lock.Lock) {
 	if !l.Open {
 		d.write(Unlock, lock.Drop)
@@ -221,7 +211,7 @@ func (d *decision) decideVanished(l lock.Lock) {
 		Message: fmt.Sprintf("the pod %s is gone and was not seen to end, so it may still write to the disks: make sure that it does not, and unlock the %s by force", l.Pod, d.noun())}
 }
 
-// openOrYield looks a second time, now that a start sees the lock.
+// openOrYield checks the obstacles again, now that a start sees the lock.
 func (d *decision) openOrYield() {
 	if d.o.Look == nil {
 		d.Needs = NeedLook
@@ -240,7 +230,6 @@ func (d *decision) openOrYield() {
 	d.Event = &Event{Reason: "MaintenanceStarted", Message: fmt.Sprintf("the %s is locked for the pod %s", d.noun(), d.o.Holder.Name)}
 }
 
-// decideUnlocked locks the machine for the pod that is next.
 func (d *decision) decideUnlocked() {
 	if uid, _ := lock.Request(d.o.Machine); uid != "" || slices.Contains(d.o.Machine.GetFinalizers(), layout.MaintenanceFinalizer) {
 		d.write(Forget, lock.Drop)
@@ -274,12 +263,11 @@ func (d *decision) decideUnlocked() {
 	d.Pod = next
 }
 
-// obstacle is what is in the pod's way. Another pod of the machine's that had the lock is, whatever became of that.
 func (d *decision) obstacle(pod *corev1.Pod) string {
 	return cmp.Or(d.predecessor(pod), Obstacle(d.o.Machine, pod, d.o.Look))
 }
 
-// predecessor says that another pod of the machine's has not ended.
+// predecessor returns an obstacle if another pod of the machine has not ended, whatever became of its lock.
 func (d *decision) predecessor(pod *corev1.Pod) string {
 	for _, other := range d.o.Pods {
 		if other.UID != pod.UID && lock.MayWrite(other) {
@@ -289,7 +277,6 @@ func (d *decision) predecessor(pod *corev1.Pod) string {
 	return ""
 }
 
-// waiting are the pods that wait for the lock, in their order.
 func (d *decision) waiting() []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(d.o.Pods), func(p *corev1.Pod) bool {
 		return !Waits(p) || d.o.Machine != nil && lock.HeldBy(d.o.Machine, p)
@@ -301,7 +288,7 @@ func Waits(p *corev1.Pod) bool {
 	return lock.Gated(p) && lock.Kept(p) && p.DeletionTimestamp == nil && !lock.Ended(p)
 }
 
-// Next is the pod that is to have the lock next, nil without one.
+// Next returns the pod that gets the lock next, nil for none.
 func Next(pods []*corev1.Pod) *corev1.Pod {
 	sorted := slices.SortedFunc(slices.Values(pods), byAge)
 	if i := slices.IndexFunc(sorted, Waits); i >= 0 {
@@ -310,7 +297,6 @@ func Next(pods []*corev1.Pod) *corev1.Pod {
 	return nil
 }
 
-// queue says to the pods that wait why they do.
 func (d *decision) queue(why string) {
 	for i, pod := range d.waiting() {
 		if i > 0 {
@@ -320,7 +306,7 @@ func (d *decision) queue(why string) {
 	}
 }
 
-// abandon deletes pods that wait for a machine that is gone. Those that have it as an owner go as well without this.
+// abandon deletes pods that wait for a machine that is gone. An owner reference would delete them, too.
 func (d *decision) abandon() {
 	if !d.undecided() {
 		return
@@ -330,7 +316,7 @@ func (d *decision) abandon() {
 	}
 }
 
-// letGo lets go of a pod that has ended, unless the machine is locked for it.
+// letGo releases a pod that has ended, unless the machine is locked for it.
 func (d *decision) letGo() {
 	for _, pod := range d.o.Pods {
 		if !lock.Kept(pod) || !lock.Ended(pod) || d.o.Machine != nil && lock.HeldBy(d.o.Machine, pod) {

@@ -1,8 +1,8 @@
-// Package lock says what the lock of a machine for maintenance looks like on the objects: on the VM, or the VMI without a
-// VM, that is locked, and on the pods that wait for it, hold it, or have had it.
+// Package lock defines the maintenance lock of a machine: its labels, annotations and finalizers on
+// the VM, or the VMI without a VM, and on the pods that wait for it, hold it, or have held it.
 //
-// It owns how these facts are read and written and what they are called; it is pure. When a lock is taken and released
-// is package maintenance's to decide.
+// It owns how these are named, read and written. It is pure. Package maintenance decides when a
+// lock is taken and released.
 package lock
 
 import (
@@ -22,25 +22,25 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// MaxPodName is how long the name of a maintenance pod may be: it is the value of a label.
+// MaxPodName is the maximum length of a maintenance pod's name, which is also a label's value.
 const MaxPodName = 63
 
-// KubeVirt's API has neither of these.
+// These are not in KubeVirt's API.
 const (
-	// StartStrategy of a VMI keeps it from having a guest, so that it can be locked. A VM is halted instead.
+	// StartStrategy of a VMI keeps it without a guest, so that it can be locked. A VM is halted instead.
 	StartStrategy v1.StartStrategy = "Maintenance"
-	// Phase is that of a VMI which is locked.
+	// Phase is the phase of a locked VMI.
 	Phase v1.VirtualMachineInstancePhase = "Maintenance"
 )
 
-// Machine is what is locked: a VM, or a VMI without a VM of its name.
+// Machine is a VM, or a VMI without a VM of its name.
 type Machine interface {
 	metav1.Object
 	runtime.Object
 }
 
-// Chosen is the machine that the maintenance pods of a name are for, nil for none: the VM, unless the VMI was locked before
-// there was one. Neither is locked while the other exists (package maintenance).
+// Chosen returns the machine for the maintenance pods of a name, nil for none: the VM, unless the VMI
+// was locked before that existed. Neither is locked while the other exists (package maintenance).
 func Chosen(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) Machine {
 	switch {
 	case vm == nil && vmi == nil:
@@ -57,7 +57,7 @@ func Chosen(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) Machine {
 	return vm
 }
 
-// Noun is what a machine is called.
+// Noun returns the machine's kind for messages.
 func Noun(m Machine) string {
 	if _, is := m.(*v1.VirtualMachineInstance); is {
 		return "VMI"
@@ -70,18 +70,18 @@ func Wanted(vmi *v1.VirtualMachineInstance) bool {
 	return vmi.Spec.StartStrategy != nil && *vmi.Spec.StartStrategy == StartStrategy
 }
 
-// Lock is a machine's lock. The zero value is that of one that is not locked.
+// Lock is a machine's lock. The zero value is unlocked.
 type Lock struct {
 	Pod string
 	UID types.UID
-	// Since is the time from which on the VM is locked, as text.
+	// Since is the time of locking, in RFC 3339.
 	Since string
-	// Open means that the pod may run: nothing stood in the way after the VM was locked. It stays so until the pod
+	// Open means that the pod may run: there was no obstacle after the lock. It stays until the pod
 	// can no longer write.
 	Open bool
 }
 
-// Of returns the lock of a machine, and whether it has one.
+// Of returns the machine's lock, and whether it has one.
 func Of(vm metav1.Object) (Lock, bool) {
 	name, locked := vm.GetLabels()[layout.MaintenanceLabel]
 	notes := vm.GetAnnotations()
@@ -94,15 +94,15 @@ func Of(vm metav1.Object) (Lock, bool) {
 	}, true
 }
 
-// HeldBy reports whether the machine is locked for this very pod, and the pod is one for this machine: each
-// names the other, so that what one of them says is not enough.
+// HeldBy reports whether the machine is locked for this pod, and the pod is for this machine. Each
+// names the other, so neither's word suffices.
 func HeldBy(m, pod metav1.Object) bool {
 	l, locked := Of(m)
 	return locked && l.Pod == pod.GetName() && l.UID == pod.GetUID() && m.GetNamespace() == pod.GetNamespace() &&
 		For(pod) == layout.LabelValue(m.GetName())
 }
 
-// Take locks a machine for a pod. The finalizer keeps the machine, and with it its name, until it is unlocked.
+// Take locks a machine for a pod. The finalizer keeps the machine and its name until it is unlocked.
 func Take(m metav1.Object, pod *corev1.Pod, now time.Time) {
 	Drop(m)
 	note(m, layout.MaintenanceUIDAnnotation, string(pod.UID))
@@ -119,7 +119,7 @@ func Take(m metav1.Object, pod *corev1.Pod, now time.Time) {
 // Open lets the holder run.
 func Open(m metav1.Object) { note(m, layout.MaintenanceOpenAnnotation, "true") }
 
-// Force asks for a forced unlock, by somebody who vouches that the holder writes no more.
+// Force requests a forced unlock for a user who vouches that the holder writes no more.
 func Force(m metav1.Object, by string) {
 	l, _ := Of(m)
 	note(m, layout.MaintenanceReleaseAnnotation, string(l.UID))
@@ -135,7 +135,7 @@ func note(m metav1.Object, name, value string) {
 	m.SetAnnotations(notes)
 }
 
-// Drop unlocks a machine, and takes away what was asked of its lock.
+// Drop unlocks a machine and removes a request for its unlock.
 func Drop(m metav1.Object) {
 	delete(m.GetLabels(), layout.MaintenanceLabel)
 	for _, name := range []string{
@@ -151,55 +151,54 @@ func without(finalizers []string) []string {
 	return slices.DeleteFunc(finalizers, func(f string) bool { return f == layout.MaintenanceFinalizer })
 }
 
-// Request is what a forced unlock was asked for: the pod that is vouched to write no more, and by whom. The UID is ""
-// when nothing was asked for.
+// Request returns the requested forced unlock: the UID of the pod, "" for none, and the user who vouches.
 func Request(vm metav1.Object) (uid types.UID, by string) {
 	notes := vm.GetAnnotations()
 	return types.UID(notes[layout.MaintenanceReleaseAnnotation]), notes[layout.MaintenanceReleaseByAnnotation]
 }
 
-// For is the name of the machine that a pod is to work on, "" for a pod of another kind.
+// For returns the name of the pod's machine, "" for a pod of another kind.
 func For(pod metav1.Object) string { return pod.GetLabels()[layout.MaintenanceForLabel] }
 
-// Gated reports whether a pod waits for its lock: it gets no node before.
+// Gated reports whether a pod waits for its lock. It gets no node before.
 func Gated(pod *corev1.Pod) bool {
 	return slices.Contains(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: layout.MaintenanceGate})
 }
 
-// Ungate takes the gate off.
+// Ungate removes the gate.
 func Ungate(pod *corev1.Pod) {
 	pod.Spec.SchedulingGates = slices.DeleteFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool {
 		return g.Name == layout.MaintenanceGate
 	})
 }
 
-// Kept reports whether a pod's object stays until the pod is known to write no more. The object of a pod that is deleted
-// by force stays as well, which is how its end can be seen.
+// Kept reports whether the pod has the finalizer, which keeps even a pod that is deleted by force
+// until it is known to write no more.
 func Kept(pod *corev1.Pod) bool { return slices.Contains(pod.Finalizers, layout.MaintenanceFinalizer) }
 
-// Keep puts the finalizer on a pod, LetGo takes it off.
+// Keep adds the finalizer to a pod.
 func Keep(pod *corev1.Pod) {
 	if !Kept(pod) {
 		pod.Finalizers = append(pod.Finalizers, layout.MaintenanceFinalizer)
 	}
 }
 
-// LetGo takes the finalizer off a pod.
+// LetGo removes the finalizer from a pod.
 func LetGo(pod *corev1.Pod) { pod.Finalizers = without(pod.Finalizers) }
 
-// Ended reports whether a pod writes no more, for ever: its processes have ended, or it is being deleted and has no
-// node, and gets none any more. That its deletion was asked for is not enough.
+// Ended reports whether a pod can never write again: its processes have ended, or it is being
+// deleted without a node, and gets none any more. A request for its deletion is not enough.
 func Ended(pod *corev1.Pod) bool {
 	return podstatus.Terminal(pod) || pod.DeletionTimestamp != nil && pod.Spec.NodeName == ""
 }
 
-// MayWrite reports whether a maintenance pod may be writing to its claims, or will without being asked again. One that
-// lost its finalizer before its end was vouched for by whoever may force an unlock.
+// MayWrite reports whether a maintenance pod may write to its claims, now or without another check.
+// A user who may force an unlock has vouched for a pod that lost its finalizer before its end.
 func MayWrite(pod *corev1.Pod) bool {
 	return For(pod) != "" && Kept(pod) && !Gated(pod) && !Ended(pod)
 }
 
-// Claims lists the claims that a pod uses, each once, in the order of its volumes.
+// Claims returns the claims that a pod uses, in the order of its volumes.
 func Claims(pod *corev1.Pod) []string {
 	var out []string
 	for i := range pod.Spec.Volumes {
@@ -210,7 +209,7 @@ func Claims(pod *corev1.Pod) []string {
 	return out
 }
 
-// LabelClaims names the pod's claims in its labels, and takes away what they said of claims before.
+// LabelClaims sets the pod's labels for its claims, and removes others.
 func LabelClaims(pod *corev1.Pod) {
 	maps.DeleteFunc(pod.Labels, func(key, _ string) bool { return strings.HasPrefix(key, layout.ClaimLabelPrefix) })
 	for _, claim := range Claims(pod) {
@@ -218,7 +217,7 @@ func LabelClaims(pod *corev1.Pod) {
 	}
 }
 
-// Refusal is what whoever would start a VM that is locked is told.
+// Refusal returns the error for a start of a locked VM.
 func Refusal(vm metav1.Object) string {
 	l, _ := Of(vm)
 	return fmt.Sprintf("Failed to start %s as it is in maintenance mode: its disks are locked for the pod %s", vm.GetName(), l.Pod)
