@@ -11,12 +11,12 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// awaitDisks says what the VMI's disks wait for:
+// awaitDisks reports the state of the VMI's disks in its conditions:
 //
 //	Synchronized False      claims are missing
 //	DataVolumesReady False  DataVolumes are not filled
 //	Provisioning True       the claims are being bound where the VMI fits
-//	PodScheduled False      the scheduler finds no node for that, or there is none
+//	PodScheduled False      no node is suitable
 func (d *decision) awaitDisks() {
 	disks, wait := d.p.Disks, &d.facts.Wait
 	wait.Phase, wait.For = firstPhase(d.o.VMI), disks.Message
@@ -36,7 +36,6 @@ func (d *decision) awaitDisks() {
 	d.reportPlace()
 }
 
-// reportPlace says why there is no node for the VMI and its disks.
 func (d *decision) reportPlace() {
 	unplaced := Unplaced(d.p.Disks, d.o.Provisioning)
 	if unplaced != nil && d.p.Disks.State == placement.Provisioning && podstatus.Terminal(d.o.Provisioning) {
@@ -45,8 +44,8 @@ func (d *decision) reportPlace() {
 	d.facts.Wait.Unscheduled = vmistatus.Known(unplaced)
 }
 
-// Unplaced is why there is no node for disks that are planned so, nil when nothing says that there is none. pod is their
-// provisioning pod, nil when none is known.
+// Unplaced returns the reason why no node suits disks with this plan, nil for none. pod is their
+// provisioning pod, nil if none is known.
 func Unplaced(disks placement.Plan, pod *corev1.Pod) *vmistatus.Obstacle {
 	switch {
 	case disks.State == placement.Divided:
@@ -70,7 +69,7 @@ func endOfProvisioning(pod *corev1.Pod) string {
 	return "its container has ended"
 }
 
-// disksReady takes back what was said of the disks.
+// disksReady clears the reports of awaitDisks.
 func (d *decision) disksReady() {
 	wait := &d.facts.Wait
 	wait.Provisioning = vmistatus.Known("")

@@ -10,17 +10,14 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// Event is something that a VMI's owner is told once.
+// Event is a Kubernetes event about a VMI, sent once.
 type Event struct {
-	// Type is Normal or Warning; Action says what was being done.
 	Type, Reason, Action, Message string
 }
 
-// EventsOf lists what is worth an event in a change of a VMI: that it waits for
-// something that may need its owner, and that it has failed. What comes and
-// goes by itself, such as the attempts to pull an image, is in the conditions
-// only; that the launcher pod was made, which every VMI has in common, is in
-// status.activePods, and virt-handler's event that the guest has started.
+// EventsOf returns the events for a change of a VMI: a wait that may need its owner's help, and a
+// failure. Transient problems, such as failed image pulls, are in the conditions only. The launcher
+// pod's creation, which all VMIs share, is in status.activePods.
 func EventsOf(from, to *v1.VirtualMachineInstance) []Event {
 	var out []Event
 	if c := condition.Find(to.Status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
@@ -37,7 +34,7 @@ func EventsOf(from, to *v1.VirtualMachineInstance) []Event {
 		}
 		reason := to.Status.Reason
 		if vmistatus.StageOf(from.Status.Phase) == vmistatus.HandedOver {
-			// virt-handler's word for the end of a guest: clients wait for it, whoever has seen the end.
+			// virt-handler uses this reason for the end of a guest, and clients wait for it.
 			reason = v1.Stopped.String()
 		}
 		out = append(out, Event{corev1.EventTypeWarning, reason, "Watch", message})

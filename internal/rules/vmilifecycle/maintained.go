@@ -13,19 +13,20 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// ReasonMaintenance is the reason of the condition Synchronized of a VMI whose VM is locked for a maintenance pod.
+// ReasonMaintenance is the reason of the condition Synchronized of a VMI whose VM is locked for a
+// maintenance pod.
 const ReasonMaintenance = "Maintenance"
 
-// MaintainerOn reports whether a maintenance pod may write to one of the claims. vm is the VM that the pod names, as the
-// API server has it after the pod, or the VMI without a VM; nil if there is neither. A pod with a gate writes nothing, but one that has the lock may
-// lose its gate at any moment. Like a launcher pod with a node it is seen by whoever asks later.
+// MaintainerOn reports whether a maintenance pod may write to one of the claims. of is the VM that
+// the pod names, or the VMI without a VM, read from the API server after the pod; nil for neither.
+// A gated pod does not write, but one with the lock may lose its gate at any moment. Like a
+// launcher pod with a node, it is visible to every later read.
 func MaintainerOn(claims []string, pod *corev1.Pod, of lock.Machine) (Rival, bool) {
 	r := Rival{Pod: pod.Name, Maintains: lock.For(pod), UID: pod.UID, Created: pod.CreationTimestamp.Time, Claim: writtenOf(claims, pod)}
 	holder := of != nil && lock.HeldBy(of, pod) && !lock.Ended(pod)
 	return r, r.Claim != "" && (holder || lock.MayWrite(pod))
 }
 
-// locked reports whether the VM of the VMI's name is locked.
 func (d *decision) locked() bool {
 	if d.o.VM == nil {
 		return false
@@ -34,8 +35,8 @@ func (d *decision) locked() bool {
 	return locked
 }
 
-// awaitUnlock keeps the VMI from its node while its VM's disks are locked. It goes if the VM is to be halted, and goes on
-// otherwise: a pod that has the lock and does not run yet gives way to it.
+// awaitUnlock keeps the VMI from its node while its VM's disks are locked. If the VM is to be halted,
+// the VMI is deleted. Otherwise it continues: a pod with the lock that does not run yet gives way.
 func (d *decision) awaitUnlock() {
 	l, _ := lock.Of(d.o.VM)
 	d.p.After = rivalPause
@@ -44,21 +45,19 @@ func (d *decision) awaitUnlock() {
 		Message: fmt.Sprintf("the VM is in maintenance mode: its disks are locked for the pod %s; it starts when that has ended", l.Pod)})
 }
 
-// Maintained reports whether a VMI is to have no guest for now: its start strategy says so, or it is locked for a
-// maintenance pod still.
+// Maintained reports whether a VMI must have no guest for now: by its start strategy, or because it
+// is still locked for a maintenance pod.
 func Maintained(vmi *v1.VirtualMachineInstance) bool {
 	_, locked := lock.Of(vmi)
 	return locked || lock.Wanted(vmi)
 }
 
-// decideMaintained keeps a VMI that has no guest from having one. A pod that was made for it goes.
 func (d *decision) decideMaintained() {
 	o := &d.o
 	d.p.DeletePod = d.p.DeletePod || o.Pod != nil && o.Pod.DeletionTimestamp == nil && d.bond() != launcherpod.Foreign
 	d.maintain()
 }
 
-// maintain says what the VMI waits for.
 func (d *decision) maintain() {
 	l, locked := lock.Of(d.o.VMI)
 	m := &vmistatus.Maintain{Locked: locked}
@@ -73,16 +72,16 @@ func (d *decision) maintain() {
 	d.facts.Maintain = m
 }
 
-// shutDown ends the guest of a VMI that is to have none: its pod is deleted, in which virt-launcher presses the power
-// button and then waits for as long as the VMI's grace period. A migration comes to its end first.
+// shutDown deletes the pod of a VMI that must have no guest: virt-launcher then presses the power
+// button and waits up to the VMI's grace period. A migration ends first.
 func (d *decision) shutDown() {
 	o := &d.o
 	d.p.DeletePod = d.p.DeletePod || lock.Wanted(o.VMI) && o.VMI.DeletionTimestamp == nil && !migration.InFlight(o.VMI) &&
 		o.Pod != nil && o.Pod.DeletionTimestamp == nil && !podstatus.Terminal(o.Pod)
 }
 
-// decideAnew has a VMI that has ended, and is to have no guest for now, begin anew when none of its pods exists any more, as
-// the API server says: the next guest's pod has the first one's name. It reports false while a pod has not ended.
+// decideAnew resets an ended VMI that must have no guest for now, once the API server has confirmed that its
+// pods are gone: the next guest's pod has the first one's name. It returns false while a pod has not ended.
 func (d *decision) decideAnew() bool {
 	o := &d.o
 	other := d.migrated()
@@ -90,7 +89,7 @@ func (d *decision) decideAnew() bool {
 	case !o.PodAsked:
 		d.p.Needs = NeedPod
 	case d.p.DeletePod:
-		// It is another pod of the name.
+		// It is another pod with the same name.
 	case o.Pod != nil && !podstatus.Terminal(o.Pod):
 		return false
 	case o.Pod != nil:

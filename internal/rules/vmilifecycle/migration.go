@@ -16,36 +16,33 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// sourcePatience is how long the source pod of a completed migration is left to virt-handler,
-// which ends its QEMU, before it is deleted.
+// sourcePatience is how long virt-handler may take to end the source's QEMU after a completed
+// migration before the pod is deleted.
 const sourcePatience = 10 * time.Second
 
-// side is one of the two pods of a VMI that is migrated, or was. One is the VMI's current
-// pod (Observed.Pod), and the other one Observed.Other:
+// side is one of the two pods of a VMI that is or was migrated. One is the VMI's current pod
+// (Observed.Pod), the other Observed.Other:
 //
 //	        completed, node switched                ended
-//	source: current ────────────────> other ──────────────────> out of activePods, deleted
+//	source: current ────────────────> other ──────────────────> removed from activePods, deleted
 //	target: other ──────────────────> current
 //	          │ failed
-//	          └──────> out of activePods, deleted
+//	          └──────> removed from activePods, deleted
 type side struct {
-	// pod is nil when its object is gone, of which named says whether it may still run:
-	// whether status.activePods has it.
+	// pod is nil if its object is gone. named means that it is in status.activePods and may still run.
 	pod   *corev1.Pod
 	named bool
-	// asked and nodeAsked mean that the API server has been asked, as need and needNode ask.
+	// asked and nodeAsked mean that the API server has answered need and needNode.
 	asked, nodeAsked bool
 	need, needNode   Question
 	node             *corev1.Node
-	// since is when the pod was found to be gone.
-	since time.Time
-	// state is what follows from all that; silent is why the node of a pod that is gone
-	// does not answer.
+	since            time.Time
+	// silent is the reason why a gone pod's node does not answer.
 	state  switchover.PodState
 	silent string
 }
 
-// currentSide is the pod that the guest is in, as the VMI says.
+// currentSide returns the pod of the guest according to the VMI.
 func (d *decision) currentSide() side {
 	o := &d.o
 	return side{
@@ -54,7 +51,6 @@ func (d *decision) currentSide() side {
 	}
 }
 
-// otherSide is the other one.
 func (d *decision) otherSide() side {
 	o := &d.o
 	s := side{
@@ -62,7 +58,7 @@ func (d *decision) otherSide() side {
 		named: len(d.uidsOn(launcherpod.OtherNode(o.VMI))) > 0, since: o.OtherMissed,
 	}
 	if s.named && s.pod != nil && launcherpod.BondOf(s.pod, o.VMI) != launcherpod.Chosen {
-		// It is another pod of the name.
+		// It is another pod with the same name.
 		s.pod = nil
 	}
 	if s.since.IsZero() {
@@ -71,7 +67,7 @@ func (d *decision) otherSide() side {
 	return s
 }
 
-// uidsOn are the pods in status.activePods that are on a node.
+// uidsOn returns the pods in status.activePods on the node.
 func (d *decision) uidsOn(node string) []types.UID {
 	var out []types.UID
 	for uid, on := range d.o.VMI.Status.ActivePods {
@@ -82,7 +78,7 @@ func (d *decision) uidsOn(node string) []types.UID {
 	return out
 }
 
-// settle finds out how a pod is. It reports false when something has to be asked first.
+// settle sets the side's state. It returns false if the API server must be asked first.
 func (d *decision) settle(s *side) bool {
 	switch {
 	case s.pod != nil && podstatus.Terminal(s.pod), !s.named:
@@ -107,8 +103,8 @@ func (d *decision) settle(s *side) bool {
 	return true
 }
 
-// exit is what virt-launcher has left of how QEMU ended in a pod. arrives means that the
-// migration was to bring the guest there.
+// exit returns QEMU's exit from the pod's termination message. arrives means that the pod is the
+// migration's target.
 func (s *side) exit(arrives bool) switchover.Exit {
 	if s.pod == nil || s.state != switchover.PodEnded {
 		return switchover.Exit{}
@@ -116,7 +112,6 @@ func (s *side) exit(arrives bool) switchover.Exit {
 	return switchover.ExitOf(vmistatus.ExitOf(s.pod), arrives)
 }
 
-// end is how the VMI ends whose guest ended in the pod.
 func (s *side) end(vmi *v1.VirtualMachineInstance) *vmistatus.End {
 	if s.pod == nil {
 		return vmistatus.EndOfPodGone()
@@ -124,12 +119,11 @@ func (s *side) end(vmi *v1.VirtualMachineInstance) *vmistatus.End {
 	return vmistatus.EndOfPod(vmi, s.pod)
 }
 
-// migrated reports whether the VMI's guest has been migrated, or is being: it may be in either of two
-// pods as far as status.activePods names both, and costs no more than any other guest when it names one.
+// migrated reports whether the guest is or was migrated. While status.activePods has both pods, it
+// may be in either. With one it costs no more API reads than other guests.
 func (d *decision) migrated() bool { return launcherpod.OtherName(d.o.VMI) != "" }
 
-// arrived reports whether the current pod is the target of the last migration, failed
-// whether that has failed.
+// arrived reports whether the current pod is the target of the last migration.
 func (d *decision) arrived() bool { return launcherpod.Arrived(d.o.VMI) }
 
 func (d *decision) failed() bool {
@@ -137,7 +131,6 @@ func (d *decision) failed() bool {
 	return m != nil && m.Failed
 }
 
-// decideMigrated looks after a VMI that has, or had, two pods.
 func (d *decision) decideMigrated() {
 	current, other := d.currentSide(), d.otherSide()
 	if !d.settle(&current) || !d.settle(&other) {
@@ -157,7 +150,6 @@ func (d *decision) decideMigrated() {
 	}
 }
 
-// takeStep does what follows for the migration.
 func (d *decision) takeStep(source, target *side) {
 	vmi := d.o.VMI
 	m, now := vmi.Status.MigrationState, &d.facts.Migration
@@ -193,8 +185,7 @@ func (d *decision) takeStep(source, target *side) {
 	}
 }
 
-// switchNode makes the target's node the guest's. What a Service sends to the guest goes to
-// the target from then on.
+// switchNode makes the target's node the VMI's. The target's gate opens, so that Services route to it.
 func (d *decision) switchNode(target *corev1.Pod) {
 	m := d.o.VMI.Status.MigrationState
 	d.facts.Migration.Arrived = &vmistatus.Arrival{Image: d.o.VMI.Status.LauncherContainerImageVersion, Volumes: hotplug.Arrive(d.o.VMI)}
@@ -208,14 +199,14 @@ func (d *decision) switchNode(target *corev1.Pod) {
 	delete(d.p.VMI.Annotations, evacuation.CordonAnnotation)
 }
 
-// arriveVolumes has the VMI name the claims that the guest has written to since it ran at the target, in
-// the write that says so; its status does as well (hotplug.Arrive). What is to be copied once that is written is for the next migration.
+// arriveVolumes sets the spec's volumes to the claims that the guest has written to at the target,
+// in the write that records the arrival. hotplug.Arrive does the same for the status. Copies
+// requested afterwards belong to the next migration.
 func (d *decision) arriveVolumes() {
 	d.p.VMI.Spec = volumemigration.Arrive(&d.o.VMI.Spec, volumemigration.Of(d.o.VMI))
 }
 
-// deleteOther deletes the target pod of a migration that has failed, and the source pod of
-// one that has completed: at once when it has ended.
+// deleteOther deletes the target pod of a failed migration, or the source pod of a completed one.
 func (d *decision) deleteOther() {
 	o := &d.o
 	switch {
@@ -227,11 +218,10 @@ func (d *decision) deleteOther() {
 	}
 }
 
-// reportCurrent says what keeps a guest that is migrated, or was, from being Ready.
 func (d *decision) reportCurrent(current *side) {
 	switch {
 	case current.state == switchover.PodEnded:
-		// It is the target's turn.
+		// takeStep decides for the target.
 	case current.pod == nil:
 		pod := d.pod(vmistatus.PodGone)
 		pod.Since, pod.Silent = current.since, current.silent
@@ -241,8 +231,6 @@ func (d *decision) reportCurrent(current *side) {
 	}
 }
 
-// decideDeletionOfBoth ends a VMI that is to go while its guest may be in either of two
-// pods.
 func (d *decision) decideDeletionOfBoth(current, other *side) {
 	patience := d.o.VMI.DeletionTimestamp.Add(handlerPatience)
 	if current.state == switchover.PodRuns {
@@ -256,8 +244,8 @@ func (d *decision) decideDeletionOfBoth(current, other *side) {
 	}
 }
 
-// otherEnded reports whether the VMI's other pod, if it has one, has ended. settled is false
-// when something has to be asked first.
+// otherEnded reports whether the VMI has no other pod that may run. settled is false if the API
+// server must be asked first.
 func (d *decision) otherEnded() (ended, settled bool) {
 	if launcherpod.OtherName(d.o.VMI) == "" {
 		return true, true
@@ -272,8 +260,8 @@ func (d *decision) otherEnded() (ended, settled bool) {
 	return other.state == switchover.PodEnded, true
 }
 
-// TellOfMigration returns the VMI with what virt-controller has to say of a migration. The
-// label by which the target's virt-handler finds the VMI comes with one that begins.
+// TellOfMigration returns the VMI with virt-controller's facts about a migration. The beginning
+// adds the label by which the target's virt-handler finds the VMI.
 func TellOfMigration(vmi *v1.VirtualMachineInstance, m vmistatus.Migration, now time.Time) *v1.VirtualMachineInstance {
 	out := withoutItsSpec(vmi)
 	out.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{Now: now, Migration: m})

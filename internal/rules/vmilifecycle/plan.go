@@ -1,9 +1,8 @@
-// Package vmilifecycle decides what virt-controller does for one VMI: when its
-// launcher pod is made and deleted, when the VMI is handed over to a node, what
-// of its pod is a fact for its status, and when it may go.
+// Package vmilifecycle decides virt-controller's actions for one VMI: the creation and deletion of its
+// launcher pod, the handover to a node, the pod's facts for the VMI's status, and the end of its finalizers.
 //
-// It owns the decision only. It is pure: it must not import a client or read
-// the clock. What the facts make of the VMI's status is package vmistatus'.
+// It owns the decision only. It is pure: it must not import a client or read the clock. Package
+// vmistatus derives the VMI's status from the facts.
 //
 //	(empty) ──> Pending ──> Scheduling ──> Scheduled ──> Running ──> Succeeded
 //	              │             │              │            │        Failed
@@ -12,26 +11,22 @@
 //	              (placement)
 //
 // Invariants:
-//   - The phase never goes back, and a final phase is never changed, unless the VMI is to have no
-//     guest for now (spec.startStrategy Maintenance): once its guest has ended, and no pod is left of
-//     it, it begins anew, and waits (maintained.go).
-//   - A VMI starts in at most one launcher pod: its name follows from the VMI's UID. The
-//     pod is the VMI's by that name, whoever owns it (launcherpod.BondOf). A second one is
-//     the VMI's while it migrates (migration.go).
-//   - No guest runs before Scheduled has been written: virt-handler starts QEMU
-//     only in a pod that status.activePods names. So a pod that vanishes before
-//     is made again, and one that vanishes after is the end of the VMI, but not
-//     at once: a pod that is deleted by force vanishes while its guest runs
-//     (vanished.go).
-//   - That a pod is absent is believed of the API server only, never of a cache.
-//   - The finalizers stay until no guest can run: virt-handler has said so, or the
-//     processes of both pods have ended, or their time is over on a node that answers.
-//   - No pod is made, and none is handed over to its node, while a guest may run
-//     beside which this one must not run (rivals.go).
-//   - None is handed over to its node while the VM is locked for a maintenance pod: the API
-//     server is asked when the VMI exists, and whoever locks the VM looks for its VMI
-//     afterwards (maintained.go, package maintenance). A VMI that is locked itself, or may be, gets no
-//     pod and is not handed over.
+//   - The phase never goes back, and a final phase never changes. The exception is a VMI that must have
+//     no guest for now (spec.startStrategy Maintenance): it starts over and waits once its guest has
+//     ended and its pods are gone (maintained.go).
+//   - A VMI starts in at most one launcher pod, whose name follows from the VMI's UID. The pod with that
+//     name is the VMI's, whatever its owner (launcherpod.BondOf). A migrating VMI has a second one
+//     (migration.go).
+//   - No guest runs before Scheduled is written: virt-handler starts QEMU only in a pod in
+//     status.activePods. So a pod that vanishes before is created again. One that vanishes after is the
+//     end of the VMI, but not at once: a pod deleted by force vanishes while its guest runs (vanished.go).
+//   - Only the API server, never a cache, proves that a pod is absent.
+//   - The finalizers stay until no guest can run: virt-handler has reported that, or the processes of
+//     both pods have ended, or their time is over on a node that answers.
+//   - No pod is created or handed over while a guest may run that excludes this one (rivals.go).
+//   - No VMI is handed over while its VM is locked for a maintenance pod. The VM is read once the VMI
+//     exists, and the locking side looks for the VMI after taking the lock (maintained.go, package
+//     maintenance). A VMI that is or may be locked itself gets no pod and is not handed over.
 package vmilifecycle
 
 import (
@@ -52,138 +47,114 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// handlerPatience is how long virt-handler, whose task it is, is left alone
-// with the end of a guest before the controller deletes the pod. The deletion
-// is as graceful (virt-launcher presses the power button, too), so being early
-// costs nothing but a write; it only covers a virt-handler that is away.
+// handlerPatience is how long virt-handler may take to end a guest before the controller deletes
+// the pod. The deletion is as graceful (virt-launcher presses the power button, too) and only
+// covers for a virt-handler that does not run.
 const handlerPatience = 10 * time.Second
 
-// schedulerPatience is how long a VMI's pod may be without a node before the VMI
-// says so. The time of a pod's creation is known to the second only, so that less
-// than two would at times be none.
+// schedulerPatience is how long a VMI's pod may have no node before the VMI reports it. A pod's
+// creation time has whole seconds, so less than two could mean none.
 const schedulerPatience = 2 * time.Second
 
-// Observed is what a decision is made on.
+// Observed is the input of a decision.
 type Observed struct {
 	VMI *v1.VirtualMachineInstance
-	// Pod is the pod that has the name of the VMI's launcher pod (launcherpod.CurrentName),
-	// nil when none is known. A pod that is gone is still shown if its processes had ended by then.
+	// Pod has the name launcherpod.CurrentName; nil if unknown. It stays after its object is gone
+	// if its processes had ended.
 	Pod *corev1.Pod
-	// PodAsked means that Pod, also when it is nil, is what the API server itself
-	// has said.
+	// PodAsked means that Pod, even if nil, was read from the API server. The other Asked fields
+	// mean the same for theirs.
 	PodAsked bool
-	// Other is the pod that has the name of launcherpod.OtherName, nil when none is known
-	// or the VMI names none; OtherAsked as for Pod. OtherMissed is when OtherAsked first
-	// found it gone, the zero time if that has not been, and OtherNode its node as the
-	// API server has said when OtherNodeAsked.
+	// Other has the name launcherpod.OtherName; nil if unknown or not named by the VMI. OtherMissed
+	// is when OtherAsked first found it gone, or zero. OtherNode is its node.
 	Other          *corev1.Pod
 	OtherAsked     bool
 	OtherMissed    time.Time
 	OtherNode      *corev1.Node
 	OtherNodeAsked bool
-	// Rivals are the guests beside which this one must not run, as far as
-	// RivalsAsked: then they are what the API server has said.
-	Rivals      []Rival
-	RivalsAsked bool
-	// VM is the VM of the VMI's name, as the API server has said when VMAsked; nil when there is none.
+	Rivals         []Rival
+	RivalsAsked    bool
+	// VM has the VMI's name.
 	VM      *v1.VirtualMachine
 	VMAsked bool
-	// Node is the VMI's node, as the API server has said when NodeAsked; nil when
-	// there is none.
+	// Node is the VMI's node.
 	Node      *corev1.Node
 	NodeAsked bool
-	// Claims are those that the VMI's volumes are on, ClaimsConfirmed and Homes
-	// what the API server says of them, as package placement has it. They need
-	// not be known of a VMI whose guest may run.
+	// Claims are those of the VMI's volumes. ClaimsConfirmed means that they and Topologies were
+	// read from the API server (placement.Observed). A VMI whose guest may run needs neither.
 	Claims          []placement.Claim
 	ClaimsConfirmed bool
 	Topologies      []placement.Topology
-	// Provisioning is the VMI's provisioning pod, nil when none is known.
-	Provisioning *corev1.Pod
-	// Warning is the newest warning about the pod when WarningAsked, nil when
-	// there is none.
+	Provisioning    *corev1.Pod
+	// Warning is the newest warning about the pod.
 	Warning      *Warning
 	WarningAsked bool
-	// Resources are what the launcher pod of a guest that changes is to have; nil unless asked for.
+	// Resources are the desired ones of a changing guest's launcher pod; nil unless asked for.
 	Resources *corev1.ResourceRequirements
-	// GuestsStay means that no migration is made by itself of a guest whose pod lacks something.
+	// GuestsStay forbids automatic migrations of guests whose pod lacks something.
 	GuestsStay bool
 	Now        time.Time
 }
 
-// Warning is what an Event says.
+// Warning is a warning event.
 type Warning = objectevent.Warning
 
-// Question is something that only the API server can answer.
+// Question is a question that only the API server can answer.
 type Question string
 
+// The questions.
 const (
-	// NeedPod asks whether the launcher pod exists.
-	NeedPod Question = "the launcher pod"
-	// NeedOther asks whether the VMI's other launcher pod exists.
-	NeedOther Question = "the other launcher pod"
-	// NeedOtherNode asks for that pod's node.
+	NeedPod       Question = "the launcher pod"
+	NeedOther     Question = "the other launcher pod"
 	NeedOtherNode Question = "the other launcher pod's node"
-	// NeedDisks asks what placement.Plan.Confirm asks for.
-	NeedDisks Question = "the claims and what uses them"
-	// NeedRivals asks for the guests beside which this one must not run.
+	// NeedDisks answers placement.Plan.Confirm.
+	NeedDisks  Question = "the claims and what uses them"
 	NeedRivals Question = "the guests beside which this one must not run"
-	// NeedVM asks for the VM of the VMI's name, which may be locked. It must not be asked of a cache.
-	NeedVM Question = "the VM"
-	// NeedNode asks for the VMI's node.
-	NeedNode Question = "the VMI's node"
-	// NeedWarning asks what the pod's events complain about.
-	NeedWarning Question = "the launcher pod's events"
-	// NeedResources asks what the launcher pod is to have.
+	// NeedVM must not be answered by a cache: the VM may be locked.
+	NeedVM        Question = "the VM"
+	NeedNode      Question = "the VMI's node"
+	NeedWarning   Question = "the launcher pod's events"
 	NeedResources Question = "the launcher pod's resources"
 )
 
-// Plan is what is to be done, in this order: what concerns the disks, create the claim of the VM's
-// state, create the launcher pod, open the gate, annotate the launcher pod, patch the VMI, resize the pod, delete pods.
+// Plan has the actions, in this order: the disks, create the claim of the VM's state, create the
+// launcher pod, open the gate, annotate the launcher pod, patch the VMI, resize the pod, delete pods.
 type Plan struct {
-	// Needs is what has to be asked before anything is done: then this is no plan, and
-	// another one is to be made.
-	Needs Question
-	// Disks is what package placement has planned.
-	Disks placement.Plan
-	// CreateState makes the claim that the VM's state is kept on (package vmstate).
+	// Needs must be answered before any action: then this is no plan, and another one is made.
+	Needs       Question
+	Disks       placement.Plan
 	CreateState bool
 	CreatePod   bool
-	// VMI is the VMI as it should be; never nil. It shares the spec, of which this loop changes
-	// only the claims that a migration has brought the guest to, with the VMI that was
-	// observed, and the status if that is to stay.
+	// VMI is the desired VMI, never nil. It shares an unchanged status with the observed VMI, and
+	// the spec except for the claims to which a migration has brought the guest.
 	VMI *v1.VirtualMachineInstance
-	// Resize gives the pod that was observed Observed.Resources.
+	// Resize gives the observed pod Observed.Resources.
 	Resize bool
-	// DeletePod deletes the pod that was observed, on condition that the VMI is
-	// still the one that was observed.
-	DeletePod bool
-	// DeleteOther deletes the other pod that was observed, likewise.
+	// DeletePod and DeleteOther delete the observed pods, unless the patch conflicts with a newer VMI.
+	DeletePod   bool
 	DeleteOther bool
-	// OpenGate opens the readiness gate launcherpod.GuestGate of the other pod, in which
-	// the guest runs now.
+	// OpenGate opens launcherpod.GuestGate of the other pod, where the guest runs now.
 	OpenGate bool
-	// LabelNode gives the pod that was observed the label kubevirt.io/nodeName.
+	// LabelNode gives the observed pod the label kubevirt.io/nodeName.
 	LabelNode bool
-	// Networks is what the pod's annotation launcherpod.NetworksAnnotation is to be, "" for none; nil leaves it.
+	// Networks is the new launcherpod.NetworksAnnotation: "" removes it, nil leaves it.
 	Networks *string
-	// After asks for another look at a later time; zero for none.
+	// After is the requeue delay, zero for none.
 	After time.Duration
 }
 
-// decision is a plan that is being made, with the facts for the VMI's status.
+// decision is a plan in the making, with the facts for the VMI's status.
 type decision struct {
 	o     Observed
 	p     Plan
 	facts vmistatus.Facts
-	// unreported is for how long the facts may go unreported of a VMI of which nothing had to
-	// be said so far.
+	// unreported is how long the facts may go unreported for a VMI without a phase.
 	unreported time.Duration
-	// noRoom is what the pod's node has no room for.
+	// noRoom has the changes for which the pod's node has no room.
 	noRoom []migrationrequired.Need
 }
 
-// Decide gives the plan for what was observed.
+// Decide returns the plan for an observation.
 func Decide(o Observed) Plan {
 	d := &decision{o: o, facts: vmistatus.Facts{Now: o.Now}}
 	d.p.VMI = withoutItsSpec(o.VMI)
@@ -209,35 +180,32 @@ func Decide(o Observed) Plan {
 	return d.p
 }
 
-// lookAgain asks for another look, which an earlier one replaces.
+// lookAgain requeues after a time, unless an earlier one is planned.
 func (d *decision) lookAgain(after time.Duration) { d.p.After = backoff.Sooner(d.p.After, after) }
 
-// withoutItsSpec copies a VMI's metadata. Spec and status stay shared: the one is not
-// this loop's, and the other is replaced as a whole.
+// withoutItsSpec copies the metadata. The spec is not this loop's, and the status is replaced as a whole.
 func withoutItsSpec(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	out := *vmi
 	vmi.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	return &out
 }
 
-// writeStatus makes the status of the facts, unless the difference is not worth a
-// write.
+// writeStatus leaves the status if the difference is not worth a write.
 func (d *decision) writeStatus() {
 	from := &d.o.VMI.Status
 	obstacle, _ := d.facts.Obstacle.Get()
 	switch {
 	case d.unreported > 0 && from.Phase == v1.VmPhaseUnset && !placement.FilledByDataVolumes(d.o.Claims):
-		// The scheduler needs some milliseconds as a rule, and the pod, bound, takes
-		// the VMI to Scheduled in the first write that it gets.
+		// The scheduler usually takes milliseconds, and the first write for the bound pod then sets
+		// Scheduled.
 		d.lookAgain(d.unreported)
 	case obstacle != nil && obstacle.Reason == vmistatus.ReasonSandbox && failedFor(from) == vmistatus.ReasonSandbox:
-		// It names another sandbox at every attempt.
+		// The message names another sandbox at every attempt.
 	default:
 		d.p.VMI.Status = vmistatus.Project(d.o.VMI, vmistatus.Controller, d.facts)
 	}
 }
 
-// failedFor is the reason of the condition Synchronized, "" without one.
 func failedFor(status *v1.VirtualMachineInstanceStatus) string {
 	if c := condition.Find(status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil {
 		return c.Reason
@@ -245,8 +213,7 @@ func failedFor(status *v1.VirtualMachineInstanceStatus) string {
 	return ""
 }
 
-// planDisks brings the VMI's disks to where it fits, as long as it has no
-// launcher pod: from then on they are where it is.
+// planDisks plans nothing once there is a launcher pod: the disks are then where it is.
 func planDisks(o Observed) placement.Plan {
 	return placement.Decide(placement.Observed{
 		Wanted: o.Pod == nil && o.VMI.DeletionTimestamp == nil && waits(o.VMI) && !Maintained(o.VMI),
@@ -254,13 +221,12 @@ func planDisks(o Observed) placement.Plan {
 	})
 }
 
-// waits reports whether no guest can run yet.
 func waits(vmi *v1.VirtualMachineInstance) bool {
 	return vmistatus.StageOf(vmi.Status.Phase) == vmistatus.Waiting
 }
 
-// settleBond looks at whose the pod is that has the name. It reports false when a
-// cache shows another pod than the one that the VMI was handed over with.
+// settleBond ignores a pod with the right name that is not the VMI's. It returns false if a cache
+// has another pod than the one with which the VMI was handed over.
 func (d *decision) settleBond() bool {
 	o := &d.o
 	if o.Pod == nil {
@@ -271,20 +237,18 @@ func (d *decision) settleBond() bool {
 	case bond == launcherpod.Chosen, waits(o.VMI) && (bond != launcherpod.Foreign || o.VMI.DeletionTimestamp == nil):
 		return true
 	case bond == launcherpod.Whole && podstatus.Terminal(o.Pod) && len(d.uidsOn(o.VMI.Status.NodeName)) == 0 && d.migrated():
-		// It was taken out of activePods when it had ended and sent its guest.
+		// It was removed from activePods after it had sent its guest and ended.
 		return true
 	case !o.PodAsked:
 		return false
 	}
-	// The VMI's own pod is gone: the names are the same. A leader with an old view
-	// has made this one since, unless it is none of ours at all.
+	// The VMI's own pod is gone. A former leader with a stale view has since created this one under
+	// the same name, unless it is Foreign.
 	d.p.DeletePod = bond != launcherpod.Foreign && !podstatus.Terminal(o.Pod) && o.Pod.DeletionTimestamp == nil
 	o.Pod = nil
 	return true
 }
 
-// decideWaiting looks after a VMI whose guest cannot run yet: it is brought to
-// Scheduled, or goes, or is kept without a guest.
 func (d *decision) decideWaiting() {
 	switch {
 	case d.o.VMI.DeletionTimestamp != nil:
@@ -302,8 +266,7 @@ func (d *decision) decideWaiting() {
 	}
 }
 
-// decideHandedOver looks after a VMI that is virt-handler's: only the end of its
-// pod, and what keeps the pod's container from starting, are seen here.
+// decideHandedOver leaves all but the pod's end and its container's start to virt-handler.
 func (d *decision) decideHandedOver() {
 	o := &d.o
 	d.shutDown()
@@ -320,7 +283,7 @@ func (d *decision) decideHandedOver() {
 	case podstatus.Terminal(o.Pod):
 		d.facts.End = vmistatus.EndOfPod(o.VMI, o.Pod)
 	case o.VMI.DeletionTimestamp != nil:
-		// virt-handler ends the guest, and the pod's end is seen.
+		// virt-handler ends the guest, and then the pod's end is observed.
 	case o.Pod.DeletionTimestamp != nil, MarksNodeLost(o.Pod):
 		d.reportInterrupted()
 	case o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod):
@@ -334,9 +297,9 @@ func (d *decision) decideHandedOver() {
 	d.decideRequired()
 }
 
-// labelNode has the pod of a guest say which node it is on, if a network plugin sends the guest's traffic by that: of the guests
-// on the pods' network it does for those that keep their address when they migrate. The pod that a migration
-// brings a guest to says it for all (OpenGate).
+// labelNode labels the pod of a guest with its node, by which a network plugin routes the guest's
+// traffic. Of the guests on the pod network, that concerns those that keep their address when they
+// migrate. OpenGate adds the label for every guest that has migrated.
 func (d *decision) labelNode() {
 	pod := d.o.Pod
 	if _, reads := d.o.VMI.Annotations[v1.AllowPodBridgeNetworkLiveMigrationAnnotation]; !reads || pod == nil {
@@ -347,8 +310,8 @@ func (d *decision) labelNode() {
 		pod.DeletionTimestamp == nil && !podstatus.Terminal(pod)
 }
 
-// decideEnded deletes a pod that outlives its guest: virt-launcher ends with
-// QEMU, so this covers one that never started it.
+// decideEnded deletes a pod that outlives its guest. virt-launcher ends with QEMU, so this only
+// concerns one that never started it.
 func (d *decision) decideEnded() {
 	o := &d.o
 	switch {
@@ -365,7 +328,6 @@ func (d *decision) decideEnded() {
 	}
 }
 
-// decideDeletion ends a VMI that is to go, gracefully while a guest may run.
 func (d *decision) decideDeletion() {
 	o := &d.o
 	mayRun := vmistatus.StageOf(o.VMI.Status.Phase) == vmistatus.HandedOver
@@ -380,15 +342,15 @@ func (d *decision) decideDeletion() {
 	case o.Pod == nil && !o.PodAsked:
 		d.p.Needs = NeedPod
 	case o.Pod == nil && mayRun && d.facts.End == nil:
-		// It has not been given up yet.
+		// The VMI has not ended yet.
 	case o.Pod == nil:
 		letGo()
 	case podstatus.Terminal(o.Pod):
-		// It can't run any more; its owner's end is its own.
+		// The guest can't run any more, so the pod's end is the VMI's.
 		d.facts.End = vmistatus.EndOfPod(o.VMI, o.Pod)
 		letGo()
 	case o.Pod.DeletionTimestamp != nil && o.Pod.Spec.NodeName == "":
-		// It gets no node any more, whatever else keeps its object.
+		// It never gets a node, whatever else keeps its object.
 		letGo()
 	case o.Pod.DeletionTimestamp != nil:
 	case o.VMI.Status.Phase == v1.Running:
@@ -398,7 +360,7 @@ func (d *decision) decideDeletion() {
 	}
 }
 
-// await plans a deletion when the deadline has passed, or asks to look again then.
+// await plans a deletion, or requeues until the deadline has passed.
 func (d *decision) await(deadline time.Time, deletion *bool) {
 	if d.o.Now.Before(deadline) {
 		d.lookAgain(deadline.Sub(d.o.Now))

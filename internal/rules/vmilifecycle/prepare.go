@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// CreateFailed notes on the VMI that its launcher pod, or what that needs first, could not be created, in
-// the API server's words.
+// CreateFailed returns the VMI with the API server's error for the creation of its launcher pod, or
+// of an object that the pod needs first.
 func CreateFailed(vmi *v1.VirtualMachineInstance, what string, err error, now time.Time) *v1.VirtualMachineInstance {
 	failed := &vmistatus.Obstacle{Reason: vmistatus.ReasonFailedCreate, Message: "failed to create " + what + ": " + err.Error()}
 	out := withoutItsSpec(vmi)
@@ -23,7 +23,7 @@ func CreateFailed(vmi *v1.VirtualMachineInstance, what string, err error, now ti
 	return out
 }
 
-// firstPhase is the phase that a VMI enters which has none, "" for another.
+// firstPhase returns Pending for a VMI without a phase, "" for another.
 func firstPhase(vmi *v1.VirtualMachineInstance) v1.VirtualMachineInstancePhase {
 	if vmi.Status.Phase == v1.VmPhaseUnset {
 		return v1.Pending
@@ -31,24 +31,20 @@ func firstPhase(vmi *v1.VirtualMachineInstance) v1.VirtualMachineInstancePhase {
 	return ""
 }
 
-// preparationPatience is how long a node may take to prepare a pod before its
-// events are asked for a reason, and preparationInterval how often they are
-// asked then. Only events tell of a volume that can't be mounted or a network
-// that can't be made; following all of a cluster's events would cost more
-// than all else that the controller does.
+// preparationPatience is how long a node may prepare a pod before the pod's events are read, every
+// preparationInterval. Only events report a volume that can't be mounted or a network that can't be
+// set up, and watching all events of a cluster would cost more than the controller's other work.
 const (
 	preparationPatience = 10 * time.Second
 	preparationInterval = 20 * time.Second
 )
 
-// beingMade reports whether the node still prepares the pod's volumes, network
-// and container.
+// beingMade reports whether the node still prepares the pod's volumes, network and container.
 func beingMade(pod *corev1.Pod) bool {
 	status := computeStatus(pod)
 	return status == nil || status.State.Waiting != nil && status.State.Waiting.Reason == "ContainerCreating"
 }
 
-// reportPreparation says why a pod that has its node takes so long.
 func (d *decision) reportPreparation() {
 	o := &d.o
 	if left := vmistatus.PhaseSince(o.VMI).Add(preparationPatience).Sub(o.Now); left > 0 {
@@ -67,10 +63,8 @@ func (d *decision) reportPreparation() {
 	d.reportUnprepared()
 }
 
-// reportUnprepared says that the node which is to prepare the pod, and has complained
-// about nothing, does not answer; and takes that back. That the API server knows of no
-// container does not mean that there is none: a kubelet that is cut off may have
-// started it. So the VMI waits as for a guest that runs.
+// reportUnprepared sets or clears the report that the node preparing the pod does not answer. A kubelet that
+// is cut off may have started a container unknown to the API server, so the VMI waits as for a running guest.
 func (d *decision) reportUnprepared() {
 	if !d.o.NodeAsked {
 		d.p.Needs = NeedNode
@@ -84,7 +78,6 @@ func (d *decision) reportUnprepared() {
 	d.facts.Pod = vmistatus.Known(pod)
 }
 
-// pod is the launcher pod in a state.
 func (d *decision) pod(state vmistatus.PodState) vmistatus.Pod {
 	out := vmistatus.Pod{State: state, Node: d.o.VMI.Status.NodeName}
 	if d.o.Pod != nil {
@@ -93,8 +86,8 @@ func (d *decision) pod(state vmistatus.PodState) vmistatus.Pod {
 	return out
 }
 
-// containerObstacle is why the launcher's container does not start, in the kubelet's
-// words. virt-handler has nothing to say as long as virt-launcher does not run.
+// containerObstacle returns the kubelet's reason why the launcher's container does not start.
+// virt-handler reports nothing until virt-launcher runs.
 func containerObstacle(pod *corev1.Pod) vmistatus.Fact[*vmistatus.Obstacle] {
 	status := computeStatus(pod)
 	switch {

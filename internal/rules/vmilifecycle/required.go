@@ -12,9 +12,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// decideRequired compares the pod of a guest that runs with what the VMI asks for: what can be asked of the pod
-// is, and what only another pod brings makes the condition MigrationRequired. Nothing is decided while the guest
-// may be in either of two pods.
+// decideRequired compares a running guest's pod with the VMI. Changes that an existing pod can take
+// are planned; others set MigrationRequired. It waits while the guest may be in either of two pods.
 func (d *decision) decideRequired() {
 	o := &d.o
 	switch {
@@ -36,7 +35,6 @@ func (d *decision) decideRequired() {
 	d.lookAgain(after)
 }
 
-// needs are all that the guest's pod lacks, whatever it concerns.
 func (d *decision) needs() []migrationrequired.Need {
 	return append(nichotplug.Needs(d.o.VMI, d.o.Pod), d.noRoom...)
 }

@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// resize has the launcher pod follow a guest whose CPUs or memory change (package podresize).
+// resize adapts the launcher pod to a guest whose CPUs or memory change (package podresize).
 func (d *decision) resize() {
 	switch {
 	case !podresize.UnderWay(d.o.VMI):
@@ -24,8 +24,7 @@ func (d *decision) resize() {
 	d.facts.VCPUs, d.facts.Memory = vmistatus.Known(plan.CPUs), vmistatus.Known(plan.Memory)
 }
 
-// ResizeRefused notes on the VMI that its launcher pod can't have what its guest's change needs, in the API
-// server's words.
+// ResizeRefused returns the VMI with the API server's reason for refusing the resize of its pod.
 func ResizeRefused(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements, cause error, now time.Time) *v1.VirtualMachineInstance {
 	out, says := withoutItsSpec(vmi), podresize.Refused(vmi, want, cause)
 	out.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{

@@ -16,41 +16,35 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// Reasons of the condition Synchronized of a VMI that waits for another's guest.
+// Reasons of the condition Synchronized of a VMI that waits for another guest.
 const (
 	ReasonClaimInUse      = "ClaimInUse"
 	ReasonPredecessorRuns = "PredecessorNotEnded"
 	ReasonPodNameTaken    = "LauncherPodNameTaken"
 )
 
-// rivalPause is when the rivals are looked at again if nothing has told of their
-// end before.
+// rivalPause is the interval of checks for the rivals' end, in case no event reports it.
 const rivalPause = 10 * time.Second
 
-// Rival is a launcher pod whose guest may run, and beside which the VMI's must
-// not.
+// Rival is a launcher pod whose guest may run and excludes the VMI's own guest.
 //
-// Two guests exclude each other like this: a pod that has a node is seen by
-// whoever asks the API server afterwards. A VMI is handed over to its node only
-// when, after its own pod had one, no rival was there. So of two at least one
-// sees the other. Of two that see each other the one with the younger pod takes
-// its pod back, and waits before it makes another.
+// A pod with a node is visible to every later read of the API server. A VMI is handed over only if such
+// a read, made after its own pod got a node, finds no rival. So at least one of two guests sees the
+// other. If both do, the VMI with the younger pod deletes its pod and waits before it creates another.
 type Rival struct {
 	Pod, VMI string
-	// Claim is the claim that both write to, "" when the pod is one of an earlier
-	// VMI of the same name.
+	// Claim is the claim that both write to, "" for a pod of an earlier VMI with the same name.
 	Claim string
-	// Maintains is the machine whose maintenance pod it is, "" for a launcher pod.
+	// Maintains is the machine of a maintenance pod, "" for a launcher pod.
 	Maintains string
-	// Filling says what fills a claim of the VMI's, or is still to fill it, "" for a pod of another kind. It has precedence
-	// over any guest that does not run yet: what fills a claim waits for the pods that use it.
+	// Filling describes a pod or DataVolume that fills one of the VMI's claims now or later, "" for other
+	// rivals. It has precedence over a guest that does not run yet: it waits for the pods that use its claim.
 	Filling string
 	UID     types.UID
 	Created time.Time
 }
 
-// RivalOf reports what makes a pod a rival of the VMI. A pod without a node holds
-// no guest, and gets none while there is another's.
+// RivalOf ignores a pod without a node: it has no guest, and gets no node while a rival has one.
 func RivalOf(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (Rival, bool) {
 	if launcherpod.MadeFor(pod) == vmi.UID || pod.Name == launcherpod.Name(vmi) {
 		return Rival{}, false
@@ -58,7 +52,8 @@ func RivalOf(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (Rival, bool) {
 	return GuestOn(vmi.Name, launcherpod.ExclusiveClaims(vmi), pod)
 }
 
-// GuestOn reports whether a guest may run in a pod that is one of a VMI of the name, or writes to one of the claims.
+// GuestOn reports whether a guest may run in a pod that belongs to a VMI of that name or writes to
+// one of the claims.
 func GuestOn(name string, claims []string, pod *corev1.Pod) (Rival, bool) {
 	r := Rival{Pod: pod.Name, VMI: launcherpod.VMIOf(pod), UID: pod.UID, Created: pod.CreationTimestamp.Time}
 	if !launcherpod.IsLauncher(pod) || podstatus.Terminal(pod) || pod.Spec.NodeName == "" {
@@ -71,16 +66,15 @@ func GuestOn(name string, claims []string, pod *corev1.Pod) (Rival, bool) {
 	return r, r.Claim != ""
 }
 
-// HolderOf reports whether a guest of another VMI, which writes to one of the claims, may run in a pod that has the name of
-// one of that VMI's launcher pods, or come to run in it. The VMI's spec says what it writes to, whatever has become of the
-// labels of the pod's claims.
+// HolderOf reports whether another VMI's guest, which writes to one of the claims, may run or start in a pod that
+// has the name of that VMI's launcher pod. The spec tells its claims even if the pod's labels have been changed.
 func HolderOf(claims []string, other *v1.VirtualMachineInstance, pod *corev1.Pod) (Rival, bool) {
 	r := Rival{Pod: pod.Name, VMI: other.Name, Claim: WrittenBy(claims, other), UID: pod.UID, Created: pod.CreationTimestamp.Time}
 	runs := launcherpod.BondOf(pod, other) != launcherpod.Foreign && !podstatus.Terminal(pod) && pod.Spec.NodeName != ""
 	return r, r.Claim != "" && runs
 }
 
-// WrittenBy is the first of the claims that a VMI's guest writes to from its start, "" for none.
+// WrittenBy returns the first claim that the VMI's guest writes to from its start, "" for none.
 func WrittenBy(claims []string, vmi *v1.VirtualMachineInstance) string {
 	written := launcherpod.WrittenClaims(vmi)
 	if i := slices.IndexFunc(claims, func(claim string) bool { return slices.Contains(written, claim) }); i >= 0 {
@@ -89,7 +83,7 @@ func WrittenBy(claims []string, vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-// writtenOf is the first of the claims that a pod says it writes to, "" for none.
+// writtenOf returns the first claim that the pod's labels name as written to, "" for none.
 func writtenOf(claims []string, pod *corev1.Pod) string {
 	for _, claim := range claims {
 		if _, writes := pod.Labels[launcherpod.ClaimLabel(claim)]; writes {
@@ -99,24 +93,21 @@ func writtenOf(claims []string, pod *corev1.Pod) string {
 	return ""
 }
 
-// Abandoned reports whether a launcher pod is left of a VMI that does not exist any
-// more, and nobody else deletes it: the garbage collector knows the owner only.
-// instance is the UID of the VMI that has the name now, "" for none; it must be
-// the API server's word, and younger than the pod.
+// Abandoned reports whether a launcher pod has outlived its VMI and the garbage collector, which
+// follows owner references, does not delete it. instance is the UID of the VMI that has the name
+// now, "" for none. It must be read from the API server after the pod.
 func Abandoned(pod *corev1.Pod, instance types.UID) bool {
 	of, owner := launcherpod.MadeFor(pod), metav1.GetControllerOf(pod)
 	return launcherpod.IsLauncher(pod) && of != instance && pod.DeletionTimestamp == nil && (owner == nil || owner.UID != of)
 }
 
-// awaitRivals has a VMI without a pod wait until the guests are gone beside which
-// its own must not run.
 func (d *decision) awaitRivals() {
 	d.facts.Wait.Phase = firstPhase(d.o.VMI)
 	d.disksReady()
 	d.reportRivals()
 }
 
-// yieldOrWait takes the VMI's pod back in favor of an older one.
+// yieldOrWait deletes the VMI's pod if a rival has precedence.
 func (d *decision) yieldOrWait() {
 	d.facts.Wait.Phase = v1.Scheduling
 	d.reportRivals()
@@ -150,7 +141,7 @@ func (d *decision) reportRivals() {
 	d.facts.Obstacle = vmistatus.Known(obstacle)
 }
 
-// reportTaken says that a pod of the launcher pod's name is none.
+// reportTaken reports an unrelated pod with the launcher pod's name.
 func (d *decision) reportTaken() {
 	d.p.After = rivalPause
 	d.facts.Wait.Phase = v1.Scheduling

@@ -16,14 +16,13 @@ import (
 
 const waitingForNode = "waiting for a node for the launcher pod"
 
-// startChecks bring a VMI whose guest cannot run yet to Scheduled. The first that
-// applies decides.
+// startChecks bring a VMI without a guest to Scheduled. The first one that applies decides.
 var startChecks = []struct {
 	name    string
 	applies func(*decision) bool
 	then    func(*decision)
 }{
-	// A pod that has been made is asked for: a read is cheaper than a creation that fails.
+	// A read is cheaper than a creation that fails.
 	{"the pod is not shown although it was made",
 		func(d *decision) bool {
 			return d.o.Pod == nil && !d.o.PodAsked && d.o.VMI.Status.Phase == v1.Scheduling
@@ -32,7 +31,7 @@ var startChecks = []struct {
 	{"the disks are not sure yet",
 		func(d *decision) bool { return d.p.Disks.Confirm },
 		nothing},
-	// What the provisioning pod asks for is not to be counted twice.
+	// Otherwise the scheduler would count the resources of both pods.
 	{"the provisioning pod has to go first",
 		func(d *decision) bool {
 			return d.o.Pod == nil && d.p.Disks.State == placement.Clear && d.o.Provisioning != nil
@@ -65,8 +64,7 @@ var startChecks = []struct {
 			d.p.DeletePod = d.o.Pod.DeletionTimestamp == nil
 			d.awaitPodsEnd()
 		}},
-	// Somebody deleted it before it was of use, or it made way for another guest; its
-	// successor has the same name and must wait until it is gone.
+	// It was deleted, or made way for another guest. Its successor has the same name and must wait.
 	{"the pod is being deleted",
 		func(d *decision) bool { return d.o.Pod.DeletionTimestamp != nil },
 		(*decision).awaitPodsEnd},
@@ -97,8 +95,7 @@ func nothing(*decision) {}
 
 func (d *decision) bond() launcherpod.Bond { return launcherpod.BondOf(d.o.Pod, d.o.VMI) }
 
-// createPod makes the launcher pod. A second creation, on whatever stale view, meets
-// the first one's name.
+// createPod may act on a stale view: a second creation fails, since the pod's name is taken.
 func (d *decision) createPod() {
 	d.p.CreatePod = true
 	d.disksReady()
@@ -107,7 +104,6 @@ func (d *decision) createPod() {
 	d.unreported = schedulerPatience
 }
 
-// none is the fact that nothing is in the way.
 var none = vmistatus.Known[*vmistatus.Obstacle](nil)
 
 func (d *decision) awaitPodsEnd() {
@@ -115,7 +111,6 @@ func (d *decision) awaitPodsEnd() {
 	d.facts.Wait.For = fmt.Sprintf("waiting for the launcher pod %s to go before it is made again", d.o.Pod.Name)
 }
 
-// awaitNode passes on what the scheduler says about the launcher pod.
 func (d *decision) awaitNode() {
 	verdict := verdictOn(d.o.Pod)
 	d.facts.Obstacle = none
@@ -129,8 +124,7 @@ func (d *decision) awaitNode() {
 	}
 }
 
-// verdictOn is why the scheduler finds no node for a pod of the VMI's; nil when it has
-// not said so.
+// verdictOn returns the scheduler's reason for not placing the pod; nil for none.
 func verdictOn(pod *corev1.Pod) *vmistatus.Obstacle {
 	verdict := podstatus.Condition(pod, corev1.PodScheduled)
 	if verdict == nil || verdict.Status != corev1.ConditionFalse {
@@ -143,12 +137,10 @@ func verdictOn(pod *corev1.Pod) *vmistatus.Obstacle {
 	return &vmistatus.Obstacle{Reason: verdict.Reason, Message: message}
 }
 
-// kvmHint goes with the scheduler's word that nodes lack KVM's device: on its own it
-// reads as if they were full.
+// kvmHint explains a scheduler message that reads as if the nodes were full.
 const kvmHint = " (a node offers " + layout.ResourceKVM + " when its KVM has run a guest, see the node's label " + layout.KVMLabel +
 	" and its events; with developerConfiguration.useEmulation in the KubeVirt object guests are emulated where it has not)"
 
-// handOver hands the VMI over to virt-handler on the pod's node.
 func (d *decision) handOver() {
 	pod := d.o.Pod
 	h := &vmistatus.HandOver{
@@ -166,7 +158,6 @@ func setLabel(vmi *v1.VirtualMachineInstance, key, value string) {
 	vmi.Labels[key] = value
 }
 
-// imageOf is the image of a pod's launcher.
 func imageOf(pod *corev1.Pod) string {
 	for i := range pod.Spec.Containers {
 		if c := &pod.Spec.Containers[i]; c.Name == layout.ComputeContainer {
@@ -176,8 +167,7 @@ func imageOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// qosClass is the class that the kubelet will report. The API server fills it
-// in at creation.
+// qosClass returns the pod's QoS class, which the API server sets at creation.
 func qosClass(pod *corev1.Pod) corev1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass

@@ -11,11 +11,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// ReasonStateClaim is the reason of the condition Synchronized of a VMI whose VM's state can't be kept on the claim
-// that has the name for it.
+// ReasonStateClaim is the reason of the condition Synchronized if the claim named for the VM's
+// state can't be used for it.
 const ReasonStateClaim = "StateClaimUnusable"
 
-// stateClaim is the claim of the VM's state, nil if there is none.
 func (d *decision) stateClaim() *corev1.PersistentVolumeClaim {
 	name := vmstate.ClaimName(d.o.VMI)
 	at := slices.IndexFunc(d.o.Claims, func(c placement.Claim) bool { return name != "" && c.Name == name })
@@ -25,13 +24,12 @@ func (d *decision) stateClaim() *corev1.PersistentVolumeClaim {
 	return d.o.Claims[at].Claim
 }
 
-// lacksState reports whether the VMI needs a claim for its VM's state that does not exist. Absent claims
-// were asked of the API server.
+// lacksState reports whether the claim of the VM's state is missing. Absent claims were read from the API server.
 func (d *decision) lacksState() bool {
 	return vmstate.ClaimName(d.o.VMI) != "" && d.stateClaim() == nil
 }
 
-// badState returns why a guest must not be given the claim of that name, nil if it may.
+// badState returns the reason why the guest must not use that claim, nil for none.
 func (d *decision) badState() error {
 	claim := d.stateClaim()
 	if claim == nil {
@@ -40,7 +38,7 @@ func (d *decision) badState() error {
 	return vmstate.Check(d.o.VMI, claim)
 }
 
-// awaitState has the VMI wait until its VM's state has a claim of its own. The claim's change or end wakes the loop.
+// awaitState waits for the claim to become usable. A change or the end of the claim enqueues the VMI.
 func (d *decision) awaitState() {
 	d.p.Disks.Create = false // it would bind the claim
 	d.p.After = rivalPause
@@ -48,7 +46,7 @@ func (d *decision) awaitState() {
 	d.facts.Obstacle = vmistatus.Known(&vmistatus.Obstacle{Reason: ReasonStateClaim, Message: d.facts.Wait.For})
 }
 
-// createState makes the claim. A second creation, on whatever stale view, meets the first one's name.
+// createState may act on a stale view: a second creation fails, since the claim's name is taken.
 func (d *decision) createState() {
 	d.p.CreateState = true
 	d.facts.Wait.Phase = firstPhase(d.o.VMI)

@@ -13,34 +13,29 @@ import (
 )
 
 const (
-	// kubeletMargin is what a kubelet may take, beyond the grace period of a pod,
-	// to notice that the pod's object is gone and to end its processes.
+	// kubeletMargin is the kubelet's time, beyond the grace period, to notice that the pod's object
+	// is gone and to end its processes.
 	kubeletMargin = 15 * time.Second
-	// nodePause is when a node that does not answer is looked at again.
+	// nodePause is the requeue interval for a node that does not answer.
 	nodePause = 15 * time.Second
-	// gateIsClosed is the kubelet's reason for a pod that is not ready although its containers
-	// are.
+	// gateIsClosed is the kubelet's reason for an unready pod whose containers are ready.
 	gateIsClosed = "ReadinessGatesNotReady"
 )
 
-// MarksNodeLost reports whether Kubernetes has marked the pod as one of a node
-// that does not answer: it takes the pod's condition Ready away, which neither the
-// containers' own readiness explains nor a gate. The kubelet gives it back.
+// MarksNodeLost reports whether Kubernetes has marked the pod's node as lost: the pod is not Ready
+// although its containers are, and no readiness gate explains it. The kubelet reverts it.
 func MarksNodeLost(pod *corev1.Pod) bool {
 	ready, containers := podstatus.Condition(pod, corev1.PodReady), podstatus.Condition(pod, corev1.ContainersReady)
 	return ready != nil && ready.Status == corev1.ConditionFalse && ready.Reason != gateIsClosed &&
 		containers != nil && containers.Status == corev1.ConditionTrue
 }
 
-// decideVanished looks after a VMI whose pod's object is gone while, as far as is
-// known, its guest runs. The kubelet needs the pod's grace period to end a pod
-// that was deleted by force. virt-handler, which ends the guest too, says when it
-// has ended, and this is not come to then. Without its word the VMI has failed
-// once that time has passed on a node that answers.
+// decideVanished plans for a VMI whose pod's object is gone while its guest may run. The kubelet
+// takes up to the grace period to end a pod that was deleted by force. Without virt-handler's
+// report of the end, the VMI has failed after that time, if its node answers.
 //
-// A node that does not answer may run the guest for as long as it likes. The VMI
-// waits until the node answers again, or is declared out of service, or does not
-// exist any more.
+// A node that does not answer may run the guest forever. The VMI waits until the node answers
+// again, is declared out of service, or is deleted.
 func (d *decision) decideVanished() {
 	o := &d.o
 	if !o.NodeAsked {
@@ -58,8 +53,8 @@ func (d *decision) decideVanished() {
 	d.facts.Pod = vmistatus.Known(pod)
 }
 
-// leftOf is after what time a guest is looked at again whose pod has been gone for a while;
-// zero when it has ended by now. silent is why the node does not answer, "" when it does.
+// leftOf returns the time until the guest of a gone pod is checked again, zero if it has ended.
+// silent is the reason why the node does not answer, "" if it does.
 func leftOf(vmi *v1.VirtualMachineInstance, node *corev1.Node, since, now time.Time) (left time.Duration, silent string) {
 	ready, why := nodeReady(node)
 	switch {
@@ -73,15 +68,13 @@ func leftOf(vmi *v1.VirtualMachineInstance, node *corev1.Node, since, now time.T
 	return max(0, since.Add(endsWithin(vmi)).Sub(now)), ""
 }
 
-// endsWithin is how long a guest may outlive its pod's object on a node that
-// answers.
+// endsWithin returns how long a guest may outlive its pod's object on a node that answers.
 func endsWithin(vmi *v1.VirtualMachineInstance) time.Duration {
 	return time.Duration(launcherpod.PodGracePeriodSeconds(vmi))*time.Second + kubeletMargin
 }
 
-// reportInterrupted says what keeps a guest that may run from being Ready: its
-// pod is being deleted, or its node does not answer. Kubernetes marks no pod as
-// lost whose container it has not seen running, so the node is asked for.
+// reportInterrupted reports why a guest that may run is not Ready: its pod is being deleted, or its node does
+// not answer. Kubernetes only marks pods whose container it has seen running, so for others the node is read.
 func (d *decision) reportInterrupted() {
 	o := &d.o
 	unseen := o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod)
@@ -107,8 +100,7 @@ func (d *decision) reportInterrupted() {
 	d.facts.Pod = vmistatus.Known(pod)
 }
 
-// nodeReady is the node's condition Ready, nil when it has none, and why it is
-// not true, in words.
+// nodeReady returns the node's condition Ready, nil for none, and the reason why it is not true.
 func nodeReady(node *corev1.Node) (*corev1.NodeCondition, string) {
 	if node == nil {
 		return nil, "it does not exist"
@@ -121,8 +113,6 @@ func nodeReady(node *corev1.Node) (*corev1.NodeCondition, string) {
 	return nil, "it has never said that it is ready"
 }
 
-// outOfService reports whether somebody has declared that nothing runs on the
-// node.
 func outOfService(node *corev1.Node) bool {
 	if node == nil {
 		return false
