@@ -12,27 +12,26 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// Reasons of the conditions Ready and Synchronized, as KubeVirt's users know them
-// where KubeVirt has them.
+// Reasons of the conditions Ready and Synchronized. They are KubeVirt's where it has some.
 const (
 	ReasonPVCNotFound  = "FailedPvcNotFound"
 	ReasonFailedCreate = "FailedCreate"
-	// ReasonSyncFailed is of a VMI whose node fails to do what it is to do.
+	// ReasonSyncFailed means that a step of virt-handler fails.
 	ReasonSyncFailed = "Synchronizing with the Domain failed."
-	// ReasonNodeLost is Ready's while the VMI's node does not answer: Kubernetes' own
-	// word for the pods of such a node.
+	// ReasonNodeLost is Ready's reason while the VMI's node does not answer, as in Kubernetes for
+	// the pods of such a node.
 	ReasonNodeLost = "NodeLost"
-	// ReasonSandbox is the kubelet's for a pod whose network can't be made.
+	// ReasonSandbox is the kubelet's reason for a pod whose network can't be set up.
 	ReasonSandbox = "FailedCreatePodSandBox"
 )
 
 const (
-	// MessageNotRunning is what Ready says of a guest that is to start on its node.
+	// MessageNotRunning is Ready's message for a guest that is to start on its node.
 	MessageNotRunning = "Guest VM is not reported as running"
 	probeNotPassed    = "ReadinessProbeNotPassed"
 )
 
-// reasonCommandsMissing is AgentVersionNotSupported's.
+// reasonCommandsMissing is the reason of AgentVersionNotSupported.
 const reasonCommandsMissing = "CommandsMissing"
 
 // Reasons of the condition Accelerated.
@@ -41,8 +40,7 @@ const (
 	reasonEmulated = "Emulated"
 )
 
-// conditionRules are the conditions of a VMI, in the order in which they are added,
-// with the rule of each.
+// conditionRules has the rule of each condition, in the order in which they are added.
 var conditionRules = []struct {
 	kind v1.VirtualMachineInstanceConditionType
 	of   func(*projection) verdict
@@ -67,8 +65,8 @@ var conditionRules = []struct {
 	{v1.VirtualMachineInstanceEvictionRequested, (*projection).evictionRequested},
 }
 
-// synchronized is False while a step fails: making the pod, starting its container, or
-// what virt-handler does then. Each component takes back what it has said itself.
+// synchronized is False while a step fails: the pod's creation, its container's start, or a step of
+// virt-handler afterwards. Each component only clears its own report.
 func (p *projection) synchronized() verdict {
 	failure, steps := p.Failure.Get()
 	obstacle, known := p.Obstacle.Get()
@@ -91,7 +89,7 @@ func (p *projection) synchronized() verdict {
 	return unknown
 }
 
-// dataVolumesReady is there for a VMI that has DataVolumes.
+// dataVolumesReady exists for a VMI with DataVolumes.
 func (p *projection) dataVolumesReady() verdict {
 	dvs, known := p.Wait.DataVolumes.Get()
 	switch {
@@ -105,7 +103,7 @@ func (p *projection) dataVolumesReady() verdict {
 	return isFalse(v1.VirtualMachineInstanceReasonNotAllDVsReady, dvs.Message)
 }
 
-// provisioning is there while claims are being bound where the VMI fits.
+// provisioning exists while claims are being bound where the VMI fits.
 func (p *projection) provisioning() verdict {
 	message, known := p.Wait.Provisioning.Get()
 	switch {
@@ -117,7 +115,7 @@ func (p *projection) provisioning() verdict {
 	return isTrue("", message)
 }
 
-// podScheduled is there while there is no node for the VMI.
+// podScheduled exists while there is no node for the VMI.
 func (p *projection) podScheduled() verdict {
 	why, known := p.Wait.Unscheduled.Get()
 	switch {
@@ -131,8 +129,7 @@ func (p *projection) podScheduled() verdict {
 	return isFalse(why.Reason, why.Message)
 }
 
-// ready is True only while virt-handler reports a guest that runs, in a pod of which
-// virt-controller reports nothing else.
+// ready is True only while virt-handler reports a running guest and virt-controller no problem of its pod.
 func (p *projection) ready() verdict {
 	obstacle, _ := p.Obstacle.Get()
 	pod, _ := p.Pod.Get()
@@ -160,9 +157,8 @@ func (p *projection) ready() verdict {
 	return unknown
 }
 
-// goesOn reports whether nothing is in the way any more of a start that something was in
-// the way of: the container's obstacle, or a node that did not answer; or whether what was
-// said was said of the pod that the guest has left.
+// goesOn reports whether Ready is out of date: the container's obstacle is gone, the node answers
+// again, or the condition is about the pod that the guest has left.
 func (p *projection) goesOn() bool {
 	if p.vmi.Status.Phase != v1.Scheduled {
 		return p.Migration.Arrived != nil && Interrupted(p.vmi)
@@ -175,8 +171,7 @@ func (p *projection) goesOn() bool {
 
 func notRunning(message string) verdict { return isFalse(v1.GuestNotRunningReason, message) }
 
-// ready is what a pod that does not serve any more makes of the condition. The time of
-// the last probe is when the pod was found to be gone.
+// ready returns the verdict of a pod with a problem. LastProbeTime is when the pod was found to be gone.
 func (pod Pod) ready() verdict {
 	silent := fmt.Sprintf("node %s does not answer (%s)", pod.Node, pod.Silent)
 	switch {
@@ -213,7 +208,7 @@ func (g *Guest) ready() verdict {
 	return isTrue("", "")
 }
 
-// paused is there while the guest is stopped and may go on.
+// paused exists while the guest is stopped and may continue.
 func (p *projection) paused() verdict {
 	g, running := p.Guest.Get()
 	switch {
@@ -229,7 +224,7 @@ func (p *projection) paused() verdict {
 	return isTrue(g.RunState.Reason, g.RunState.Message)
 }
 
-// agentConnected is there while the guest agent answers.
+// agentConnected exists while the guest agent answers.
 func (p *projection) agentConnected() verdict {
 	g, running := p.Guest.Get()
 	switch {
@@ -243,8 +238,8 @@ func (p *projection) agentConnected() verdict {
 	return isTrue("", "")
 }
 
-// agentUnsupported is there while the guest agent lacks commands that Drydock needs. It stays as it is while the agent has
-// not said which it has: after virt-handler has begun anew, or a migration.
+// agentUnsupported exists while the guest agent lacks commands that Drydock needs. It stays until
+// the agent has listed its commands, after a restart of virt-handler or a migration.
 func (p *projection) agentUnsupported() verdict {
 	g, running := p.Guest.Get()
 	lacks, known := g.AgentLacks.Get()
@@ -259,8 +254,8 @@ func (p *projection) agentUnsupported() verdict {
 	return isTrue(reasonCommandsMissing, lacks)
 }
 
-// credentialsSynchronized says whether the guest agent has set the access credentials that reach the guest by it. It
-// stays as it is while nobody has tried: after virt-handler has begun anew, or a migration.
+// credentialsSynchronized tells whether the guest agent has set the access credentials. It stays
+// until somebody has tried, after a restart of virt-handler or a migration.
 func (p *projection) credentialsSynchronized() verdict {
 	g, _ := p.Guest.Get()
 	failure, known := g.Credentials.Get()
@@ -275,7 +270,6 @@ func (p *projection) credentialsSynchronized() verdict {
 	return isTrue(v1.AccessCredentialsSyncSuccess.String(), "")
 }
 
-// migratable says whether the guest can move to another node.
 func (p *projection) migratable() verdict {
 	g, running := p.Guest.Get()
 	switch {
@@ -287,7 +281,7 @@ func (p *projection) migratable() verdict {
 	return isTrue("", "")
 }
 
-// storageMigratable says whether the guest can move to another node if its disks are copied to other claims.
+// storageMigratable tells whether the guest can migrate if its disks are copied to other claims.
 func (p *projection) storageMigratable() verdict {
 	g, running := p.Guest.Get()
 	switch {
@@ -299,7 +293,7 @@ func (p *projection) storageMigratable() verdict {
 	return isTrue("", "")
 }
 
-// accelerated says what the guest runs with, which its next node must have, too.
+// accelerated matters for a migration: the next node must have the same.
 func (p *projection) accelerated() verdict {
 	g, running := p.Guest.Get()
 	switch {
@@ -311,8 +305,8 @@ func (p *projection) accelerated() verdict {
 	return isFalse(reasonEmulated, "The guest is emulated, and can migrate to nodes that emulate guests only.")
 }
 
-// RunsWithKVM returns what the VMI's condition Accelerated says: whether its guest runs with KVM, or
-// is emulated. Nothing is known of a guest that has not been reported yet.
+// RunsWithKVM returns whether the guest runs with KVM or is emulated, by the condition Accelerated.
+// It is not known until the guest has been reported.
 func RunsWithKVM(vmi *v1.VirtualMachineInstance) (kvm, known bool) {
 	c := condition.Find(vmi.Status.Conditions, Accelerated)
 	if c == nil {
@@ -321,7 +315,7 @@ func RunsWithKVM(vmi *v1.VirtualMachineInstance) (kvm, known bool) {
 	return c.Status == corev1.ConditionTrue, c.Status == corev1.ConditionTrue || c.Status == corev1.ConditionFalse
 }
 
-// migrationRequired goes when the guest has got to another node: what it needs there is seen in its new pod.
+// migrationRequired goes when the guest has arrived: its new pod decides about it again.
 func (p *projection) migrationRequired() verdict {
 	want, known := p.MigrationRequired.Get()
 	switch {
@@ -335,10 +329,10 @@ func (p *projection) migrationRequired() verdict {
 	return verdict{known: true, want: want}
 }
 
-// vcpuChange is there while the guest gets CPUs or gives them back, and its pod with it.
+// vcpuChange exists while the guest and its pod get or release CPUs.
 func (p *projection) vcpuChange() verdict { return changeOf(p.VCPUs) }
 
-// memoryChange is there while the guest gets memory or gives it back, and its pod with it.
+// memoryChange exists while the guest and its pod get or release memory.
 func (p *projection) memoryChange() verdict { return changeOf(p.Memory) }
 
 func changeOf(fact Fact[*Obstacle]) verdict {
@@ -352,23 +346,21 @@ func changeOf(fact Fact[*Obstacle]) verdict {
 	return isTrue(change.Reason, change.Message)
 }
 
-// Interrupted reports, from what a VMI's condition Ready says, whether its launcher
-// pod is being deleted or is gone: the guest ends, and nothing takes that back.
+// Interrupted reports whether the condition Ready says that the launcher pod is being deleted or is
+// gone: the guest ends, and that can't be undone.
 func Interrupted(vmi *v1.VirtualMachineInstance) bool {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	return c != nil && c.Status != corev1.ConditionTrue &&
 		(c.Reason == v1.PodTerminatingReason || c.Reason == v1.PodNotExistsReason)
 }
 
-// Unanswered reports whether the VMI's node does not answer, so that nobody knows how
-// its guest is.
+// Unanswered reports whether the VMI's node does not answer, so that its guest's state is unknown.
 func Unanswered(vmi *v1.VirtualMachineInstance) bool {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	return c != nil && StageOf(vmi.Status.Phase) != Ended && (c.Reason == ReasonNodeLost || c.Status == corev1.ConditionUnknown)
 }
 
-// MissedSince returns when the launcher pod was first found to be gone: now if that
-// was not known.
+// MissedSince returns when the launcher pod was first found to be gone: now if not before.
 func MissedSince(vmi *v1.VirtualMachineInstance, now time.Time) time.Time {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	if c != nil && c.Reason == v1.PodNotExistsReason && !c.LastProbeTime.IsZero() {
@@ -387,8 +379,7 @@ func PhaseSince(vmi *v1.VirtualMachineInstance) time.Time {
 	return time.Time{}
 }
 
-// FromKubelet reports whether a reason is one with which a container or a pod waits
-// for something that may never come.
+// FromKubelet reports whether the reason is one of a pod or container that may wait forever.
 func FromKubelet(reason string) bool {
 	switch reason {
 	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
@@ -400,7 +391,7 @@ func FromKubelet(reason string) bool {
 	return false
 }
 
-// evictionRequested is there while the guest is to leave its node because somebody has evicted its launcher pod.
+// evictionRequested exists while the guest must leave its node because its launcher pod was evicted.
 func (p *projection) evictionRequested() verdict {
 	node := p.next.EvacuationNodeName
 	if node == "" || p.stage != HandedOver || p.End != nil {

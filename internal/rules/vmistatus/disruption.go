@@ -8,26 +8,25 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// Reasons of the end of a VMI that nobody wanted to end, beside ReasonPodEnded.
+// Reasons of an unwanted end of a VMI, besides ReasonPodEnded.
 const (
 	ReasonEvicted       = "Evicted"
 	ReasonNodeShutdown  = "NodeShutdown"
 	ReasonLivenessProbe = "LivenessProbe"
 )
 
-// Disruption is what a launcher pod says of why it is ended. The zero value says nothing: nobody has deleted the pod.
+// Disruption is the reason for the end of a launcher pod. The zero value means that nobody deleted it.
 type Disruption struct {
-	// Reason is ReasonPodEnded, ReasonEvicted or ReasonNodeShutdown.
 	Reason string
-	// Message is Kubernetes' own word for it, empty for none.
+	// Message is Kubernetes' message, empty for none.
 	Message string
 }
 
-// kubeletShutdown is the reason in the status of a pod whose node is shut down.
+// kubeletShutdown is the pod's status.reason when its node is shut down.
 const kubeletShutdown = "Terminated"
 
-// DisruptionOf reads why a pod is ended. An eviction is in its condition before the pod is deleted; what the kubelet ends is
-// not deleted at all.
+// DisruptionOf returns why a pod is ended. An eviction sets the condition before the pod is
+// deleted. A pod that the kubelet ends is not deleted.
 func DisruptionOf(pod *corev1.Pod) Disruption {
 	target := podstatus.Condition(pod, corev1.DisruptionTarget)
 	switch {
@@ -41,7 +40,6 @@ func DisruptionOf(pod *corev1.Pod) Disruption {
 	return Disruption{}
 }
 
-// disruptions says for each reason what has happened.
 var disruptions = map[string]string{
 	ReasonPodEnded:      "The launcher pod was ended",
 	ReasonEvicted:       "The launcher pod was evicted",
@@ -49,8 +47,8 @@ var disruptions = map[string]string{
 	ReasonLivenessProbe: "The liveness probe failed",
 }
 
-// endOfDisruption is the end of a VMI whose guest was ended from outside, gracefully or by force, although the VMI was to stay.
-// What ends a pod that nobody has deleted is its liveness probe.
+// endOfDisruption returns the end of a VMI whose guest was ended from outside, gracefully or by
+// force, although the VMI was to stay. If nobody deleted the pod, its liveness probe ended it.
 func endOfDisruption(vmi *v1.VirtualMachineInstance, how launch.Reason, by Disruption) *End {
 	switch {
 	case by.Reason == "" && vmi.Spec.LivenessProbe != nil:

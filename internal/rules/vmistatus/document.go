@@ -25,7 +25,7 @@ func InPage(page []byte) ([]byte, error) {
 	return bytes.Join([][]byte{before, []byte(tableBegins + table() + tableEnds), after}, nil), nil
 }
 
-// table is one row for all fields that have the same owners.
+// table has one row for all fields with the same owners.
 func table() string {
 	var rows []string
 	names := map[string][]string{}
@@ -52,7 +52,6 @@ func (f *Field) title() string {
 	return "`" + f.Name + "`"
 }
 
-// owners names who writes the field at a stage.
 func (f *Field) owners(at Stage) string {
 	o := f.Owners[at]
 	switch {
@@ -68,8 +67,7 @@ func (f *Field) owners(at Stage) string {
 	return fmt.Sprintf("%s; %s: %s", o.Owner, strings.Join(deputies, ", "), f.Deputizes)
 }
 
-// Policy returns the manifest of the admission policy that holds each writer to its
-// fields.
+// Policy returns the manifest of the admission policy that restricts each writer to its fields.
 func Policy() []byte {
 	var b bytes.Buffer
 	b.WriteString(policyBegins)
@@ -112,8 +110,8 @@ func writeValidation(b *bytes.Buffer, by Writer, stage Stage) {
 	fmt.Fprintf(b, "      message: %q\n", fmt.Sprintf("%s may not change this part of a machine's status (%s)", by, stage))
 }
 
-// unchanged is the expression for a field that the writer may not change at a stage, or
-// only on a condition; "" for one that it may change.
+// unchanged returns the expression that forbids or restricts the writer's changes of the field, ""
+// if it may change it.
 func (f *Field) unchanged(by Writer, stage Stage) string {
 	name := strings.ReplaceAll(f.Name, ".", ".?")
 	expression := fmt.Sprintf("variables.after.?%[1]s == variables.before.?%[1]s", name)
@@ -124,14 +122,14 @@ func (f *Field) unchanged(by Writer, stage Stage) string {
 		expression = fmt.Sprintf("(%s || %s)", expression, when)
 	}
 	if by == Controller && stage == HandedOver && strings.HasPrefix(f.Name, migrationState) {
-		// What another has written of a migration goes with it.
+		// A new migration replaces another writer's fields of the one before.
 		expression = fmt.Sprintf("(variables.replaces ? !variables.after.?%s.hasValue() : %s)", name, expression)
 	}
 	return expression
 }
 
-// said is the expression for what the conditions of some types say. A time that nobody
-// has set is null in what a component sends, and absent in what is stored.
+// said returns the expression for the content of conditions of some types. An unset time is null in
+// a component's request and absent in the stored object, so times are left out.
 func said(status, types string) string {
 	return fmt.Sprintf("variables.%s.?conditions.orValue([]).filter(c, c.type in [%s])"+
 		`.map(c, [c.type, c.status, c.?reason.orValue(""), c.?message.orValue("")])`, status, types)

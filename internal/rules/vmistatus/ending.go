@@ -12,42 +12,41 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// Reasons of a VMI's end that are not virt-launcher's.
+// Reasons of a VMI's end that do not come from virt-launcher.
 const (
 	ReasonPodGone   = "LauncherPodGone"
 	ReasonPodEnded  = "LauncherPodEnded"
 	ReasonPodFailed = "LauncherPodFailed"
 	ReasonGuestLost = "GuestLost"
-	// ReasonMigrationLost is of a guest that was lost on its way to another node.
+	// ReasonMigrationLost means that the guest was lost during a migration.
 	ReasonMigrationLost = "GuestLostInMigration"
 )
 
-// End is how a VMI ends.
+// End describes the end of a VMI.
 type End struct {
 	Failed bool
-	// Reason is status.reason of a VMI that has failed.
+	// Reason is status.reason of a failed VMI.
 	Reason, Message string
 	// WithoutPod means that the launcher pod does not exist any more.
 	WithoutPod bool
 }
 
-// EndOfPodGone is the end of a VMI whose launcher pod does not exist any more, and
-// with it the guest.
+// EndOfPodGone returns the end of a VMI whose launcher pod does not exist any more.
 func EndOfPodGone() *End {
 	return &End{Failed: true, Reason: ReasonPodGone, Message: "The launcher pod is gone, and the guest has ended with it.", WithoutPod: true}
 }
 
-// EndOfGuestLost is the end of a VMI whose guest is gone from under virt-launcher.
+// EndOfGuestLost returns the end of a VMI whose guest is gone without virt-launcher knowing how.
 func EndOfGuestLost() *End {
 	return &End{Failed: true, Reason: ReasonGuestLost, Message: "The guest is gone, and its launcher does not know how it ended."}
 }
 
-// EndOfMigration is the end of a VMI whose guest was lost on its way to another node.
+// EndOfMigration returns the end of a VMI whose guest was lost during a migration.
 func EndOfMigration(how string) *End {
 	return &End{Failed: true, Reason: ReasonMigrationLost, Message: "The guest was lost while it was migrated: " + how + "."}
 }
 
-// EndOfQEMU is the end of a VMI whose QEMU has exited, as virt-launcher tells it. by is what the pod says of why it is ended.
+// EndOfQEMU returns the end of a VMI for the exit of QEMU reported by virt-launcher. by is the pod's disruption.
 func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit, by Disruption) *End {
 	if outside := exit.Reason == launch.ReasonHostShutdown || exit.Reason == launch.ReasonKilled; outside &&
 		StageOf(vmi.Status.Phase) != Ended && vmi.DeletionTimestamp == nil {
@@ -55,7 +54,7 @@ func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit, by Disruption) 
 		return endOfDisruption(vmi, exit.Reason, by)
 	}
 	if exit.Reason == launch.ReasonMigrated {
-		// Where the guest is known to go on, this is not the VMI's end.
+		// If the guest is known to run at the target, this is not called.
 		return EndOfMigration("its QEMU had sent it to another node, where it does not run")
 	}
 	e := &End{Failed: exit.Reason.Failed(), Reason: string(exit.Reason), Message: EndMessage(exit.Reason)}
@@ -65,8 +64,8 @@ func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit, by Disruption) 
 	return e
 }
 
-// EndOfPod is the end of a VMI whose launcher pod has finished. virt-launcher leaves
-// how QEMU exited in its termination message; without one the pod's own end has to do.
+// EndOfPod returns the end of a VMI whose launcher pod has finished: by QEMU's exit in the
+// termination message, or by the pod's own status without one.
 func EndOfPod(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *End {
 	if exit := ExitOf(pod); exit != nil {
 		return EndOfQEMU(vmi, *exit, DisruptionOf(pod))
@@ -89,8 +88,7 @@ func EndOfPod(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *End {
 	return e
 }
 
-// ExitOf returns the exit of QEMU in the termination message of a launcher pod; nil when
-// there is none.
+// ExitOf returns QEMU's exit from the termination message of a launcher pod, nil for none.
 func ExitOf(pod *corev1.Pod) *launch.Exit {
 	container := terminated(pod)
 	if container == nil {
@@ -110,7 +108,7 @@ func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	return nil
 }
 
-// EndMessage is the sentence for a reason, in KubeVirt's words where it has some.
+// EndMessage returns the sentence for a reason, in KubeVirt's words where it has some.
 func EndMessage(reason launch.Reason) string {
 	switch reason {
 	case launch.ReasonGuestPanicked:

@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// maintain is the status of a VMI that has no guest and is to have none. It begins anew: nothing is left of what was said
-// of an earlier guest and its pod, so that the next ones are told of as the first were.
+// maintain returns the status of a VMI that has and must have no guest. It starts over: nothing
+// remains of an earlier guest and its pod, so that the next ones are reported like the first.
 func maintain(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceStatus {
 	status := v1.VirtualMachineInstanceStatus{Phase: vmi.Status.Phase}
 	phase := v1.Pending
@@ -29,13 +29,13 @@ func maintain(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstance
 	return status
 }
 
-// begin has a status enter a phase, whichever it had.
+// begin sets the phase, whatever it was.
 func begin(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInstancePhase, now time.Time) {
 	status.Phase, status.PhaseTransitionTimestamps = phase, nil
 	stamp(status, phase, now)
 }
 
-// leaveMaintenance has a VMI that may start again go on like one that was just made.
+// leaveMaintenance makes a VMI that may start again like a new one.
 func leaveMaintenance(status *v1.VirtualMachineInstanceStatus, now time.Time) {
 	if status.Phase == lock.Phase {
 		begin(status, v1.Pending, now)

@@ -12,77 +12,66 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// Migration is what virt-controller does about a migration, with what it knows of the
-// VMI's pods.
+// Migration has virt-controller's facts about a migration.
 type Migration struct {
-	// Begin is the migration that begins, nil for none. It takes the place of one that
-	// is over.
+	// Begin starts a migration, which replaces one that is over; nil for none.
 	Begin *MigrationBegin
-	// Of names the migration that Abort, Failure and Arrived are about; they change
-	// nothing of another.
+	// Of is the migration of Abort, Failure and Arrived, which change no other.
 	Of types.UID
-	// Abort asks the source's virt-handler to end a migration that it has begun. One that
-	// it has not begun has failed with that.
+	// Abort asks the source's virt-handler to stop the migration. One that the source has not begun
+	// fails at once.
 	Abort bool
-	// Failure is why a migration has failed that has not been begun; "" if it has not.
+	// Failure is why a migration failed before the source began it; "" for none.
 	Failure string
-	// Arrived is the pod in which the guest runs now, nil as long as it does not.
+	// Arrived is the pod in which the guest runs now, nil while it has not arrived.
 	Arrived *Arrival
-	// Ended are pods of the VMI that hold no guest any more, and come to hold none.
+	// Ended are pods of the VMI that have no guest and will have none.
 	Ended []types.UID
 }
 
-// MigrationBegin is a migration whose target pod runs. From then on that pod is the VMI's
-// second.
+// MigrationBegin is a migration whose target pod runs. That pod becomes the VMI's second.
 type MigrationBegin struct {
-	UID types.UID
-	// SourcePod is where the guest runs, TargetPod where it is to run.
+	UID                   types.UID
 	SourceNode, SourcePod string
 	TargetNode, TargetPod string
 	TargetPodUID          types.UID
-	// PolicyName is the MigrationPolicy that applies, "" for none; Configuration is what
-	// the migration goes by.
+	// PolicyName is the MigrationPolicy, "" for none. Configuration is the effective one.
 	PolicyName    string
 	Configuration *v1.VMIMConfigurationOptions
 }
 
-// Arrival is the pod that a guest has got to.
+// Arrival describes the pod in which a guest has arrived.
 type Arrival struct {
-	// Image is that of the pod's launcher.
+	// Image is the pod's launcher image.
 	Image string
-	// Volumes are the guest's where it is now; nil leaves what is said of them.
+	// Volumes replaces the volume status; nil leaves it.
 	Volumes []v1.VolumeStatus
 }
 
-// SourceMigration is what virt-handler on the guest's node knows of a migration.
+// SourceMigration has the facts about a migration of virt-handler on the guest's node.
 type SourceMigration struct {
 	UID types.UID
-	// Begins means that QEMU is about to be told to send the guest. It is told only after
-	// this has been written.
+	// Begins means that QEMU is about to send the guest. It starts only after this has been written.
 	Begins bool
-	// Mode is what QEMU does, "" if that is not known.
+	// Mode is QEMU's mode, "" if unknown.
 	Mode v1.MigrationMode
-	// Failure is why the migration has failed: the guest runs here, and will not run
-	// there. "" if it has not failed.
+	// Failure is why the guest keeps running here and will not run at the target; "" for none.
 	Failure string
-	// Abort is what has become of a request to end it, "" if nothing is known.
+	// Abort is the result of an abort request, "" if unknown.
 	Abort v1.MigrationAbortStatus
-	// Progress is how far it is, when that is to be told.
+	// Progress is set when it is to be written.
 	Progress Progress
 }
 
-// TargetMigration is what virt-handler knows of a migration on the node where the guest
-// arrives.
+// TargetMigration has the facts about a migration of virt-handler on the target node.
 type TargetMigration struct {
 	UID types.UID
-	// Address is where the guest is taken in, "" as long as it can't be.
+	// Address is where the target accepts the guest, "" until it does.
 	Address string
-	// Runs means that the guest runs here.
-	Runs bool
+	Runs    bool
 }
 
-// ActiveMigration returns the migration that has neither completed nor failed; nil if
-// there is none.
+// ActiveMigration returns the migration that has neither completed nor failed; nil for none.
 func ActiveMigration(status *v1.VirtualMachineInstanceStatus) *v1.VirtualMachineInstanceMigrationState {
 	if m := status.MigrationState; m != nil && !m.Completed && !m.Failed {
 		return m
@@ -90,7 +79,6 @@ func ActiveMigration(status *v1.VirtualMachineInstanceStatus) *v1.VirtualMachine
 	return nil
 }
 
-// active returns the migration of that UID in the status while it is not over.
 func active(status *v1.VirtualMachineInstanceStatus, uid types.UID) *v1.VirtualMachineInstanceMigrationState {
 	if m := ActiveMigration(status); m != nil && m.MigrationUID == uid {
 		return m
@@ -98,8 +86,7 @@ func active(status *v1.VirtualMachineInstanceStatus, uid types.UID) *v1.VirtualM
 	return nil
 }
 
-// migrate says what has become of a migration, as virt-controller and the source's
-// virt-handler know it.
+// migrate applies the facts of virt-controller and of the source's virt-handler.
 func (p *projection) migrate(status *v1.VirtualMachineInstanceStatus) {
 	if p.stage != HandedOver {
 		return
@@ -114,8 +101,7 @@ func (p *projection) migrate(status *v1.VirtualMachineInstanceStatus) {
 	p.settle(status)
 }
 
-// settle says of a migration that has failed that it is over: no pod is the VMI's on the target any more,
-// or the VMI ends.
+// settle completes a failed migration once the VMI has no pod on the target any more, or ends.
 func (p *projection) settle(status *v1.VirtualMachineInstanceStatus) {
 	m := status.MigrationState
 	if m == nil || !m.Failed {
@@ -125,7 +111,6 @@ func (p *projection) settle(status *v1.VirtualMachineInstanceStatus) {
 	m.Completed = m.Completed || !named || p.End != nil
 }
 
-// begin names the two pods of a migration.
 func (p *projection) begin(status *v1.VirtualMachineInstanceStatus) {
 	b := p.Migration.Begin
 	if b == nil || p.End != nil || ActiveMigration(status) != nil || status.MigrationState != nil && status.MigrationState.MigrationUID == b.UID {
@@ -144,8 +129,8 @@ func (p *projection) begin(status *v1.VirtualMachineInstanceStatus) {
 	status.ActivePods[b.TargetPodUID] = b.TargetNode
 }
 
-// abort ends a migration on behalf of virt-controller. Until its beginning is written,
-// which tests what its writer has read, the source has sent nothing.
+// abort applies virt-controller's abort or failure. The source has sent nothing until it has
+// written StartTimestamp, and that write fails if its view is stale.
 func (p *projection) abort(status *v1.VirtualMachineInstanceStatus) {
 	m := active(status, p.Migration.Of)
 	switch {
@@ -164,7 +149,7 @@ func (p *projection) abort(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// leave says how far the source's virt-handler is.
+// leave applies the progress of the source's virt-handler.
 func (p *projection) leave(status *v1.VirtualMachineInstanceStatus) {
 	s, known := p.Source.Get()
 	m := active(status, s.UID)
@@ -186,8 +171,8 @@ func (p *projection) leave(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// arrive says how far the target's virt-handler is. Nothing else of the status is its own
-// until the guest's node is its.
+// arrive applies the progress of the target's virt-handler, which owns no other part of the status
+// until the guest's node is its own.
 func (p *projection) arrive(status *v1.VirtualMachineInstanceStatus) {
 	t, known := p.Target.Get()
 	m := active(status, t.UID)
@@ -204,7 +189,7 @@ func (p *projection) arrive(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// moveOn has the guest's node be the one where it runs, and forgets pods that hold none.
+// moveOn switches the node to the one where the guest runs, and removes ended pods.
 func (p *projection) moveOn(status *v1.VirtualMachineInstanceStatus) {
 	m := status.MigrationState
 	if a := p.Migration.Arrived; a != nil && m != nil && switchover.Completed(m) && m.MigrationUID == p.Migration.Of {
@@ -226,5 +211,5 @@ func fail(m *v1.VirtualMachineInstanceMigrationState, reason string, now time.Ti
 	m.Failed, m.FailureReason, m.EndTimestamp = true, reason, second(now)
 }
 
-// second is a time as the API server keeps it.
+// second truncates a time as the API server does.
 func second(t time.Time) *metav1.Time { return new(metav1.NewTime(t.Truncate(time.Second))) }

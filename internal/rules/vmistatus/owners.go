@@ -18,18 +18,16 @@ const (
 	Nobody Writer = ""
 	// API is virt-api, which answers evictions.
 	API Writer = "virt-api"
-	// Controller is virt-controller, which makes the pods.
+	// Controller is virt-controller, which creates the pods.
 	Controller Writer = "virt-controller"
-	// Handler is virt-handler on the node that status.nodeName names, where the
-	// guest runs.
+	// Handler is virt-handler on the node in status.nodeName, where the guest runs.
 	Handler Writer = "virt-handler"
-	// TargetHandler is virt-handler on the node that the guest migrates to. Its pod
-	// and its QEMU are not the guest's yet, and nothing that happens to them is in
-	// the phase or in a condition.
+	// TargetHandler is virt-handler on the node to which the guest migrates. Its pod and its QEMU
+	// are not the guest's yet, and do not affect the phase or a condition.
 	TargetHandler Writer = "virt-handler of the target"
 )
 
-// HandlerOn returns what virt-handler on a node is to the VMI.
+// HandlerOn returns the role of the node's virt-handler for the VMI.
 func HandlerOn(node string, status *v1.VirtualMachineInstanceStatus) Writer {
 	if m := status.MigrationState; m != nil && m.TargetNode == node && status.NodeName != node {
 		return TargetHandler
@@ -37,12 +35,11 @@ func HandlerOn(node string, status *v1.VirtualMachineInstanceStatus) Writer {
 	return Handler
 }
 
-// Stage is a stretch of a VMI's life in which the owners of its fields stay the same.
+// Stage is a part of a VMI's life in which the owners of its fields stay the same.
 type Stage int
 
 const (
-	// Waiting is the stage in which no guest can run: virt-handler starts one only in
-	// phase Scheduled.
+	// Waiting is the stage in which no guest can run: virt-handler starts one only in phase Scheduled.
 	Waiting Stage = iota
 	// HandedOver is the stage in which a guest may run.
 	HandedOver
@@ -55,8 +52,7 @@ func (s Stage) String() string {
 	return [...]string{"until Scheduled", "from Scheduled on", "Succeeded or Failed"}[s]
 }
 
-// StageOf returns the stage that a phase belongs to. A phase that is not known is
-// one in which a guest may run.
+// StageOf returns the stage of a phase. In an unknown phase a guest may run.
 func StageOf(phase v1.VirtualMachineInstancePhase) Stage {
 	switch phase {
 	case v1.VmPhaseUnset, v1.Pending, lock.Phase, v1.Scheduling:
@@ -67,60 +63,58 @@ func StageOf(phase v1.VirtualMachineInstancePhase) Stage {
 	return HandedOver
 }
 
-// Owner is who writes a field during one stage.
+// Owner has the writers of a field during one stage.
 type Owner struct {
 	Owner Writer
-	// Deputies write it too, when the owner can't know or is away: Field.Deputizes
-	// says when. All of them write on condition that nobody has written in between.
+	// Deputies write it if the owner is unable to; Field.Deputizes has the cases. Every write
+	// requires that nobody else has written since the writer's read.
 	Deputies []Writer
 }
 
 // Field is a field of a VMI's status, or a condition.
 type Field struct {
-	// Name is the field's in JSON. Condition is set for a condition, whose name is
-	// its type then.
+	// Name is the field's JSON name, or a condition's type if Condition is set.
 	Name      string
 	Condition bool
-	// Owners are the owners by stage.
-	Owners [stages]Owner
-	// Deputizes says when a deputy writes the field.
+	Owners    [stages]Owner
+	// Deputizes describes when a deputy writes the field.
 	Deputizes string
-	// within is what the admission policy lets each writer's changes depend on; a
-	// writer that is missing here may change the field at any time.
+	// within restricts writers' changes to a condition of the admission policy. A writer that is
+	// missing may change the field at any time.
 	within map[Writer]term
 }
 
-// term is an expression of the admission policy, over its variables.
+// term is an expression over the variables of the admission policy.
 type term string
 
 const (
-	// hasBegun is a migration that the source's virt-handler has begun.
+	// hasBegun requires that the source's virt-handler has begun the migration.
 	hasBegun term = "variables.begun"
-	// cleared is a VMI that nobody evacuates after the write.
+	// cleared requires that the write leaves evacuationNodeName empty.
 	cleared term = `variables.after.?evacuationNodeName.orValue("") == ""`
-	// arrives is one that it has begun and that has not failed.
+	// arrives requires a migration that has begun and has not failed.
 	arrives term = "variables.begun && !variables.after.?migrationState.?failed.orValue(false)"
-	// settled is one that has failed and has no pod at the target any more, or whose VMI ends with the write.
+	// settled requires a failed migration without a pod on the target, or the VMI's end in this write.
 	settled term = "variables.after.?migrationState.?failed.orValue(false) && (variables.ends || " +
 		`!variables.after.?activePods.orValue({}).exists(uid, variables.after.activePods[uid] == variables.after.?migrationState.?targetNode.orValue("")))`
-	// notBegun is a migration that it has not begun, or one whose VMI ends with the write.
+	// notBegun requires a migration that has not begun, or the VMI's end in this write.
 	notBegun term = "!variables.begun || variables.ends"
 )
 
 var (
-	// scheduling is what is known before the guest is, and stays as it is then.
+	// scheduling fields are set before the guest starts, and stay.
 	scheduling = [stages]Owner{Waiting: {Owner: Controller}}
-	// placing may change when the guest moves.
+	// placing fields may change when the guest moves.
 	placing = [stages]Owner{Waiting: {Owner: Controller}, HandedOver: {Owner: Controller}}
-	// guests are what only the node knows.
+	// guests fields are only known on the node.
 	guests = [stages]Owner{HandedOver: {Owner: Handler}}
-	// shared are reported by virt-handler once it has the VMI, unless it can't.
+	// shared fields pass to virt-handler at the handover, unless it can't report.
 	shared = [stages]Owner{Waiting: {Owner: Controller}, HandedOver: {Owner: Handler, Deputies: []Writer{Controller}}}
-	// ending are virt-handler's, and go when the VMI ends.
+	// ending fields are virt-handler's, and change with the VMI's end.
 	ending = [stages]Owner{HandedOver: {Owner: Handler, Deputies: []Writer{Controller}}}
-	// moving is virt-controller's once the guest may run.
+	// moving fields are virt-controller's once the guest may run.
 	moving = [stages]Owner{HandedOver: {Owner: Controller}}
-	// arriving is known on the node that the guest migrates to.
+	// arriving fields are known on the target node.
 	arriving = [stages]Owner{HandedOver: {Owner: TargetHandler}}
 )
 
@@ -130,15 +124,14 @@ const (
 	beforeStart  = "the migration has not been begun, or the VMI ends with it"
 )
 
-// migrationState begins the names of the fields of that part of the status.
 const migrationState = "migrationState."
 
-// whileBegun lets nobody but the source's virt-handler say of a migration that has begun
-// that it has failed, and nobody say before that the guest is at the target.
+// whileBegun lets only the source's virt-handler report the failure of a begun migration, and
+// nobody report before the beginning that the guest has arrived.
 var whileBegun = map[Writer]term{Controller: notBegun, TargetHandler: hasBegun}
 
-// Fields are all fields of a VMI's status, with those of its migrationState, and all
-// conditions that Drydock sets.
+// Fields has all fields of a VMI's status, including those of migrationState, and all conditions
+// that Drydock sets.
 var Fields = []Field{
 	{Name: "phase", Owners: shared, Deputizes: atItsEnd},
 	{Name: "phaseTransitionTimestamps", Owners: shared, Deputizes: atItsEnd},
@@ -185,8 +178,8 @@ var Fields = []Field{
 	{Name: "evacuationNodeName", Deputizes: "to clear it", within: map[Writer]term{Controller: cleared},
 		Owners: [stages]Owner{HandedOver: {Owner: API, Deputies: []Writer{Controller}}}},
 
-	// A migration: virt-controller begins it, and then each of the three parts writes
-	// what it alone knows. When another begins, virt-controller replaces all of it.
+	// A migration: virt-controller begins it, and then each of the three components writes its own
+	// facts. Another migration replaces all of it.
 	{Name: migrationState + "migrationUid", Owners: moving},
 	{Name: migrationState + "sourceNode", Owners: moving},
 	{Name: migrationState + "sourcePod", Owners: moving},
@@ -227,12 +220,11 @@ var Fields = []Field{
 	{Name: "changedBlockTracking"},
 }
 
-// PodScheduled is the pod's condition of that name, on the VMI while its pod has no
-// node.
+// PodScheduled is the pod's condition of that name, copied to the VMI while its pod has no node.
 const PodScheduled = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
 
-// Accelerated is the condition that says whether the guest runs with KVM, or is emulated.
-// It stays as it is for the guest's life, on whatever node (decision 350).
+// Accelerated is the condition that tells whether the guest runs with KVM or is emulated. It does
+// not change during the guest's life, on any node (decision 350).
 const Accelerated v1.VirtualMachineInstanceConditionType = "drydock.dev/Accelerated"
 
 // MayWrite reports whether the writer may change the field at a stage.
@@ -241,8 +233,8 @@ func (f *Field) MayWrite(by Writer, at Stage) bool {
 	return by != Nobody && (o.Owner == by || slices.Contains(o.Deputies, by))
 }
 
-// Writable returns the names of the fields of a status that the writer may change at some
-// stage, in whole or in part, without the conditions and in the order of Fields.
+// Writable returns the names of the status fields that the writer may change at some stage, in
+// whole or in part, without the conditions, in the order of Fields.
 func Writable(by Writer) []string {
 	var names []string
 	for i := range Fields {

@@ -10,42 +10,41 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// MigrationProgress is True of a VMI while it is migrated, and says how far that is. KubeVirt has no
-// condition for it (decision 321).
+// MigrationProgress is True while the VMI is migrated, with the progress in its message. KubeVirt
+// has no condition for it (decision 321).
 const MigrationProgress v1.VirtualMachineInstanceConditionType = layout.MigrationProgress
 
-// ProgressInterval is how long a migration takes at least before its progress is told, and how long
-// what was told stands.
+// ProgressInterval is the minimum duration of a migration before its progress is written, and between two writes.
 const ProgressInterval = 5 * time.Second
 
-// ProgressDue reports whether progress is to be told that was told last, or has begun, at a time.
+// ProgressDue reports whether the progress, last written at last or begun then, is to be written.
 func ProgressDue(last, now time.Time) bool { return now.Sub(last) >= ProgressInterval }
 
-// ProgressStage is what the source of a migration is doing: the reason of MigrationProgress.
+// ProgressStage is the activity of a migration's source, and the reason of MigrationProgress.
 type ProgressStage string
 
 const (
-	// CopyingDisks comes before SendingMemory, where disks move with the guest.
+	// CopyingDisks comes before SendingMemory if disks move with the guest.
 	CopyingDisks ProgressStage = "CopyingDisks"
-	// SendingMemory goes on until the guest is handed over.
+	// SendingMemory lasts until the guest is handed over.
 	SendingMemory ProgressStage = "SendingMemory"
-	// GuestSent means that the target has not run the guest yet.
+	// GuestSent means that the target does not run the guest yet.
 	GuestSent ProgressStage = "GuestSent"
 )
 
-// Progress is how far the source of a migration is. The zero value is not known. Amounts are in
-// bytes and rates in bytes a second; they are QEMU's word, and may be anything.
+// Progress is the progress of a migration's source; the zero value is unknown. Amounts are in bytes
+// and rates in bytes per second. They come from QEMU and may have any value.
 type Progress struct {
 	Stage ProgressStage
-	// Total is what there is, and Remaining what is left of it. Sent may be more than Total.
+	// Sent may exceed Total.
 	Total, Remaining, Sent int64
-	// Rate is what is sent, DirtyRate what the guest changes.
+	// Rate is the transfer rate; DirtyRate is the rate of the guest's changes.
 	Rate, DirtyRate int64
 	// Downtime is how long the guest would stand still if the rest was sent now.
 	Downtime time.Duration
 }
 
-// message is the sentence of a stage. Its form is documented in docs/migration.md.
+// message returns the stage's sentence, whose form is documented in docs/migration.md.
 func (p Progress) message(target string) string {
 	switch p.Stage {
 	case CopyingDisks:
@@ -60,7 +59,7 @@ func (p Progress) message(target string) string {
 	return ""
 }
 
-// share is how many per cent are there.
+// share returns the transferred per cent.
 func (p Progress) share() int {
 	if p.Total <= 0 {
 		return 0
@@ -79,8 +78,8 @@ func mebibytes(bytes int64) int64 {
 	return whole
 }
 
-// migrationProgress is there from the first time that progress is told until the migration is over.
-// After a completed one virt-controller takes it away when it switches the VMI's node: no write is made for it alone.
+// migrationProgress exists from the first progress until the migration is over. After a completed
+// one virt-controller removes it when it switches the VMI's node, to save a write.
 func (p *projection) migrationProgress() verdict {
 	m := p.next.MigrationState
 	source, _ := p.Source.Get()

@@ -13,8 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// Project returns the status that the VMI has with what the writer knows. It shares
-// nothing with the VMI's status.
+// Project returns the VMI's status with the writer's facts applied. It shares no memory with the VMI.
 func Project(vmi *v1.VirtualMachineInstance, by Writer, f Facts) v1.VirtualMachineInstanceStatus {
 	status := *vmi.Status.DeepCopy()
 	if by == Controller && f.Maintain != nil {
@@ -40,17 +39,16 @@ func Project(vmi *v1.VirtualMachineInstance, by Writer, f Facts) v1.VirtualMachi
 	return status
 }
 
-// projection is what the rules of one status look at.
 type projection struct {
 	Facts
 	vmi *v1.VirtualMachineInstance
-	// stage is that of the status as it is.
+	// stage is that of the current status.
 	stage Stage
-	// next is the status that is made, with all but its conditions.
+	// next is the new status; its conditions are set last.
 	next *v1.VirtualMachineInstanceStatus
 }
 
-// current returns a condition as it is in the status; the zero value for none.
+// current returns a condition of the current status; the zero value for none.
 func (p *projection) current(kind v1.VirtualMachineInstanceConditionType) v1.VirtualMachineInstanceCondition {
 	if c := condition.Find(p.vmi.Status.Conditions, kind); c != nil {
 		return *c
@@ -78,13 +76,12 @@ func (p *projection) setPhase(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// phases are the phases of a life in their order.
 var phases = []v1.VirtualMachineInstancePhase{
 	v1.VmPhaseUnset, v1.Pending, lock.Phase, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed,
 }
 
-// enter has the status enter a phase, unless it is there or further. Pending is not
-// worth a write of its own: it began when the VMI was created.
+// enter moves the status to a phase unless it has reached it. Pending needs no write of its own: it
+// began when the VMI was created.
 func enter(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInstancePhase, created, now time.Time) {
 	if slices.Index(phases, phase) <= slices.Index(phases, status.Phase) {
 		return
@@ -96,14 +93,13 @@ func enter(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInsta
 	stamp(status, phase, now)
 }
 
-// stamp records when a phase began, to the second as the API server keeps it.
+// stamp records the beginning of a phase with the API server's precision of a second.
 func stamp(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInstancePhase, at time.Time) {
 	status.PhaseTransitionTimestamps = append(status.PhaseTransitionTimestamps, v1.VirtualMachineInstancePhaseTransitionTimestamp{
 		Phase: phase, PhaseTransitionTimestamp: metav1.NewTime(at.Truncate(time.Second)),
 	})
 }
 
-// handOver names the pod and the node.
 func (p *projection) handOver(status *v1.VirtualMachineInstanceStatus) {
 	h := p.HandOver
 	if h == nil {
@@ -116,7 +112,6 @@ func (p *projection) handOver(status *v1.VirtualMachineInstanceStatus) {
 	status.LauncherContainerImageVersion = h.Image
 }
 
-// describe says what the guest is.
 func (p *projection) describe(status *v1.VirtualMachineInstanceStatus) {
 	g, running := p.Guest.Get()
 	if !running || p.End != nil {
@@ -142,17 +137,16 @@ func (p *projection) describe(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// frozen is what fsFreezeStatus is as long as a user has the guest's file systems frozen.
+// frozen is the value of fsFreezeStatus while a user has frozen the guest's file systems.
 const frozen = "frozen"
 
-// verdict is what a rule says about a condition: what it is to be, that it is to go
-// (nil), or nothing, if it is not known.
+// verdict is a rule's result for a condition: its new value, nil to remove it, or not known.
 type verdict struct {
 	known bool
 	want  *v1.VirtualMachineInstanceCondition
 }
 
-// unknown leaves a condition as it is, and absent takes it away.
+// unknown leaves a condition as it is, absent removes it.
 var (
 	unknown = verdict{}
 	absent  = verdict{known: true}
@@ -165,8 +159,8 @@ func is(status corev1.ConditionStatus, reason, message string) verdict {
 	return verdict{known: true, want: &v1.VirtualMachineInstanceCondition{Status: status, Reason: reason, Message: message}}
 }
 
-// apply makes the list say it. LastProbeTime stays as it was unless the verdict has
-// one: condition.Set keeps it.
+// apply writes the verdict to the list. LastProbeTime, which condition.Set keeps, only changes if
+// the verdict has one.
 func (v verdict) apply(list *[]v1.VirtualMachineInstanceCondition, kind v1.VirtualMachineInstanceConditionType, now time.Time) {
 	switch {
 	case !v.known:

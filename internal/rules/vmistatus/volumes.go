@@ -4,18 +4,18 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Volumes are the volumes of a VMI whose disks are to be copied to other claims when its guest migrates.
+// Volumes are a VMI's volumes whose disks are copied to other claims when its guest migrates.
 type Volumes struct {
-	// Migrated are the volumes with both claims; none when none is to be copied any more.
+	// Migrated are the volumes with both claims; empty if none is to be copied any more.
 	Migrated []v1.StorageMigratedVolumeInfo
-	// Canceled means that what the status lists is not to be copied any more, and stays listed until the
-	// migration has ended that copies it. Migrated does not count then.
+	// Canceled means that the volumes in the status are not to be copied any more. They stay there
+	// until the migration that copies them has ended. Migrated is ignored.
 	Canceled bool
-	// Message says which volumes these are.
+	// Message names the volumes.
 	Message string
 }
 
-// moveVolumes lists the volumes that are copied. None are when the guest has arrived.
+// moveVolumes sets the copied volumes, none once the guest has arrived.
 func (p *projection) moveVolumes(status *v1.VirtualMachineInstanceStatus) {
 	change, known := p.Volumes.Get()
 	switch {
@@ -27,7 +27,7 @@ func (p *projection) moveVolumes(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// volumesChange is True while disks are to be copied, and False when that was taken back.
+// volumesChange is True while disks are to be copied, and False after a cancellation.
 func (p *projection) volumesChange() verdict {
 	change, known := p.Volumes.Get()
 	switch {

@@ -1,6 +1,5 @@
-// Command main writes what follows from the table of who writes a VMI's status: its
-// part of the page that is the first argument, and the admission policy, to the file
-// that is the second. It must not decide what is in them.
+// Command main generates from the table of the writers of a VMI's status: its part of the page in the
+// first argument, and the admission policy in the file in the second. It must not decide their content.
 package main
 
 import (
