@@ -15,48 +15,46 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// DataVolume is what exists of one of the VM's dataVolumeTemplates.
+// DataVolume has the objects of one of the VM's dataVolumeTemplates.
 //
-//	DataVolume                  claim                      it is
-//	none                        none                       made
-//	none                        a DataVolume's             waited for: the claim goes with its owner
-//	none                        somebody else's, nobody's  used as it is
-//	the VM's                                               the VM's disk
-//	nobody's, once a VM's of the name                      adopted
-//	nobody's, once another VM's                            in the way
-//	nobody's                                               used as it is
-//	somebody else's                                        in the way
+//	DataVolume                       claim                            result
+//	none                             none                             created
+//	none                             owned by a DataVolume            wait: the claim goes with its owner
+//	none                             owned by another object or none  used as it is
+//	owned by the VM                                                   the VM's disk
+//	orphan of a VM of this name                                       adopted
+//	orphan of another VM                                              blocks the VM
+//	without owner                                                     used as it is
+//	owned by another object                                           blocks the VM
 type DataVolume struct {
 	Name string
-	// Object is nil when there is none; only then is Claim looked at, which may be
-	// nil, too.
+	// Object is nil for none. Claim, which may be nil, only matters then.
 	Object *cdiv1.DataVolume
 	Claim  *corev1.PersistentVolumeClaim
 }
 
-// dataVolumes is the stock of a VM's DataVolumes.
 type dataVolumes struct {
-	// unready are those that are there and not ready for a VMI; coming names
-	// those that are to be made, and blocked says why one can't be.
+	// unready are those that exist and are not ready for a VMI; coming are the names of those to be
+	// created; blocked is the reason why one can't be.
 	unready []*cdiv1.DataVolume
 	coming  []string
 	blocked string
 }
 
-// classifyDisks looks at the DataVolumes, and plans those that are missing.
+// classifyDisks classifies the DataVolumes and plans the missing ones.
 func (d *decision) classifyDisks() {
 	templates := d.VM.Spec.DataVolumeTemplates
 	for i := range d.o.DataVolumes {
 		dv := &d.o.DataVolumes[i]
 		switch {
 		case i >= len(templates) || templates[i].Name != dv.Name:
-			// Observed of another version of the VM.
+			// They were observed for another version of the VM.
 		case dv.Object != nil:
 			d.judge(dv.Object)
 		case dv.Claim == nil:
 			d.disks.coming = append(d.disks.coming, dv.Name)
 			if d.expanded != nil {
-				// What the VM prefers of its disks has to be known first.
+				// The VM's preferences for its disks must be known first.
 				d.CreateDataVolumes = append(d.CreateDataVolumes, newDataVolume(d.VM, &d.expanded.Spec.DataVolumeTemplates[i]))
 			}
 		case ownedByDataVolume(dv.Claim):
@@ -70,7 +68,7 @@ func (d *decision) classifyDisks() {
 	}
 }
 
-// judge finds out about a DataVolume of a template's name.
+// judge classifies a DataVolume with a template's name.
 func (d *decision) judge(dv *cdiv1.DataVolume) {
 	if dv.DeletionTimestamp != nil {
 		d.disks.coming = append(d.disks.coming, dv.Name)
@@ -93,7 +91,7 @@ func (d *decision) judge(dv *cdiv1.DataVolume) {
 	}
 }
 
-// orphanOfAnother says that a DataVolume is what another VM has left behind.
+// orphanOfAnother returns the message for a DataVolume that another VM has left behind.
 func orphanOfAnother(dv *cdiv1.DataVolume, vm *v1.VirtualMachine) string {
 	maker := "a VM whose name is not known"
 	if name := dv.Annotations[datavolume.MadeForVM]; name != "" {
@@ -104,14 +102,14 @@ func orphanOfAnother(dv *cdiv1.DataVolume, vm *v1.VirtualMachine) string {
 		dv.Name, maker, vm.Name, v1.CreatedByLabel)
 }
 
-// disksHeld reports whether a snapshot or a restore needs the disks, or the VM's state, to itself. Whoever gives
-// them back changes the VM, and so wakes the loop.
+// disksHeld reports whether a snapshot or restore has the disks or the VM's state. Its end changes
+// the VM, which enqueues it.
 func (d *decision) disksHeld() bool {
 	return d.VM.Status.SnapshotInProgress != nil || d.VM.Status.RestoreInProgress != nil || d.VM.Annotations[vmstate.AwaitedAnnotation] != ""
 }
 
-// postponeDisks leaves the DataVolumes of a VM unmade that is to have them only
-// when it starts for the first time, or whose claims are being restored.
+// postponeDisks creates no DataVolumes while claims are being restored, nor before the first start
+// of a VM that wants them only then.
 func (d *decision) postponeDisks() {
 	if d.VM.Status.RestoreInProgress != nil {
 		d.CreateDataVolumes = nil
@@ -122,12 +120,11 @@ func (d *decision) postponeDisks() {
 	}
 }
 
-// disksReady reports whether a VMI may be made.
 func (d *decision) disksReady() bool {
 	return len(d.disks.unready) == 0 && len(d.disks.coming) == 0 && d.disks.blocked == ""
 }
 
-// disksInTrouble reports whether a DataVolume needs somebody to look after it.
+// disksInTrouble reports whether a DataVolume needs attention.
 func (d *decision) disksInTrouble() bool {
 	for _, dv := range d.disks.unready {
 		if _, serious := placement.Trouble(dv); serious {
@@ -137,8 +134,7 @@ func (d *decision) disksInTrouble() bool {
 	return false
 }
 
-// disksPrintable is the printable status that the DataVolumes give a VM whose
-// guest does not run, empty for none.
+// disksPrintable returns the status from the DataVolumes of a VM whose guest does not run, empty for none.
 func (d *decision) disksPrintable() v1.VirtualMachinePrintableStatus {
 	switch {
 	case d.disksInTrouble() || d.disks.blocked != "":
@@ -154,8 +150,7 @@ func (d *decision) disksPrintable() v1.VirtualMachinePrintableStatus {
 	return v1.VirtualMachineStatusProvisioning
 }
 
-// disksCondition says what the DataVolumes of a VM without VMI wait for; false
-// when there is nothing to say.
+// disksCondition returns the condition of the DataVolumes of a VM without VMI; false for none.
 func (d *decision) disksCondition() (v1.VirtualMachineCondition, bool) {
 	out := v1.VirtualMachineCondition{
 		Type:   v1.VirtualMachineConditionType(v1.VirtualMachineInstanceDataVolumesReady),
@@ -172,7 +167,7 @@ func (d *decision) disksCondition() (v1.VirtualMachineCondition, bool) {
 	return out, d.vmi == nil && d.Create == nil && len(said) > 0
 }
 
-// newDataVolume makes the DataVolume of a template. It goes with its VM.
+// newDataVolume returns the DataVolume of a template, owned by the VM.
 func newDataVolume(vm *v1.VirtualMachine, template *v1.DataVolumeTemplateSpec) *cdiv1.DataVolume {
 	dv := &cdiv1.DataVolume{
 		TypeMeta: metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: dataVolumeKind},
@@ -184,7 +179,7 @@ func newDataVolume(vm *v1.VirtualMachine, template *v1.DataVolumeTemplateSpec) *
 	}
 	datavolume.GiveTo(vm, dv)
 	if dv.Spec.PriorityClassName == "" && vm.Spec.Template != nil {
-		// Its worker is the first step of the VM's start.
+		// Its worker pod is the first step of the VM's start.
 		dv.Spec.PriorityClassName = vm.Spec.Template.Spec.PriorityClassName
 	}
 	return dv

@@ -14,29 +14,29 @@ import (
 
 // DrainDisk is a disk of the VM's VMI that a drain might bring to another claim.
 //
-//	the VMI is marked, and may be moved          otherwise, and no migration is in flight
-//	DataVolume   template                        template     DataVolume
-//	none         the old claim   is made         the new one                 names the old claim again
-//	there        the old claim   names the new   the old one  there          is deleted
-//	there        the new claim   is as it is to be
+//	the VMI is marked and movable   DataVolume is missing                          create it
+//	                                DataVolume exists, template has the old claim  set the new claim
+//	                                DataVolume exists, template has the new claim  nothing to do
+//	otherwise, and no migration     template has the new claim                     set the old claim
+//	is in flight                    template has the old claim, DataVolume exists  delete it
 //
-// Nothing of it is remembered: the names follow from the VMI (volumemigration.Exits), and its spec says which claim the disk
-// is on (decision 342).
+// Nothing is stored: the names follow from the VMI (volumemigration.Exits), and its spec has the
+// disk's current claim (decision 342).
 type DrainDisk struct {
 	Move volumemigration.Move
-	// Claim is the one that the disk is on, nil if it is not known.
+	// Claim is the disk's current claim, nil if unknown.
 	Claim *corev1.PersistentVolumeClaim
-	// DataVolume is the one of the name of the claim that the disk goes to, nil when there is none.
+	// DataVolume has the name of the disk's next claim; nil for none.
 	DataVolume *cdiv1.DataVolume
 }
 
-// drainDisks has the disks of a guest that is to leave its node go with it, or stay with it.
+// drainDisks moves the disks of a guest that must leave its node, or takes that back.
 func (d *decision) drainDisks() {
 	if d.vmi == nil || d.Adopt || d.VM.Spec.Template == nil {
 		return
 	}
 	if migration.InFlight(d.vmi) && !d.vmi.IsFinal() {
-		// It goes where it is on its way to, or fails.
+		// The migration under way completes or fails first.
 		return
 	}
 	if moves := d.drained(); len(moves) > 0 {
@@ -49,7 +49,7 @@ func (d *decision) drainDisks() {
 	d.dropDestinations()
 }
 
-// drained are the moves of the disks of a guest that is to leave its node.
+// drained returns the moves of the disks of a guest that must leave its node.
 func (d *decision) drained() []volumemigration.Move {
 	if d.Delete || !evacuation.Marked(d.vmi) {
 		return nil
@@ -57,7 +57,7 @@ func (d *decision) drained() []volumemigration.Move {
 	return evacuation.DiskMoves(d.VM, d.vmi)
 }
 
-// nameDestinations has the template name the claims that disks go to, once all of them are being made.
+// nameDestinations sets the new claims in the template once DataVolumes exist for all of them.
 func (d *decision) nameDestinations(moves []volumemigration.Move) {
 	ready, all := true, true
 	for _, m := range moves {
@@ -72,7 +72,7 @@ func (d *decision) nameDestinations(moves []volumemigration.Move) {
 			ready = false
 			d.CreateDestinations = append(d.CreateDestinations, volumemigration.NewDestination(d.VM, m, disk.Claim, d.ownsDisk(m.From)))
 		default:
-			// One that is going leaves the name to another.
+			// One that is being deleted must free the name first.
 			ready = ready && volumemigration.MadeForDrain(disk.DataVolume, d.VM)
 		}
 	}
@@ -83,7 +83,6 @@ func (d *decision) nameDestinations(moves []volumemigration.Move) {
 	d.needs(NeedTemplate)
 }
 
-// disk is what was observed of a move, nil for nothing.
 func (d *decision) disk(m volumemigration.Move) *DrainDisk {
 	at := slices.IndexFunc(d.o.DrainDisks, func(disk DrainDisk) bool { return disk.Move == m })
 	if at < 0 {
@@ -92,15 +91,14 @@ func (d *decision) disk(m volumemigration.Move) *DrainDisk {
 	return &d.o.DrainDisks[at]
 }
 
-// ownsDisk reports whether a claim goes with the VM: it is of one of its dataVolumeTemplates.
+// ownsDisk reports whether the claim belongs to one of the VM's dataVolumeTemplates and goes with the VM.
 func (d *decision) ownsDisk(claim string) bool {
 	return slices.ContainsFunc(d.o.DataVolumes, func(dv DataVolume) bool {
 		return dv.Name == claim && dv.Object != nil && metav1.IsControlledBy(dv.Object, d.VM)
 	})
 }
 
-// takeBack has the template name the claims again that the disks are on, and reports whether that has to be asked
-// or written first.
+// takeBack sets the disks' current claims in the template. It returns false if the template has them.
 func (d *decision) takeBack() bool {
 	moves := slices.DeleteFunc(volumemigration.Exits(d.vmi), func(m volumemigration.Move) bool { return !m.Names(&d.VM.Spec.Template.Spec) })
 	if len(moves) == 0 {
@@ -113,8 +111,8 @@ func (d *decision) takeBack() bool {
 	return true
 }
 
-// dropDestinations deletes what was made for a drain that is over, or has been taken back. No guest has ever had it
-// for its disk.
+// dropDestinations deletes the DataVolumes of a drain that is over or was canceled. No guest has
+// used them as its disk.
 func (d *decision) dropDestinations() {
 	under := volumemigration.Of(d.vmi)
 	ends := d.vmi.DeletionTimestamp != nil || d.vmi.IsFinal()
@@ -130,14 +128,14 @@ func (d *decision) dropDestinations() {
 	}
 }
 
-// dropAtDeletion deletes it when the VM goes, which takes its VMI along.
+// dropAtDeletion deletes them when the VM is deleted together with its VMI.
 func (d *decision) dropAtDeletion() {
 	if d.vmi != nil && d.vmi.DeletionTimestamp != nil && (!migration.InFlight(d.vmi) || d.vmi.IsFinal()) {
 		d.dropDestinations()
 	}
 }
 
-// awaitsVMI reports whether the API server is to be asked for the VMI first: what a cache shows of it is not enough to
+// awaitsVMI reports whether the VMI must first be read from the API server: a cache is not enough to
 // decide about its disks.
 func (d *decision) awaitsVMI() bool {
 	if d.o.VMIAsked {

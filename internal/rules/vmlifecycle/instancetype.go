@@ -7,38 +7,38 @@ import (
 	"drydock.dev/drydock/internal/rules/instancetype"
 )
 
-// Referred is what is known of the instance type, or the preference, that a VM refers to.
+// Referred is the instance type or preference of a VM.
 //
-//	the VM names a revision    its status does    it goes by
-//	no                         no                 what the type is now, of which a revision is kept
-//	no                         yes, of this type  the revision
-//	no                         of another type    what the type is now; the other revision is let go
-//	yes                        –                  the revision, which is kept as long as the VM is there
+//	the VM names a revision   its status has one     effective
+//	no                        no                     the current type, of which a revision is kept
+//	no                        yes, of this type      that revision
+//	no                        yes, of another type   the current type; the other revision is released
+//	yes                       –                      the named revision, kept as long as the VM exists
 //
-// A VM that is made from what can't be found does not start. One that runs goes on, and follows nothing of its template
-// but its volumes.
+// A VM whose type can't be found does not start. A running one continues, and only follows the
+// volumes of its template.
 type Referred struct {
-	// Source is nil when it can't be found; then Missing says why.
+	// Source is nil if it can't be found; Missing is the reason.
 	Source  *instancetype.Source
 	Missing string
-	// Borrowed means that the revision that the VM goes by is one that goes when others do: the VM has to hold it, too.
+	// Borrowed means that the revision is deleted with its other owners, so that the VM must become one.
 	Borrowed bool
 }
 
-// Keep is a revision that is to be kept for the VM: one to make, or the name of one to hold.
+// Keep is a revision to keep for the VM: one to create, or the name of one to own.
 type Keep struct {
 	Make *appsv1.ControllerRevision
 	Hold string
 }
 
-// Expanded is the VM that an observed VM is with what its type and its preference say; nil when that is not known.
+// Expanded returns the VM with its type and preference applied; nil if they are not known.
 func (o *Observed) Expanded() *v1.VirtualMachine {
 	d := &decision{Plan: Plan{VM: o.VM.DeepCopy()}, o: *o}
 	d.expandVM()
 	return d.expanded
 }
 
-// expand finds out what the VM is with what it refers to, and keeps revisions of that.
+// expand expands the VM and keeps revisions of its type and preference.
 func (d *decision) expand() {
 	d.expandVM()
 	toType, toPreference := instancetype.References(d.VM)
@@ -53,7 +53,6 @@ func (d *decision) expand() {
 	d.VM.Status.PreferenceRef = d.keep(toPreference, d.o.Preference, d.VM.Status.PreferenceRef)
 }
 
-// expandVM makes the expanded VM.
 func (d *decision) expandVM() {
 	if !instancetype.Refers(d.VM) {
 		d.expanded = d.VM
@@ -83,7 +82,7 @@ func (d *decision) expandVM() {
 	d.expanded = expanded
 }
 
-// expandsForGood reports whether the VM is to say by itself what it refers to, and to refer to nothing any more.
+// expandsForGood reports whether the VM is to store the expanded spec and drop its references.
 func (d *decision) expandsForGood(references ...*instancetype.Reference) bool {
 	if !instancetype.Refers(d.VM) {
 		return false
@@ -102,7 +101,7 @@ func (d *decision) expandsForGood(references ...*instancetype.Reference) bool {
 	return false
 }
 
-// keep keeps a revision of what is referred to, and gives what the status is to say.
+// keep plans to keep a revision and returns the reference for the status.
 func (d *decision) keep(to *instancetype.Reference, is *Referred, before *v1.InstancetypeStatusRef) *v1.InstancetypeStatusRef {
 	if to == nil {
 		return nil
@@ -122,7 +121,7 @@ func (d *decision) keep(to *instancetype.Reference, is *Referred, before *v1.Ins
 	return to.StatusOf(name)
 }
 
-// Dropped are the revisions that a VM went by and does not go by any more.
+// Dropped returns the revisions that a VM used and does not use any more.
 func Dropped(from, to *v1.VirtualMachine) []string {
 	var out []string
 	for _, ref := range []*v1.InstancetypeStatusRef{from.Status.InstancetypeRef, from.Status.PreferenceRef} {

@@ -9,20 +9,18 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// StatusMaintenance is the printable status of a halted VM that is locked for a maintenance pod. KubeVirt's API has no
-// such status.
+// StatusMaintenance is the printable status of a halted VM that is locked for a maintenance pod.
+// KubeVirt's API has none for it.
 const StatusMaintenance v1.VirtualMachinePrintableStatus = "Maintenance"
 
-// ConditionMaintenance is true while a VM is locked for a maintenance pod, and names it.
+// ConditionMaintenance is true while a VM is locked for a maintenance pod, which its message names.
 const ConditionMaintenance v1.VirtualMachineConditionType = "drydock.dev/Maintenance"
 
-// maintained reports whether the VM is locked for a maintenance pod.
 func (d *decision) maintained() bool {
 	_, locked := lock.Of(d.o.VM)
 	return locked
 }
 
-// maintenance says for which pod the VM is locked, and since when.
 func (d *decision) maintenance() v1.VirtualMachineCondition {
 	l, _ := lock.Of(d.o.VM)
 	return v1.VirtualMachineCondition{

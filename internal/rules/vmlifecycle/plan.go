@@ -1,9 +1,7 @@
-// Package vmlifecycle decides what virt-controller does for one VirtualMachine:
-// whether its VMI is to exist, what of the VM itself is to be completed, and
-// what its status says.
+// Package vmlifecycle decides virt-controller's actions for one VirtualMachine: whether its VMI
+// exists, the VM's missing fields, and its status.
 //
-// It owns the decision only. It is pure: it must not import a client or read
-// the clock.
+// It owns the decision only. It is pure: it must not import a client or read the clock.
 //
 //	run strategy     no VMI                      VMI Succeeded   VMI Failed
 //	Always           start                       start again     start again
@@ -12,32 +10,27 @@
 //	Manual           on request                  keep            keep
 //	Halted           –                           delete          delete
 //
-// "Start again" deletes the finished VMI and makes a new one. A VMI that fails
-// before its guest ran is started again after a pause that grows with each
-// failure in a row (status.startFailure).
+// "Start again" deletes the finished VMI and creates a new one. If the guest did not run, it waits
+// for a delay that grows with each consecutive failure (status.startFailure).
 //
-// Requests (status.stateChangeRequests) come first: Stop deletes the VMI that
-// it names, Start makes one. A request leaves the list when it is done, so one
-// that was interrupted is taken up again.
+// Requests (status.stateChangeRequests) come first: Stop deletes the VMI that it names, Start
+// creates one. A request leaves the list when it is done, so an interrupted one is resumed.
 //
 // Invariants:
-//   - A VMI is created only when none of the VM's name is known.
-//   - What is to be done once (a Start request, a start under Once or
-//     RerunOnFailure) is done once: status.runStrategy and the requests are
-//     written after the VMI is, and a VMI is created only of a VM that the API
-//     server says to be the newest (NeedVM). Only a VMI that somebody deletes
-//     in the moment in between is made again: the VM still asks for it.
-//   - A VM that is being deleted never gets a VMI, and adopts nothing: the API server says that it is the newest (NeedVM).
-//   - A VM whose disks are being snapshotted or restored gets no VMI, and one that is being restored no
-//     DataVolume (packages snapshot and restore).
+//   - A VMI is created only if none with the VM's name is known.
+//   - One-time actions (a Start request, a start under Once or RerunOnFailure) happen once:
+//     status.runStrategy and the requests are written after the VMI, and a VMI is created only for the
+//     VM version that the API server has confirmed as the newest (NeedVM). Only a VMI that is deleted
+//     between these two writes is created again: the VM still asks for it.
+//   - A VM that is being deleted never gets a VMI and adopts nothing. The API server confirms that (NeedVM).
+//   - A VM whose disks are being snapshotted or restored gets no VMI. One that is being restored gets no
+//     DataVolume either (packages snapshot and restore).
 //   - A VM that is locked for a maintenance pod gets no VMI (package maintenance).
-//   - No VMI is made of a template whose claims are copies that are not complete, as far as is
-//     known (volumes.go).
+//   - No VMI is created from a template whose claims are known to be incomplete copies (volumes.go).
 //
-// The DataVolumes of the VM's dataVolumeTemplates are made as soon as the VM is
-// there, whether it is to run or not; the VMI is made when each of them is filled
-// or waits for its first consumer, which the VMI brings (package placement).
-// They go with the VM. A DataVolume that somebody deletes is made again.
+// DataVolumes are created from the VM's dataVolumeTemplates as soon as the VM exists, whether it is to
+// run or not. The VMI is created when each is filled or waits for its first consumer, which the VMI
+// brings (package placement). They are deleted with the VM. One that somebody deletes is created again.
 package vmlifecycle
 
 import (
@@ -61,89 +54,79 @@ import (
 	"drydock.dev/drydock/internal/rules/rollout"
 )
 
-// Observed is what a decision is made on.
+// Observed is the input of a decision.
 type Observed struct {
 	VM *v1.VirtualMachine
-	// VMConfirmed means that VM is the newest version that the API server has.
+	// VMConfirmed means that the API server has no newer version of VM.
 	VMConfirmed bool
-	// VMI is the VirtualMachineInstance of the VM's name, whoever owns it; nil
-	// when there is none.
+	// VMI has the VM's name, whoever owns it; nil for none.
 	VMI *v1.VirtualMachineInstance
-	// VMIAsked means that VMI, also when it is nil, is what the API server itself has
-	// said.
+	// VMIAsked means that VMI, even if nil, was read from the API server.
 	VMIAsked bool
-	// Started is the template's spec that the VMI was made from, nil when it
-	// is not known.
+	// Started is the template's spec from which the VMI was created, nil if unknown.
 	Started *v1.VirtualMachineInstanceSpec
-	// DataVolumes are what exists of the VM's dataVolumeTemplates, in their order.
+	// DataVolumes are in the order of the VM's dataVolumeTemplates.
 	DataVolumes []DataVolume
-	// NamedDataVolumes are those that the template's volumes name beside.
+	// NamedDataVolumes are the others in the template's volumes.
 	NamedDataVolumes []*cdiv1.DataVolume
 	// DrainDisks are the disks of the VM's own VMI.
 	DrainDisks []DrainDisk
-	// Type and Preference are what the VM refers to, nil for what it does not.
+	// Type and Preference are nil if the VM refers to none.
 	Type, Preference *Referred
-	// Binding is that of the interface of a VM that lists no network.
+	// Binding is the interface binding of a VM that lists no network.
 	Binding string
-	// ReferencePolicy is whether VMs go on to refer to their types and preferences.
+	// ReferencePolicy is whether VMs keep their references to types and preferences.
 	ReferencePolicy v1.InstancetypeReferencePolicy
-	// Strategy is the cluster's vmRolloutStrategy.
-	Strategy v1.VMRolloutStrategy
-	// Limits are how much room the cluster gives its guests to grow.
+	Strategy        v1.VMRolloutStrategy
+	// Limits are the cluster's limits for the growth of running guests.
 	Limits clusterconfig.LiveUpdate
 	Now    time.Time
 }
 
-// Question is something that only the API server can answer.
+// Question is a question that only the API server can answer.
 type Question string
 
+// The questions.
 const (
-	// NeedStored asks to store what the plan's VM has beside its status, and for the VM
-	// as it is then: what follows is written on top of that.
+	// NeedStored asks to store the plan's VM except for its status, and to plan again with the result.
 	NeedStored Question = "the VM as it is completed"
-	// NeedTemplate asks for the same, when claims in the template have changed for a drain.
+	// NeedTemplate asks for the same after a drain has changed claims in the template.
 	NeedTemplate Question = "the VM with other claims in its template"
 	// NeedVM asks whether the VM is the newest version.
-	NeedVM Question = "the newest version of the VM"
-	// NeedVMI asks for the VMI of the VM's name.
+	NeedVM  Question = "the newest version of the VM"
 	NeedVMI Question = "the VMI"
 )
 
-// Plan is what is to be done, in this order: release revisions, keep revisions, adopt, create the DataVolumes, create the
-// VMI, sync, create and delete what a drain needs or has left, patch the status, delete the VMI. The status comes before a deletion, since it
-// holds what is to happen after it.
+// Plan has the actions, in this order: release revisions, keep revisions, adopt, create the
+// DataVolumes, create the VMI, sync, create and delete the destinations of a drain, patch the
+// status, delete the VMI. The status comes before the deletion, since it holds the next steps.
 type Plan struct {
-	// Needs is what has to be asked before anything is done: then this is no plan, and
-	// another one is to be made.
+	// Needs must be answered before any action: then this is no plan, and another one is made.
 	Needs Question
-	// VM carries the wanted finalizers, spec and status; never nil. Outside of
-	// status only finalizers and a missing firmware UUID ever differ, as long as Needs is
-	// NeedStored, and the claims of a drain, as long as it is NeedTemplate.
+	// VM has the desired finalizers, spec and status; never nil. Apart from the status, only the finalizers
+	// and a missing firmware UUID differ, with NeedStored, or a drain's claims, with NeedTemplate.
 	VM *v1.VirtualMachine
-	// ReleaseRevisions takes the VM off those of its ControllerRevisions that the garbage collector can't take it off.
+	// ReleaseRevisions removes the VM from the owners of its ControllerRevisions if the garbage collector can't.
 	ReleaseRevisions bool
-	// Keep are revisions of the VM's type and preference that are to be kept for it.
-	Keep []Keep
+	Keep             []Keep
 	// Adopt makes the VM the owner of the VMI, which has none.
 	Adopt bool
-	// CreateDataVolumes are to be created, and AdoptDataVolumes, which have lost
-	// their VM or do not name it, are to be given to this one.
+	// AdoptDataVolumes have lost their VM or do not name it, and are given to this one.
 	CreateDataVolumes, AdoptDataVolumes []*cdiv1.DataVolume
-	// Create is the VMI to create, nil for none, and Revision the record of the template that it is made from.
+	// Create is the VMI to create, nil for none, and Revision the record of its template.
 	Create   *v1.VirtualMachineInstance
 	Revision *appsv1.ControllerRevision
-	// Sync is the VMI as it is to be: with what of the template reaches a running guest,
-	// and in its status the volumes whose disks are to be copied. It is nil when it has them.
+	// Sync is the desired VMI: with the template's changes that reach a running guest, and with the
+	// disks to copy in its status. It is nil if the VMI has them.
 	Sync *v1.VirtualMachineInstance
-	// CreateDestinations are DataVolumes that disks go to because their node is drained, and
-	// DeleteDestinations those of them that are not needed any more.
+	// CreateDestinations and DeleteDestinations are the DataVolumes to which a drain copies disks.
 	CreateDestinations, DeleteDestinations []*cdiv1.DataVolume
 	Delete                                 bool
-	// After asks for another look at a later time; zero for none.
+	// After is the requeue delay, zero for none.
 	After time.Duration
 }
 
-// Decide gives the plan for what was observed.
+// Decide returns the plan for an observation.
 func Decide(o Observed) Plan {
 	d := &decision{Plan: Plan{VM: o.VM.DeepCopy()}, o: o}
 	d.strategy, d.invalid = o.VM.RunStrategy()
@@ -165,26 +148,24 @@ func Decide(o Observed) Plan {
 	return d.Plan
 }
 
-// decision is a Plan in the making.
+// decision is a plan in the making.
 type decision struct {
 	Plan
 	o        Observed
 	strategy v1.VirtualMachineRunStrategy
 	invalid  error
-	// vmi is the VM's own VMI, nil when there is none; conflicting is one of its
-	// name that is not the VM's.
+	// vmi is the VM's own VMI, nil for none; conflicting has its name and another owner.
 	vmi, conflicting *v1.VirtualMachineInstance
-	// start means that a VMI is to be made, now or when the time has come.
+	// start means that a VMI is to be created, now or after a delay.
 	start bool
 	disks dataVolumes
 	moves moves
-	// expanded is the VM with what its type and its preference say, nil when that is not known: then unexpanded says why.
+	// expanded is the VM with its type and preference, nil if they are not known; unexpanded is the reason.
 	expanded   *v1.VirtualMachine
 	unexpanded string
 }
 
-// template is the template that the VM's guest is made from: with what its instance type and its preference say. It is
-// nil when there is none, or when it is not known.
+// template returns the expanded template, nil if there is none or it is not known.
 func (d *decision) template() *v1.VirtualMachineInstanceTemplateSpec {
 	if d.expanded == nil {
 		return nil
@@ -192,22 +173,21 @@ func (d *decision) template() *v1.VirtualMachineInstanceTemplateSpec {
 	return d.expanded.Spec.Template
 }
 
-// needs asks a question first. Of several, the first one is asked first.
+// needs keeps the first of several questions.
 func (d *decision) needs(question Question) {
 	if d.Needs == "" {
 		d.Needs = question
 	}
 }
 
-// adopt asks the API server for the VM before it becomes an owner. A VM that is being deleted with --cascade=orphan has let go
-// of its guest and disks, and would take them along.
+// adopt confirms the VM before it becomes an owner. A VM that is deleted with --cascade=orphan has
+// released its guest and disks, and would delete them.
 func (d *decision) adopt() {
 	if (d.Adopt || len(d.AdoptDataVolumes) > 0) && !d.o.VMConfirmed {
 		d.needs(NeedVM)
 	}
 }
 
-// classify distinguishes the VM's own VMI from a foreign one of its name.
 func (d *decision) classify() {
 	switch vmi := d.o.VMI; {
 	case vmi == nil:
@@ -220,15 +200,14 @@ func (d *decision) classify() {
 	}
 }
 
-// adoptable reports whether the VMI was a VM's of this name and has lost its
-// owner: kubectl delete --cascade=orphan, then the VM made again.
+// adoptable reports whether the VMI has lost a VM of this name as its owner: by kubectl delete
+// --cascade=orphan, after which the VM was created again.
 func adoptable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	return metav1.GetControllerOf(vmi) == nil && vmi.DeletionTimestamp == nil &&
 		vmi.Labels[v1.VirtualMachineLabel] == layout.LabelValue(vm.Name) && vm.DeletionTimestamp == nil
 }
 
-// complete gives the VM what it must have: the finalizer, and the UUID that
-// guests of this name had before UUIDs were persisted.
+// complete adds the finalizer, and the UUID that guests of this name had before UUIDs were persisted.
 func (d *decision) complete() {
 	if !slices.Contains(d.VM.Finalizers, v1.VirtualMachineControllerFinalizer) {
 		d.VM.Finalizers = append(d.VM.Finalizers, v1.VirtualMachineControllerFinalizer)
@@ -240,8 +219,8 @@ func (d *decision) complete() {
 	}
 }
 
-// decideDeletion lets the VMI go first, unless it is to stay without its VM:
-// then the garbage collector takes its owner reference off.
+// decideDeletion deletes the VMI first, unless it is to be orphaned: then the garbage collector
+// removes its owner reference.
 func (d *decision) decideDeletion() {
 	orphaned := slices.Contains(d.VM.Finalizers, metav1.FinalizerOrphanDependents)
 	d.ReleaseRevisions = orphaned
@@ -261,7 +240,6 @@ func (d *decision) decideDeletion() {
 	}
 }
 
-// decideVMI decides whether there is to be a VMI.
 func (d *decision) decideVMI() {
 	if d.invalid != nil || d.VM.Spec.Template == nil {
 		return
@@ -287,9 +265,9 @@ func (d *decision) decideVMI() {
 	d.recordStrategy()
 }
 
-// syncTemplate brings into a VMI that stays what of the template reaches a running guest: hotpluggable
-// volumes and what package rollout carries at once, other volumes by having their disks copied. One that is
-// being migrated keeps what it has until that is over: both nodes go by it.
+// syncTemplate copies the template's changes that reach a running guest to the VMI: hotpluggable
+// volumes, the fields that package rollout carries, and other volumes by copying their disks.
+// During a migration the VMI stays as it is, since both nodes read it.
 func (d *decision) syncTemplate() {
 	if !d.stays() || d.Adopt || d.Delete {
 		return
@@ -310,7 +288,7 @@ func (d *decision) stays() bool {
 	return d.vmi != nil && d.vmi.DeletionTimestamp == nil && !d.vmi.IsFinal() && d.VM.Spec.Template != nil
 }
 
-// keepOrEnd decides about a VMI that is there and is not asked to stop.
+// keepOrEnd decides about a VMI that is not asked to stop.
 func (d *decision) keepOrEnd(requested bool) {
 	final, failed := d.vmi.IsFinal(), d.vmi.Status.Phase == v1.Failed
 	switch d.strategy {
@@ -328,14 +306,14 @@ func (d *decision) keepOrEnd(requested bool) {
 		return
 	}
 	if wait := d.backOff(); wait > 0 && failed {
-		// The failed VMI stays until then: it says what went wrong.
+		// The failed VMI stays until then, since it has the error.
 		d.After = wait
 		return
 	}
 	d.Delete = true
 	if d.strategy == v1.RunStrategyRerunOnFailure && !requested {
-		// Without its VMI nothing else would tell that the VM is to run again.
-		// The failure of a VMI that is long gone must not be told twice.
+		// Without its VMI, only this request records that the VM is to run again. The failure of a
+		// VMI that is long gone must not add another one.
 		if !d.o.VMIAsked {
 			d.needs(NeedVMI)
 		}
@@ -344,7 +322,7 @@ func (d *decision) keepOrEnd(requested bool) {
 	}
 }
 
-// wantsFirst reports whether a VM without a VMI is to have one unasked.
+// wantsFirst reports whether a VM without a VMI gets one without a request.
 func (d *decision) wantsFirst() bool {
 	switch d.strategy {
 	case v1.RunStrategyAlways:
@@ -355,8 +333,7 @@ func (d *decision) wantsFirst() bool {
 	return false
 }
 
-// changedStrategy reports whether the run strategy is one that starts a VM when
-// it comes into force, and has not done so yet.
+// changedStrategy reports whether the run strategy starts a VM when it is set, and has not done so yet.
 func (d *decision) changedStrategy() bool {
 	switch d.strategy {
 	case v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure:
@@ -365,8 +342,7 @@ func (d *decision) changedStrategy() bool {
 	return false
 }
 
-// createWhenDue makes the VMI unless the pause after failures is not over, its
-// name is taken, or its disks are not ready for it.
+// createWhenDue creates the VMI unless something is in the way.
 func (d *decision) createWhenDue() {
 	if d.After = d.backOff(); d.After > 0 || d.template() == nil || d.conflicting != nil || d.unrecovered() || d.maintained() || d.disksHeld() || !d.disksReady() {
 		return
@@ -383,8 +359,7 @@ func (d *decision) createWhenDue() {
 	}
 }
 
-// recordStrategy notes the run strategy in the status, but not before what it
-// asks for once has been done.
+// recordStrategy stores the run strategy in the status once its start has been made.
 func (d *decision) recordStrategy() {
 	if d.start && d.Create == nil && d.changedStrategy() {
 		return
@@ -392,8 +367,7 @@ func (d *decision) recordStrategy() {
 	d.VM.Status.RunStrategy = d.strategy
 }
 
-// Undone is the status to write when something that was planned could not be
-// created: as it was, with a sentence about it.
+// Undone returns the VM with the status for a failed creation: as it was, with a condition with the sentence.
 func Undone(o Observed, p Plan, sentence string) *v1.VirtualMachine {
 	out := p.VM.DeepCopy()
 	out.Status.RunStrategy = o.VM.Status.RunStrategy
@@ -410,12 +384,11 @@ func Undone(o Observed, p Plan, sentence string) *v1.VirtualMachine {
 	return out
 }
 
-// Instance is the VMI that a VM would have if it started now; expanded is the VM when it is expanded.
+// Instance returns the VMI that a VM would get if it started now; expanded is the expanded VM.
 func Instance(vm, expanded *v1.VirtualMachine) *v1.VirtualMachineInstance {
 	return newVMI(vm, expanded, nil)
 }
 
-// newVMI makes the VMI of a VM, of the template that it has when it is expanded.
 func newVMI(vm, expanded *v1.VirtualMachine, request *v1.VirtualMachineStateChangeRequest) *v1.VirtualMachineInstance {
 	template := expanded.Spec.Template.DeepCopy()
 	vmi := &v1.VirtualMachineInstance{

@@ -7,16 +7,14 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// The pause before the n-th start after failures in a row: n² times
-// backOffStep, at most backOffLimit. A cause that takes a minute to mend (an
-// image on its way, a node that comes back) costs two or three starts.
+// The delay before the n-th start after consecutive failures is n² times backOffStep, at most backOffLimit.
+// A cause that takes a minute to mend (an image pull, a node's return) costs two or three starts.
 const (
 	backOffStep  = 10 * time.Second
 	backOffLimit = 5 * time.Minute
 )
 
-// settleRequests drops the requests that are done and reports whether the first
-// that is left asks to stop the VMI.
+// settleRequests removes completed requests and reports whether the next one stops the VMI.
 func (d *decision) settleRequests() (stop bool) {
 	requests := d.VM.Status.StateChangeRequests
 	for len(requests) > 0 && d.done(&requests[0]) {
@@ -35,8 +33,7 @@ func (d *decision) done(r *v1.VirtualMachineStateChangeRequest) bool {
 		return d.vmi == nil || r.UID != nil && *r.UID != d.vmi.UID
 	case v1.StartRequest:
 		if d.strategy == v1.RunStrategyHalted {
-			// A paused start comes together with the change of the run
-			// strategy, and may be seen before it.
+			// A paused start comes with the change of the run strategy and may be seen before it.
 			return r.Data[v1.StartRequestDataPausedKey] != v1.StartRequestDataPausedTrue
 		}
 		return d.vmi != nil && !d.vmi.IsFinal() && d.vmi.DeletionTimestamp == nil
@@ -44,7 +41,6 @@ func (d *decision) done(r *v1.VirtualMachineStateChangeRequest) bool {
 	return true
 }
 
-// startRequest is the request to start, nil when there is none.
 func (d *decision) startRequest() *v1.VirtualMachineStateChangeRequest {
 	requests := d.VM.Status.StateChangeRequests
 	for i := range requests {
@@ -55,20 +51,18 @@ func (d *decision) startRequest() *v1.VirtualMachineStateChangeRequest {
 	return nil
 }
 
-// startRequested reports whether a start is asked for and the run strategy
-// allows it.
+// startRequested reports whether a start is requested and the run strategy permits it.
 func (d *decision) startRequested() bool {
 	return d.strategy != v1.RunStrategyHalted && d.startRequest() != nil
 }
 
-// restarts reports whether the run strategy starts a VM again that failed.
+// restarts reports whether the run strategy restarts a failed VM.
 func (d *decision) restarts() bool {
 	return d.strategy == v1.RunStrategyAlways || d.strategy == v1.RunStrategyRerunOnFailure
 }
 
-// trackFailures counts the VMIs in a row that failed before their guest ran. A
-// guest that runs ends the row, and so does a run strategy that would not
-// start the VM again.
+// trackFailures counts consecutive VMIs that failed before their guest ran. A running guest resets
+// the count, as does a run strategy that does not restart.
 func (d *decision) trackFailures() {
 	failure := d.VM.Status.StartFailure
 	switch {
@@ -89,7 +83,6 @@ func (d *decision) trackFailures() {
 	}
 }
 
-// ran reports whether the VMI's guest has ever run.
 func ran(vmi *v1.VirtualMachineInstance) bool {
 	for _, t := range vmi.Status.PhaseTransitionTimestamps {
 		if t.Phase == v1.Running {
@@ -100,17 +93,16 @@ func ran(vmi *v1.VirtualMachineInstance) bool {
 }
 
 func backOffAfter(count int) time.Duration {
-	// The square of a count beyond this is above the limit anyway.
+	// More would exceed the limit anyway.
 	count = min(count, 10)
 	return min(time.Duration(count*count)*backOffStep, backOffLimit)
 }
 
-// backOff is how long the next start has to wait.
 func (d *decision) backOff() time.Duration {
 	f := d.VM.Status.StartFailure
 	if f == nil || f.RetryAfterTimestamp == nil || d.o.Now.After(f.RetryAfterTimestamp.Time) {
 		return 0
 	}
-	// At the very second the pause is over.
+	// The delay may end at this very second.
 	return max(0, f.RetryAfterTimestamp.Sub(d.o.Now))
 }

@@ -13,14 +13,13 @@ import (
 	"drydock.dev/drydock/internal/rules/firmware"
 )
 
-// RevisionName names the ControllerRevision that keeps the template that a VMI
-// is made from. It follows from the template, so that a restart without a
-// change makes no new one (decision 071).
+// RevisionName returns the name of the ControllerRevision with a VMI's template. It follows from
+// the template, so that a restart without a change creates no new one (decision 071).
 func RevisionName(vm *v1.VirtualMachine) string {
 	return fmt.Sprintf("revision-start-vm-%s-%s", vm.UID, layout.HexDigest(string(mustMarshal(templateSpec(vm))), 10))
 }
 
-// NewRevision is that ControllerRevision.
+// NewRevision returns that ControllerRevision.
 func NewRevision(vm *v1.VirtualMachine) *appsv1.ControllerRevision {
 	template := &v1.VirtualMachineInstanceTemplateSpec{Spec: *templateSpec(vm)}
 	return &appsv1.ControllerRevision{
@@ -34,10 +33,10 @@ func NewRevision(vm *v1.VirtualMachine) *appsv1.ControllerRevision {
 	}
 }
 
-// RevisionLabel on a ControllerRevision holds the VM's UID.
+// RevisionLabel has the VM's UID as its value.
 const RevisionLabel = "kubevirt.io/vm-uid"
 
-// StartedFrom reads the template's spec from a ControllerRevision.
+// StartedFrom returns the template's spec in a ControllerRevision.
 func StartedFrom(r *appsv1.ControllerRevision) (*v1.VirtualMachineInstanceSpec, error) {
 	var spec v1.VirtualMachineSpec
 	if err := json.Unmarshal(r.Data.Raw, &spec); err != nil {
@@ -49,7 +48,7 @@ func StartedFrom(r *appsv1.ControllerRevision) (*v1.VirtualMachineInstanceSpec, 
 	return &spec.Template.Spec, nil
 }
 
-// templateSpec is the template's spec with the UUID that it counts as having.
+// templateSpec adds the UUID that a template without one is taken to have.
 func templateSpec(vm *v1.VirtualMachine) *v1.VirtualMachineInstanceSpec {
 	spec := vm.Spec.Template.Spec.DeepCopy()
 	if firmware.Missing(spec) {

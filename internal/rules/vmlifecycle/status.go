@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// Reasons that a VM's conditions have beside those of its VMI.
+// Reasons of a VM's conditions besides those of its VMI.
 const (
 	ReasonVMINotExists     = "VMINotExists"
 	ReasonStopping         = "Stopping"
@@ -34,8 +34,7 @@ const (
 	messageVMIDoesNotExist = "VMI does not exist"
 )
 
-// report sets the status from what is known; nothing else sets conditions or
-// the printable status.
+// report sets the status. Nothing else sets conditions or the printable status.
 func (d *decision) report() {
 	status := &d.VM.Status
 	status.Created = d.vmi != nil || d.Create != nil
@@ -48,8 +47,8 @@ func (d *decision) report() {
 	}
 }
 
-// outdated reports whether the VMI was made of another template than the VM has now, or waits for a restart.
-// The generation that such a VMI stands for is not known any better than it was.
+// outdated reports whether the VMI has another template than the VM has now, or waits for a restart.
+// Then observedGeneration stays, since the VMI's generation is not known better than before.
 func (d *decision) outdated() bool {
 	if condition.Find(d.VM.Status.Conditions, v1.VirtualMachineRestartRequired) != nil {
 		return true
@@ -57,7 +56,6 @@ func (d *decision) outdated() bool {
 	return d.stays() && d.o.Started != nil && !equality.Semantic.DeepEqual(d.o.Started, templateSpec(d.VM))
 }
 
-// printable is the one word of `kubectl get vm`.
 func (d *decision) printable() v1.VirtualMachinePrintableStatus {
 	switch {
 	case d.o.VM.DeletionTimestamp != nil:
@@ -80,12 +78,11 @@ func (d *decision) printable() v1.VirtualMachinePrintableStatus {
 	return v1.VirtualMachineStatusStopped
 }
 
-// stopping reports whether the VMI is on its way out.
 func (d *decision) stopping() bool {
 	return d.vmi != nil && (d.Delete || d.vmi.DeletionTimestamp != nil)
 }
 
-// printableOfVMI is what a VMI that is to live is doing.
+// printableOfVMI returns the status of a VMI that is not final.
 func (d *decision) printableOfVMI() v1.VirtualMachinePrintableStatus {
 	vmi := d.vmi
 	switch {
@@ -105,14 +102,13 @@ func (d *decision) printableOfVMI() v1.VirtualMachinePrintableStatus {
 	return d.printableOfStart()
 }
 
-// waitsForVolumes reports whether QEMU runs and the guest's CPUs have not been
-// started, because they wait for hotpluggable volumes.
+// waitsForVolumes reports whether QEMU runs with stopped CPUs because the guest waits for hotpluggable volumes.
 func waitsForVolumes(vmi *v1.VirtualMachineInstance) bool {
 	ready := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	return ready != nil && ready.Status == corev1.ConditionFalse && ready.Reason == runstate.ReasonWaitingForVolumes
 }
 
-// printableOfStart is what a VMI waits for whose guest does not run yet.
+// printableOfStart returns the status of a VMI whose guest does not run yet.
 func (d *decision) printableOfStart() v1.VirtualMachinePrintableStatus {
 	conditions := d.vmi.Status.Conditions
 	if c := condition.Find(conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
@@ -148,7 +144,7 @@ func migrating(vmi *v1.VirtualMachineInstance) bool {
 	return m != nil && m.StartTimestamp != nil && !m.Completed && !m.Failed
 }
 
-// reportConditions makes the list anew: the VMI's conditions, then the VM's own.
+// reportConditions replaces the list: the VMI's conditions, then the VM's own.
 func (d *decision) reportConditions() {
 	before := d.VM.DeepCopy()
 	d.VM.Status.Conditions = slices.DeleteFunc(d.VM.Status.Conditions, func(c v1.VirtualMachineCondition) bool {
@@ -162,7 +158,7 @@ func (d *decision) reportConditions() {
 	}
 	if d.vmi != nil {
 		for _, c := range d.vmi.Status.Conditions {
-			// Progress is the VMI's alone: it changes every few seconds.
+			// It changes every few seconds.
 			if c.Type != v1.VirtualMachineInstanceReady && c.Type != vmistatus.MigrationProgress {
 				set(v1.VirtualMachineCondition{
 					Type: v1.VirtualMachineConditionType(c.Type), Status: c.Status, Reason: c.Reason, Message: c.Message,
@@ -186,14 +182,13 @@ func (d *decision) reportConditions() {
 	sortConditions(d.VM)
 }
 
-// sortConditions gives them one order, whatever changed in which order.
 func sortConditions(vm *v1.VirtualMachine) {
 	slices.SortFunc(vm.Status.Conditions, func(a, b v1.VirtualMachineCondition) int {
 		return strings.Compare(string(a.Type), string(b.Type))
 	})
 }
 
-// ownCondition reports whether a condition is the VM's own and not copied from its VMI.
+// ownCondition reports whether a condition is not copied from the VMI.
 func ownCondition(kind v1.VirtualMachineConditionType) bool {
 	switch kind {
 	case v1.VirtualMachineFailure, v1.VirtualMachineRestartRequired, v1.VirtualMachineManualRecoveryRequired:
@@ -202,9 +197,8 @@ func ownCondition(kind v1.VirtualMachineConditionType) bool {
 	return false
 }
 
-// ready is the VMI's Ready condition. As long as the guest does not run it
-// says no more than that, so that a start costs the VM one write and not one
-// for each step of its VMI, which says them itself.
+// ready returns the VMI's Ready condition. Until the guest runs it has fixed words, so that a start
+// costs the VM one write and not one for each step of its VMI.
 func (d *decision) ready() v1.VirtualMachineCondition {
 	out := v1.VirtualMachineCondition{
 		Type: v1.VirtualMachineReady, Status: corev1.ConditionFalse,
@@ -214,12 +208,11 @@ func (d *decision) ready() v1.VirtualMachineCondition {
 	case d.vmi == nil && d.Create == nil:
 		out.Reason, out.Message = ReasonVMINotExists, messageVMIDoesNotExist
 	case d.stopping():
-		// Said once, when it begins: whether the guest still runs is the VMI's
-		// to say.
+		// It is written once, at the beginning. The VMI shows whether the guest still runs.
 		out.Reason, out.Message = ReasonStopping, messageStopping
 	case d.vmi != nil && d.vmi.Status.Phase == v1.Failed:
 		if c := condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceReady); c != nil && c.Message != "" {
-			out.Message = c.Message // it says how the guest ended
+			out.Message = c.Message // with the end of the guest
 		}
 	case d.vmi != nil && d.vmi.Status.Phase == v1.Running:
 		if c := condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceReady); c != nil {
@@ -229,7 +222,7 @@ func (d *decision) ready() v1.VirtualMachineCondition {
 	return out
 }
 
-// reportFailure says why there is no VMI although there should be one.
+// reportFailure sets the reason why there is no VMI although there should be one.
 func (d *decision) reportFailure() {
 	failure := v1.VirtualMachineCondition{Type: v1.VirtualMachineFailure, Status: corev1.ConditionTrue}
 	switch {
@@ -249,11 +242,11 @@ func (d *decision) reportFailure() {
 	condition.Set(&d.VM.Status.Conditions, failure, d.o.Now)
 }
 
-// reportRestartRequired says which changes of the template wait for a restart. Taking a change
-// back takes the condition back.
+// reportRestartRequired lists the changes of the template that wait for a restart. If they are
+// taken back, the condition goes.
 func (d *decision) reportRestartRequired() {
 	if d.unexpanded != "" {
-		// Nobody knows; what was said before still is.
+		// Unknown, so the condition stays.
 		return
 	}
 	var waiting []rollout.Change

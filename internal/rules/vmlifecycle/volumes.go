@@ -15,29 +15,27 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// ReasonVolumesNotCopied is ManualRecoveryRequired's.
+// ReasonVolumesNotCopied is the reason of ManualRecoveryRequired.
 const ReasonVolumesNotCopied = "VolumesNotCopied"
 
-// volumesPath is where the volumes are of which some are refused.
 const volumesPath = "spec.template.spec.volumes"
 
-// moves are the volumes of a VM whose disks are copied to other claims.
+// moves are a VM's volumes whose disks are copied to other claims.
 type moves struct {
-	// wanted are those that the template asks for of a VMI that stays, refusals why it can't have others.
+	// wanted are the template's moves for the current VMI, refusals why others are impossible.
 	wanted   []volumemigration.Move
 	refusals []string
-	// unfinished are those that the VM has a record of, and of which nobody knows that they came to
-	// their end.
+	// unfinished are recorded moves that are not known to have completed.
 	unfinished []volumemigration.Move
 }
 
-// compareVolumes finds out which disks are to be copied, and records them before the VMI hears of it: a VM
-// whose VMI vanishes in the meantime must not take the copies for its disks (decision 340).
+// compareVolumes finds the disks to copy and records them before the VMI gets them: a VM whose VMI
+// vanishes must not take an incomplete copy for its disk (decision 340).
 func (d *decision) compareVolumes() {
 	if d.VM.Spec.Template == nil {
 		return
 	}
-	// Its volumes are the VM's own, whatever it refers to.
+	// The VM's own volumes: types and preferences have none.
 	m, template := &d.moves, &d.VM.Spec.Template.Spec
 	if d.stays() && volumemigration.ByMigration(&d.VM.Spec) {
 		m.wanted, m.refusals = volumemigration.Compare(d.vmi, template)
@@ -45,19 +43,19 @@ func (d *decision) compareVolumes() {
 	recorded := volumemigration.Recorded(&d.VM.Status)
 	m.unfinished = volumemigration.Kept(recorded, d.vmi, template)
 	if len(m.unfinished) < len(recorded) && !d.o.VMIAsked {
-		// What a cache shows of a VMI is not enough to forget that its disks are being copied.
+		// A cache is not enough to forget that disks are being copied.
 		d.needs(NeedVMI)
 	}
 	volumemigration.Record(&d.VM.Status, volumemigration.With(m.wanted, m.unfinished))
 }
 
-// unrecovered reports whether the VM must not be started with the claims of its template.
+// unrecovered reports whether the VM must not start with the claims of its template.
 func (d *decision) unrecovered() bool {
 	return len(d.moves.unfinished) > 0 && (d.vmi == nil || d.vmi.IsFinal())
 }
 
-// moveVolumes has the status of the VMI that stays list the disks that are to be copied, once the VM has the
-// record of them, and reports whether that changes anything.
+// moveVolumes lists the disks to copy in the VMI's status, once the VM has recorded them. It
+// reports whether the VMI changes.
 func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
 	under := volumemigration.Of(vmi)
 	facts := vmistatus.Facts{Now: d.o.Now}
@@ -82,22 +80,21 @@ func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
 	return renamed || !equality.Semantic.DeepEqual(before, vmi.Status)
 }
 
-// held is the template as far as hotpluggable volumes are plugged and unplugged by it.
+// held returns the template for plugging and unplugging volumes.
 func (d *decision) held() *v1.VirtualMachineInstanceSpec {
 	return volumemigration.Held(d.vmi, &d.template().Spec, volumemigration.ByMigration(&d.VM.Spec), d.moves.unfinished)
 }
 
-// changesVolumes reports whether the VMI says of disks that they are copied, or were to be; it lists none without.
+// changesVolumes reports whether the VMI has, or had, a copy of disks to make.
 func (d *decision) changesVolumes() bool {
 	return condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange) != nil
 }
 
-// rename has the VMI name the claims that it is on as the template does.
+// rename sets the names of the VMI's current claims as in the template.
 func (d *decision) rename(vmi *v1.VirtualMachineInstance) bool {
 	return volumemigration.ByMigration(&d.VM.Spec) && volumemigration.Rename(&vmi.Spec, &d.VM.Spec.Template.Spec)
 }
 
-// reportRecovery says that the VM can't be started as it is.
 func (d *decision) reportRecovery() {
 	if !d.unrecovered() {
 		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineManualRecoveryRequired)
@@ -109,13 +106,13 @@ func (d *decision) reportRecovery() {
 	}, d.o.Now)
 }
 
-// restartMessage says what a restart would change, and why it needs one. Each path is in it once.
+// restartMessage lists each waiting path once, with the reason why it needs a restart.
 func (d *decision) restartMessage(waiting []rollout.Change) string {
 	var reasons []string
 	because := map[string][]string{}
 	for _, c := range waiting {
 		if c.Reason == rollout.ReasonMachine && len(d.moves.refusals) > 0 {
-			c.Reason = "" // what is said of the volumes is more
+			c.Reason = "" // the refusals say more about the volumes
 		}
 		if because[c.Reason] = append(because[c.Reason], c.Path); len(because[c.Reason]) == 1 {
 			reasons = append(reasons, c.Reason)

@@ -8,19 +8,18 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Conditions whose messages are columns of `kubectl get vm -o wide`, which can read
-// nothing but the VM itself. They are there while the guest runs, and are written
-// together with what is written then anyway: see decision 190.
+// Conditions whose messages are columns of `kubectl get vm -o wide`, which can only read the VM
+// itself. They exist while the guest runs. They do not cause a write of their own (decision 190).
 const (
 	ConditionNode    v1.VirtualMachineConditionType = "drydock.dev/Node"
 	ConditionAddress v1.VirtualMachineConditionType = "drydock.dev/Address"
 	ConditionGuestOS v1.VirtualMachineConditionType = "drydock.dev/GuestOS"
 )
 
-// maxGuestOS bounds what a guest says of itself; it is one column of a table.
+// maxGuestOS limits the guest's own text in characters; it is one column of a table.
 const maxGuestOS = 64
 
-// whereabouts are the conditions that say where a running guest is, and what.
+// whereabouts returns the conditions with a running guest's node, address and OS.
 func (d *decision) whereabouts() []v1.VirtualMachineCondition {
 	if d.vmi == nil || d.stopping() || d.vmi.Status.Phase != v1.Running {
 		return nil
@@ -48,8 +47,7 @@ func (d *decision) whereabouts() []v1.VirtualMachineCondition {
 	return out
 }
 
-// oneLine is a text of the guest's without what would disturb a table, cut to a
-// number of characters.
+// oneLine removes unprintable characters from a guest's text and cuts it to limit characters.
 func oneLine(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
