@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/rules/backoff"
 )
 
-// Automatic returns a migration that Drydock itself asks for: reason is the annotation that
-// says for what, with its value. It is as admission leaves one.
+// Automatic returns a migration that Drydock asks for, in the form that admission gives it. reason
+// is the annotation for the purpose.
 func Automatic(vmi *v1.VirtualMachineInstance, reason, value, name string) *v1.VirtualMachineInstanceMigration {
 	return &v1.VirtualMachineInstanceMigration{
 		ObjectMeta: metav1.ObjectMeta{
@@ -26,15 +26,15 @@ func Automatic(vmi *v1.VirtualMachineInstance, reason, value, name string) *v1.V
 	}
 }
 
-// MadeFor reports whether Drydock asked for a migration for a reason. Whoever may migrate can write the
-// annotation, and nobody else the priority.
+// MadeFor reports whether Drydock asked for the migration with that reason. Any user who may
+// migrate can write the annotation, but only Drydock the priority.
 func MadeFor(m *v1.VirtualMachineInstanceMigration, reason string) bool {
 	_, is := m.Annotations[reason]
 	return is && m.Spec.Priority != nil && *m.Spec.Priority == v1.PrioritySystemMaintenance
 }
 
-// LastFor is the UID of the newest migration that Drydock asked for for a reason, "" for none. It goes into
-// the name of the next one: each attempt has another, which is the same for whoever makes it.
+// LastFor returns the UID of the newest automatic migration for the reason, "" for none. The next one's
+// name contains it, so that each attempt has its own name, which is the same for all who create it.
 func LastFor(of []*v1.VirtualMachineInstanceMigration, reason string) string {
 	made := slices.DeleteFunc(slices.Clone(of), func(m *v1.VirtualMachineInstanceMigration) bool { return !MadeFor(m, reason) })
 	if len(made) == 0 {
@@ -45,8 +45,8 @@ func LastFor(of []*v1.VirtualMachineInstanceMigration, reason string) string {
 	}).UID)
 }
 
-// Pause is how long the next migration that Drydock asks for has to wait for those of the
-// same VMI that have failed; none when it is not more than zero.
+// Pause returns the remaining delay of the next automatic migration because of earlier failures of
+// the same VMI; there is none if it is not positive.
 func Pause(ofVMI []*v1.VirtualMachineInstanceMigration, now time.Time) time.Duration {
 	var most failures
 	for _, f := range failuresOf(ofVMI) {
@@ -55,7 +55,6 @@ func Pause(ofVMI []*v1.VirtualMachineInstanceMigration, now time.Time) time.Dura
 	return most.left(now)
 }
 
-// left is how long they keep the next one waiting.
 func (f failures) left(now time.Time) time.Duration {
 	if f.count == 0 {
 		return 0

@@ -10,38 +10,36 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// After a migration of a VMI that Drydock asked for has failed, the next one waits: for so
-// long after one failure, twice as long after each further one, up to the longest.
+// After a failure of an automatic migration, the VMI's next one waits for firstBackOff, and twice
+// as long after each further failure, up to longestBackOff.
 const (
 	firstBackOff   = 20 * time.Second
 	longestBackOff = 5 * time.Minute
 )
 
-// Choice is whether a migration may begin, and if not, why.
+// Choice is whether a migration may begin, and the reason if not.
 type Choice struct {
 	May bool
-	// Reason and Message say what a migration waits for that may not begin; "" when it is
-	// none that could begin at all.
+	// Reason and Message are empty for a migration that could not begin anyway.
 	Reason, Message string
-	// After is when it may begin if time alone stands in the way; zero for another reason.
+	// After is set if the migration only waits for that time.
 	After time.Duration
 }
 
-// Cluster is what a choice is made from.
+// Cluster is the input of Choose.
 type Cluster struct {
-	// Migrations are all of the cluster, those that have ended included.
+	// Migrations are all of the cluster's, including ended ones.
 	Migrations []*v1.VirtualMachineInstanceMigration
-	// VMI returns the VMI of a name, nil when there is none.
+	// VMI returns nil if there is none with the name.
 	VMI func(types.NamespacedName) *v1.VirtualMachineInstance
-	// Configuration is the cluster's, with every field set.
+	// Configuration has every field set.
 	Configuration v1.MigrationConfiguration
 	Now           time.Time
 }
 
-// Choose decides for each migration that waits, by its UID, whether it may begin. Those that
-// are more urgent go first, in each rank those of the namespace of which the fewest run, and
-// of those the oldest. One that waits for its node keeps none of another node waiting. A
-// choice holds until something begins or ends.
+// Choose decides by UID for each waiting migration whether it may begin. The order is by priority,
+// then by the fewest running in the namespace, then by age. One that waits for its node does not
+// delay those of another node. A choice holds until a migration begins or ends.
 func Choose(c Cluster) map[types.UID]Choice {
 	q := newQueue(c)
 	for {
@@ -55,13 +53,13 @@ func Choose(c Cluster) map[types.UID]Choice {
 	}
 }
 
-// queue is a choice that is being made.
+// queue is a choice in the making.
 type queue struct {
 	c Cluster
-	// waiting are those that are not decided yet, the oldest first.
+	// waiting are the undecided ones, oldest first.
 	waiting []*v1.VirtualMachineInstanceMigration
 	choices map[types.UID]Choice
-	// running counts those that run or have been chosen.
+	// running includes those that have been chosen.
 	running     uint32
 	nodes       map[string]uint32
 	namespaces  map[string]uint32
@@ -69,7 +67,7 @@ type queue struct {
 	lastFailure map[types.NamespacedName]failures
 }
 
-// failures are those of a VMI's migrations since one has succeeded.
+// failures are a VMI's failures since the last success.
 type failures struct {
 	count int
 	last  time.Time
@@ -98,7 +96,6 @@ func vmiOf(m *v1.VirtualMachineInstanceMigration) types.NamespacedName {
 	return types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}
 }
 
-// begin counts a migration that runs.
 func (q *queue) begin(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) {
 	q.running++
 	q.namespaces[m.Namespace]++
@@ -108,7 +105,7 @@ func (q *queue) begin(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMach
 	}
 }
 
-// sourceNode is the node that a migration leaves, "" when it is not known.
+// sourceNode returns the node that a migration leaves, "" if it is unknown.
 func sourceNode(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) string {
 	switch {
 	case vmi == nil:
@@ -119,7 +116,7 @@ func sourceNode(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineIns
 	return vmi.Status.NodeName
 }
 
-// next returns the place of the migration that is decided next.
+// next returns the index of the next migration to decide.
 func (q *queue) next() (place int, found bool) {
 	for i, m := range q.waiting {
 		if !found || q.goesBefore(m, q.waiting[place]) {
@@ -134,8 +131,7 @@ func (q *queue) goesBefore(a, b *v1.VirtualMachineInstanceMigration) bool {
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(q.namespaces[a.Namespace], q.namespaces[b.Namespace])) < 0
 }
 
-// rank is how urgent a migration is, the most urgent first. One that does not say is a
-// user's.
+// rank returns a migration's urgency, 0 being highest. Without a priority it counts as a user's.
 func rank(m *v1.VirtualMachineInstanceMigration) int {
 	if m.Spec.Priority == nil {
 		return 1
@@ -149,7 +145,6 @@ func rank(m *v1.VirtualMachineInstanceMigration) int {
 	return 1
 }
 
-// judge decides on a migration whose turn it is.
 func (q *queue) judge(m *v1.VirtualMachineInstanceMigration) Choice {
 	vmi := q.c.VMI(vmiOf(m))
 	cluster, node := *q.c.Configuration.ParallelMigrationsPerCluster, *q.c.Configuration.ParallelOutboundMigrationsPerNode
@@ -172,8 +167,7 @@ func (q *queue) judge(m *v1.VirtualMachineInstanceMigration) Choice {
 	return Choice{May: true}
 }
 
-// backOff is how long a migration waits for those of its VMI that have failed. What a user
-// asks for does not.
+// backOff returns the delay for earlier failures. A user's migration has none.
 func (q *queue) backOff(m *v1.VirtualMachineInstanceMigration) time.Duration {
 	if !automatic(m) {
 		return 0
@@ -181,14 +175,12 @@ func (q *queue) backOff(m *v1.VirtualMachineInstanceMigration) time.Duration {
 	return q.lastFailure[vmiOf(m)].left(q.c.Now)
 }
 
-// automatic reports whether Drydock itself asks for a migration: to empty a node, or to
-// update what a guest runs in.
+// automatic reports whether Drydock asked for the migration: for an evacuation or a workload update.
 func automatic(m *v1.VirtualMachineInstanceMigration) bool {
 	return MadeFor(m, v1.EvacuationMigrationAnnotation) || MadeFor(m, v1.WorkloadUpdateMigrationAnnotation)
 }
 
-// failuresOf counts, for each VMI, the migrations that Drydock asked for and that have
-// failed since any has succeeded.
+// failuresOf counts each VMI's failed automatic migrations since any of its migrations succeeded.
 func failuresOf(migrations []*v1.VirtualMachineInstanceMigration) map[types.NamespacedName]failures {
 	succeeded := map[types.NamespacedName]time.Time{}
 	for _, m := range migrations {

@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// immovable begins what is said of a VMI that can't be migrated: by the condition
-// LiveMigratable, too, of which whoever passes it on says it himself.
+// immovable is the prefix of the reason why a VMI can't be migrated. Messages of the condition
+// LiveMigratable have it, too; it is removed from them and added again.
 const immovable = "cannot migrate VMI: "
 
 // CanMigrate returns why a migration of a VMI can't begin now, nil if it can.
@@ -29,14 +29,13 @@ func CanMigrate(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// InFlight reports whether a VMI is being migrated: its migration has neither failed nor
-// completed, or its guest has arrived and the VMI does not say so yet.
+// InFlight reports whether a VMI is being migrated: its migration has neither failed nor completed,
+// or its guest has arrived and the VMI's node is not switched yet.
 func InFlight(vmi *v1.VirtualMachineInstance) bool {
 	return hotplug.MoveOf(vmi).UnderWay
 }
 
-// Movable returns why the guest of a VMI can't be brought to another node, nil if it can,
-// whether or not it is on its way already.
+// Movable returns why the guest of a VMI can't migrate, nil if it can. A migration in flight does not count.
 func Movable(vmi *v1.VirtualMachineInstance) error {
 	if err := outOfReach(vmi); err != nil {
 		return err
@@ -44,8 +43,7 @@ func Movable(vmi *v1.VirtualMachineInstance) error {
 	return stays(vmi)
 }
 
-// MayMove returns why a VMI's guest can't be brought to another node, nil if it can, or may be able to once it has
-// started.
+// MayMove returns why the VMI's guest can't migrate, nil if it can or may be able to once it has started.
 func MayMove(vmi *v1.VirtualMachineInstance) error {
 	if Starts(vmi) {
 		return stays(vmi)
@@ -62,7 +60,7 @@ func Starts(vmi *v1.VirtualMachineInstance) bool {
 	return false
 }
 
-// stays returns what of the VMI keeps its guest on its node, nil if nothing is known to.
+// stays returns why the guest must stay on its node, nil for no known reason.
 func stays(vmi *v1.VirtualMachineInstance) error {
 	if c := held(vmi); c != nil {
 		return errors.New(cmp.Or(strings.TrimPrefix(c.Message, immovable), c.Reason, "its condition LiveMigratable is False"))
@@ -70,8 +68,8 @@ func stays(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// Reason is the reason of the condition LiveMigratable, in parentheses and after a space, of a VMI whose guest that
-// condition keeps on its node: clients look for KubeVirt's word in a refusal. It is "" for any other VMI.
+// Reason returns " (REASON)" with the reason of the condition LiveMigratable if that keeps the guest
+// on its node, since clients look for KubeVirt's word in a refusal. It is "" for any other VMI.
 func Reason(vmi *v1.VirtualMachineInstance) string {
 	if c := held(vmi); c != nil && c.Reason != "" && (Starts(vmi) || outOfReach(vmi) == nil) {
 		return " (" + c.Reason + ")"
@@ -79,13 +77,13 @@ func Reason(vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-// HeldByDisks reports whether nothing but its disks keeps a guest from being brought to another node.
+// HeldByDisks reports whether only its disks keep the guest from migrating.
 func HeldByDisks(vmi *v1.VirtualMachineInstance) bool {
 	c := held(vmi)
 	return c != nil && c.Reason == v1.VirtualMachineInstanceReasonDisksNotMigratable && outOfReach(vmi) == nil
 }
 
-// held returns the condition that says what of a VMI keeps its guest on its node, nil if it says that nothing does.
+// held returns the condition LiveMigratable if it is False, else nil.
 func held(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceCondition {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
 	if c == nil || c.Status != corev1.ConditionFalse {
@@ -94,7 +92,7 @@ func held(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceCondition {
 	return c
 }
 
-// outOfReach returns why there is no guest that a migration could begin with, nil if there is one.
+// outOfReach returns why there is no guest to migrate, nil if there is one.
 func outOfReach(vmi *v1.VirtualMachineInstance) error {
 	switch {
 	case vmi.IsFinal():

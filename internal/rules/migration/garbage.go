@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	// keptPerVMI is how many ended migrations of a VMI are kept, as KubeVirt does.
+	// keptPerVMI is the number of ended migrations kept per VMI, as in KubeVirt.
 	keptPerVMI = 5
-	// keptAfterVMI is how long those of a VMI that does not exist any more are kept.
+	// keptAfterVMI is how long those of a VMI that is gone are kept.
 	keptAfterVMI = 10 * time.Minute
 )
 
-// Garbage returns which of the migrations of VMIs of one name are to be deleted: of those
-// that have ended all but the newest, and all when the VMI is gone. After asks for another
-// look at a later time, zero for none.
+// Garbage returns the migrations to delete, given those of VMIs of one name: the older ones of those that
+// have ended, or all of them some time after the VMI is gone. after is the requeue delay, zero for none.
 func Garbage(migrations []*v1.VirtualMachineInstanceMigration, vmiExists bool, now time.Time) (garbage []*v1.VirtualMachineInstanceMigration, after time.Duration) {
 	var ended []*v1.VirtualMachineInstanceMigration
 	for _, m := range migrations {
@@ -44,7 +43,7 @@ func newestFirst(a, b *v1.VirtualMachineInstanceMigration) int {
 	return cmp.Or(endOf(b).Compare(endOf(a)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// endOf is when a migration ended, as far as it is known; else when it was made.
+// endOf returns when a migration ended, or its creation time if unknown.
 func endOf(m *v1.VirtualMachineInstanceMigration) time.Time {
 	for _, t := range m.Status.PhaseTransitionTimestamps {
 		if t.Phase == m.Status.Phase {

@@ -7,8 +7,8 @@ import (
 	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
-// handOver has the VMI name the migration and its target pod: from then on the virt-handlers
-// of both nodes work on it.
+// handOver records the migration and its target pod in the VMI. From then on the virt-handlers of
+// both nodes work on it.
 func (d *decision) handOver() {
 	o := &d.o
 	d.p.VMI.Begin = &Begin{
@@ -21,9 +21,8 @@ func (d *decision) handOver() {
 	d.lookAgain(o.Now.Add(preparationLimit))
 }
 
-// stop ends a migration that the VMI has been handed over with: at once if nothing of the
-// guest has been sent, else by asking the source's virt-handler. Either is seen in the VMI's
-// status.
+// stop ends a migration that has been handed over: at once if nothing of the guest has been sent,
+// else by a request to the source's virt-handler. The VMI's status has the result of either.
 func (d *decision) stop(reason string) {
 	reason = objectevent.Fit(reason)
 	ms := d.state()
@@ -36,9 +35,8 @@ func (d *decision) stop(reason string) {
 	d.p.VMI.Abort = !ms.AbortRequested
 }
 
-// Orphaned returns what a VMI is told of a migration whose object is gone, and which it was handed over with: the
-// finalizer is anybody's to take off who may migrate, and nobody would end such a migration. It is the zero
-// value when the VMI knows, or the migration has ended.
+// Orphaned returns the VMI's facts about a handed-over migration whose object is gone, since anybody who may
+// migrate can remove the finalizer. They are zero if the migration has ended or its abort was requested.
 func Orphaned(vmi *v1.VirtualMachineInstance, migration types.UID) Told {
 	ms := vmi.Status.MigrationState
 	switch {

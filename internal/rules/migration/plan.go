@@ -1,12 +1,10 @@
-// Package migration decides about live migrations: what virt-controller does next for one
-// VirtualMachineInstanceMigration (plan.go), which of those that wait may start (choose.go),
-// which guests can migrate at all (eligibility.go), with what configuration (policy.go), and
-// which ended migrations are deleted (garbage.go).
+// Package migration decides about live migrations: virt-controller's next actions for one
+// VirtualMachineInstanceMigration (plan.go), which of the waiting ones may start (choose.go), which guests can
+// migrate (eligibility.go), the configuration (policy.go), and which ended migrations are deleted (garbage.go).
 //
-// It owns these decisions only. It is pure: it must not import a client or read the clock.
-// How guest and disks are handed over between the two QEMUs is not decided here, nor is it
-// virt-controller's: the two virt-handlers do that, and say in the VMI's
-// status.migrationState how it went.
+// It owns these decisions only. It is pure: it must not import a client or read the clock. It does
+// not decide the handover of guest and disks between the two QEMUs: the two virt-handlers do that,
+// and report the result in the VMI's status.migrationState.
 //
 //	Pending ──> Scheduling ──> Scheduled ──> PreparingTarget ──> TargetReady ──> Running ──> Succeeded
 //	  │            │               │               │                 │              │
@@ -17,17 +15,16 @@
 // From each of them a migration may become Failed; deleting it cancels it.
 //
 // Invariants:
-//   - The phase never goes back, and a final phase is never changed.
-//   - No QEMU is started for a migration before the VMI's status names the target pod in
-//     activePods, which one patch does together with migrationState. So a target pod may be
-//     made twice before, and never after.
-//   - Before startTimestamp is written, virt-controller may end a migration by itself. It
-//     does so by a patch on condition of the VMI's resourceVersion, as the source's
-//     virt-handler writes startTimestamp: one of them wins. From then on virt-controller
-//     only asks (abortRequested), and the source's virt-handler says how it ended.
-//   - A target pod is deleted only when no guest can run in it: the VMI does not name it, or
-//     says that the migration has failed, or has ended itself. That the VMI does not name it
-//     is believed of the API server only, never of a cache.
+//   - The phase never goes back, and a final phase never changes.
+//   - No QEMU starts for a migration before the VMI's status has the target pod in activePods. One patch
+//     writes that and migrationState. So a target pod may be created twice before, but not after.
+//   - Before startTimestamp is written, virt-controller may end a migration by itself. It and the source's
+//     virt-handler, which writes startTimestamp, patch on condition of the VMI's resourceVersion: one of
+//     them wins. Afterwards virt-controller only requests an abort (abortRequested), and the source's
+//     virt-handler reports the result.
+//   - A target pod is deleted only when no guest can run in it: the VMI does not name it, or reports that
+//     the migration has failed, or has ended. Only the API server, never a cache, proves that the VMI does
+//     not name it.
 //   - The finalizer stays until the target pod is gone or has ended, or the guest runs in it.
 package migration
 
@@ -49,98 +46,85 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// Observed is what a decision is made on.
+// Observed is the input of a decision.
 type Observed struct {
 	Migration *v1.VirtualMachineInstanceMigration
-	// VMI is the one that the migration names, nil when none is known.
-	VMI *v1.VirtualMachineInstance
-	// VMIAsked means that VMI, also when it is nil, is what the API server itself has said.
-	// So it is with the pods.
+	VMI       *v1.VirtualMachineInstance
+	// VMIAsked means that VMI, even if nil, was read from the API server. The other Asked fields
+	// mean the same for theirs.
 	VMIAsked bool
-	// Source is the pod that the guest runs in, nil when none is known. It need not be
-	// observed without a VMI.
+	// Source is the guest's pod, nil if none is known. It is not needed without a VMI.
 	Source      *corev1.Pod
 	SourceAsked bool
-	// Target is the pod that has the name of the migration's target pod, nil when none is
-	// known, and TargetName that name.
+	// Target is the pod with the name TargetName, nil if none is known.
 	Target      *corev1.Pod
 	TargetAsked bool
 	TargetName  string
-	// Refusal is why the API server has just refused to make the target pod, "" if it has
-	// not: then the decision says so instead of having it made.
+	// Refusal is the error of the last attempt to create the target pod, "" for none. With one, the
+	// decision reports it instead of trying again.
 	Refusal string
-	// Choice is what Choose says of this migration. It counts only before the target pod.
+	// Choice is the result of Choose. It only counts before the target pod exists.
 	Choice Choice
-	// Configuration is what Effective says. It counts only for handing over.
+	// Configuration is the result of Effective. It only counts for the handover.
 	Configuration Configuration
-	// Warning is the newest warning about the target pod when WarningAsked, nil when
-	// there is none.
+	// Warning is the newest warning about the target pod, nil for none.
 	Warning      *objectevent.Warning
 	WarningAsked bool
-	// Obstacle is what keeps the attachment pods of the guest's volumes at the target from running when
-	// ObstacleAsked, "" when nothing is known of that.
+	// Obstacle is why the attachment pods at the target do not run, "" if unknown.
 	Obstacle      string
 	ObstacleAsked bool
-	// Destinations are the claims that disks of the VMI are copied to when DestinationsAsked.
+	// Destinations are the claims to which disks of the VMI are copied.
 	Destinations      []volumemigration.Destination
 	DestinationsAsked bool
 	Now               time.Time
 }
 
-// Question is something that only the API server can answer.
+// Question is a question that only the API server can answer.
 type Question string
 
+// The questions.
 const (
-	// NeedVMI asks for the VMI.
-	NeedVMI Question = "the VMI"
-	// NeedSource asks for the pod that the guest runs in.
+	NeedVMI    Question = "the VMI"
 	NeedSource Question = "the pod that the guest runs in"
-	// NeedTarget asks for the target pod.
 	NeedTarget Question = "the target pod"
-	// NeedWarning asks what the target pod's events complain about.
+	// NeedWarning asks for the warnings about the target pod.
 	NeedWarning Question = "the target pod's events"
-	// NeedObstacle asks what keeps the attachment pods at the target from running.
-	NeedObstacle Question = "the attachment pods at the target"
-	// NeedDestinations asks for the claims that disks of the VMI are copied to.
+	// NeedObstacle asks why the attachment pods at the target do not run.
+	NeedObstacle     Question = "the attachment pods at the target"
 	NeedDestinations Question = "the claims that disks are copied to"
 )
 
-// Plan is what is to be done, in this order: create the target pod, patch the VMI, patch the
-// migration's status, delete the target pod, patch the migration's finalizers. Whatever
-// fails ends it: the next decision is made on what is there then.
+// Plan has the actions, in this order: create the target pod, patch the VMI, patch the migration's status,
+// delete the target pod, patch the migration's finalizers. A failure ends it, and a new decision follows.
 type Plan struct {
-	// Needs is what has to be asked before anything is done: then this is no plan, and
-	// another one is to be made.
+	// Needs must be answered before any action: then this is no plan, and another one is made.
 	Needs Question
-	// CreateTarget makes the target pod. A second creation meets the name of the first.
+	// CreateTarget may be repeated: a second creation fails, since the pod's name is taken.
 	CreateTarget bool
-	// VMI is what the VMI is to be told of the migration, in one patch on condition of its
-	// resourceVersion; the zero value is nothing.
+	// VMI has the facts for the VMI, for one patch on condition of its resourceVersion. Zero means none.
 	VMI Told
-	// Migration is the migration as it should be: its status, and its finalizers. It is
-	// never nil, and shares the spec with the one that was observed.
+	// Migration has the desired status and finalizers; never nil. It shares the spec with the observed one.
 	Migration *v1.VirtualMachineInstanceMigration
-	// DeleteTarget deletes the target pod that was observed, on condition of its UID.
+	// DeleteTarget deletes the observed target pod, on condition of its UID.
 	DeleteTarget bool
-	// After asks for another look at a later time; zero for none.
+	// After is the requeue delay, zero for none.
 	After time.Duration
 }
 
-// Told are facts for a VMI's status, of which package vmistatus makes it. What a migration leaves
-// on the VMI when it has failed, the label and the pod in activePods, package vmilifecycle takes off.
+// Told has facts for a VMI's status, to which package vmistatus applies them. Package vmilifecycle
+// removes the remains of a failed migration: the label and the pod in activePods.
 type Told struct {
-	// Begin hands the VMI over to the virt-handlers of both nodes, nil if it is not now:
-	// migrationState is replaced by it, activePods gets the target pod, and the label
-	// v1.MigrationTargetNodeNameLabel the target's node.
+	// Begin hands the VMI over to the virt-handlers of both nodes; nil if not now. It replaces
+	// migrationState, adds the target pod to activePods, and sets the label v1.MigrationTargetNodeNameLabel.
 	Begin *Begin
-	// Abort means that the migration is to be stopped (abortRequested).
+	// Abort requests the end of the migration (abortRequested).
 	Abort bool
-	// Failure is why it has failed before anything of the guest was sent; "" if it has not.
-	// It must not be written once startTimestamp is.
+	// Failure is why the migration failed before the guest was sent; "" for none. It must not be
+	// written once startTimestamp is.
 	Failure string
 }
 
-// Begin is what the VMI is told of a migration that it is handed over with.
+// Begin has the VMI's facts about a migration at the handover.
 type Begin struct {
 	UID                   types.UID
 	SourceNode, SourcePod string
@@ -150,13 +134,13 @@ type Begin struct {
 	Configuration         *v1.VMIMConfigurationOptions
 }
 
-// decision is a plan that is being made.
+// decision is a plan in the making.
 type decision struct {
 	o Observed
 	p Plan
 }
 
-// Decide returns the plan for what was observed.
+// Decide returns the plan for an observation.
 func Decide(o Observed) Plan {
 	d := &decision{o: o}
 	d.p.Migration = withoutItsSpec(o.Migration)
@@ -172,7 +156,7 @@ func Decide(o Observed) Plan {
 	return d.p
 }
 
-// checks are the situations that a migration can be in. The first that applies decides.
+// checks are the situations of a migration. The first one that applies decides.
 var checks = []struct {
 	name    string
 	applies func(*decision) bool
@@ -221,7 +205,7 @@ var checks = []struct {
 		(*decision).awaitTarget},
 }
 
-// withoutItsSpec copies a migration but for its spec, which is not this loop's.
+// withoutItsSpec copies all but the spec, which is not this loop's.
 func withoutItsSpec(m *v1.VirtualMachineInstanceMigration) *v1.VirtualMachineInstanceMigration {
 	out := *m
 	m.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
@@ -229,7 +213,7 @@ func withoutItsSpec(m *v1.VirtualMachineInstanceMigration) *v1.VirtualMachineIns
 	return &out
 }
 
-// state is what the VMI says of this migration, nil when it speaks of none or of another.
+// state returns the VMI's migrationState if it is about this migration, else nil.
 func (d *decision) state() *v1.VirtualMachineInstanceMigrationState {
 	if d.o.VMI == nil || d.o.VMI.Status.MigrationState == nil || d.o.VMI.Status.MigrationState.MigrationUID != d.o.Migration.UID {
 		return nil
@@ -239,8 +223,7 @@ func (d *decision) state() *v1.VirtualMachineInstanceMigrationState {
 
 func (d *decision) handedOver() bool { return d.state() != nil }
 
-// hindrance is why the migration can't be done, "" when it can, or may be when its turn
-// comes.
+// hindrance returns why the migration can't be done, "" if it can or may be possible at its turn.
 func (d *decision) hindrance() string {
 	if m := d.o.Migration; m.Spec.SendTo != nil || m.Spec.Receive != nil {
 		return NotBetweenClusters
@@ -255,7 +238,7 @@ func (d *decision) hindrance() string {
 	return ""
 }
 
-// awaitStart waits for the guest, unless it has begun to run since.
+// awaitStart waits for the guest's start. A cache may show an outdated phase.
 func (d *decision) awaitStart() {
 	if !d.o.VMIAsked {
 		d.p.Needs = NeedVMI
@@ -264,13 +247,13 @@ func (d *decision) awaitStart() {
 	d.wait(ReasonStarting, "the guest has not started yet")
 }
 
-// awaitsStart reports whether the migration, which has no pod, waits for the start of the VMI's guest. If it has one, the
-// VMI took another's name meanwhile.
+// awaitsStart reports whether the migration has no pod and waits for the guest's start. With a pod,
+// its VMI was replaced by another one of that name.
 func (d *decision) awaitsStart() bool {
 	return Starts(d.o.VMI) && d.o.Target == nil && !d.o.Migration.TargetIsCreated()
 }
 
-// sourceEnds is why no migration starts from the pod that a guest runs in, "" when one may.
+// sourceEnds returns why no migration can start from the guest's pod, "" if one can.
 func sourceEnds(source *corev1.Pod, vmi *v1.VirtualMachineInstance) string {
 	switch {
 	case source == nil, launcherpod.BondOf(source, vmi) != launcherpod.Chosen:
@@ -283,12 +266,11 @@ func sourceEnds(source *corev1.Pod, vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-// decideStart has the target pod made when it is the migration's turn.
 func (d *decision) decideStart() {
 	switch {
 	case !d.ready():
 	case d.o.Choice == Choice{}:
-		// It was chosen from what did not show the migration, or its VMI as it is by now.
+		// Choose did not see the migration, or saw an older version of its VMI.
 		d.enter(v1.MigrationPending)
 	case !d.o.Choice.May:
 		d.wait(d.o.Choice.Reason, d.o.Choice.Message)
@@ -304,8 +286,7 @@ func (d *decision) decideStart() {
 	}
 }
 
-// ready reports whether the VMI has one launcher pod and volumes that stay as they are. It says for
-// what the migration waits if it has not.
+// ready reports whether the VMI has one launcher pod and its volumes do not change, and waits if not.
 func (d *decision) ready() bool {
 	if len(d.o.VMI.Status.ActivePods) > 1 {
 		d.wait(ReasonEarlierMigration, "the other launcher pod of the VMI's last migration has not ended yet")
@@ -321,8 +302,7 @@ func (d *decision) ready() bool {
 	return true
 }
 
-// follow looks after a migration that the VMI has been handed over with: the virt-handlers
-// do the work, and say how far they are.
+// follow handles a migration that has been handed over: the virt-handlers work on it and report.
 func (d *decision) follow() {
 	ms := d.state()
 	switch {
@@ -351,11 +331,11 @@ func (d *decision) follow() {
 	}
 }
 
-// arrive ends a migration whose guest runs on the target, once the VMI says so.
+// arrive ends a migration whose guest runs on the target, once the VMI's node is switched.
 func (d *decision) arrive() {
 	ms := d.state()
 	if d.o.VMI.Status.NodeName != ms.TargetNode && !d.o.VMI.IsFinal() {
-		// The loop of the VMI switches its node (package vmilifecycle), which wakes this one.
+		// The VMI's loop switches its node (package vmilifecycle), which enqueues this migration.
 		d.enter(v1.MigrationRunning)
 		return
 	}
@@ -363,7 +343,7 @@ func (d *decision) arrive() {
 	d.tidy()
 }
 
-// phaseOf is how far the virt-handlers are with a migration that has not ended.
+// phaseOf returns the virt-handlers' phase of a migration that has not ended.
 func phaseOf(ms *v1.VirtualMachineInstanceMigrationState) v1.VirtualMachineInstanceMigrationPhase {
 	switch {
 	case ms.StartTimestamp != nil:
@@ -374,15 +354,14 @@ func phaseOf(ms *v1.VirtualMachineInstanceMigrationState) v1.VirtualMachineInsta
 	return v1.MigrationPreparingTarget
 }
 
-// judgeReplaced ends a migration that has been going on, and of which the VMI does not
-// speak any more.
+// judgeReplaced ends a migration in progress that the VMI's migrationState does not name any more.
 func (d *decision) judgeReplaced() {
 	if !d.o.VMIAsked {
 		d.p.Needs = NeedVMI
 		return
 	}
 	if ms := d.o.VMI.Status.MigrationState; ms != nil && ms.SourcePod == d.o.TargetName {
-		// The guest has moved on from where this one has taken it.
+		// The guest has migrated on from this migration's target.
 		d.end(v1.MigrationSucceeded)
 		d.tidy()
 		return
@@ -390,7 +369,7 @@ func (d *decision) judgeReplaced() {
 	d.fail("the VMI's status.migrationState does not name this migration any more")
 }
 
-// stopsBecause is why a migration that is going on is to be stopped, "" for no reason.
+// stopsBecause returns why a migration in progress must be stopped, "" for no reason.
 func (d *decision) stopsBecause() string {
 	o := &d.o
 	switch {
@@ -412,17 +391,17 @@ func (d *decision) stopsBecause() string {
 	return cmp.Or(d.overdue(), d.silence())
 }
 
-// tidy deletes what a migration that has ended leaves behind, and lets it go then.
+// tidy deletes the remains of an ended migration, then removes its finalizer.
 func (d *decision) tidy() {
 	o, ms := &d.o, d.state()
 	if ms != nil && !ms.Completed && !ms.Failed && !o.VMI.IsFinal() && !d.targetIsOut() {
-		// Somebody with an old view has handed over since.
+		// A former leader with an old view has handed over since.
 		d.stop("the migration had ended before the VMI was handed over")
 		return
 	}
 	switch {
 	case !slices.Contains(o.Migration.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer):
-		// It has been tidied up, or somebody has taken the finalizer off.
+		// It has been tidied up, or somebody removed the finalizer.
 		d.deleteTarget()
 	case d.p.Migration.Status.Phase == v1.MigrationSucceeded:
 		d.dropFinalizer()
@@ -436,29 +415,28 @@ func (d *decision) tidy() {
 	}
 }
 
-// deleteEnded deletes a target pod that has ended before any guest came to it: nobody else does,
-// until the VMI goes.
+// deleteEnded deletes a target pod that ended before a guest arrived: until the VMI's end, nothing else does.
 func (d *decision) deleteEnded() {
 	o, ms := &d.o, d.state()
 	read := ms == nil || ms.Failed || d.targetIsOut()
 	d.p.DeleteTarget = read && o.Target != nil && o.Target.DeletionTimestamp == nil && d.ours() && !d.guestIsThere()
 }
 
-// targetAlive reports whether there is a target pod that is to go, and has not ended.
+// targetAlive reports whether there is a target pod to delete that has not ended.
 func (d *decision) targetAlive() bool {
 	o := &d.o
 	return o.Target != nil && !podstatus.Terminal(o.Target) && d.ours() && !d.guestIsThere()
 }
 
-// ours reports whether the pod that has the target pod's name was made for this migration.
-// Labels can be lost; what neither has its label nor is the VMI's is somebody else's.
+// ours reports whether the pod with the target pod's name was made for this migration. Labels can
+// be lost. A pod that has neither the label nor belongs to the VMI is foreign.
 func (d *decision) ours() bool {
 	o := &d.o
 	return o.Target.Labels[v1.MigrationJobLabel] == string(o.Migration.UID) ||
 		o.VMI != nil && launcherpod.BondOf(o.Target, o.VMI) != launcherpod.Foreign
 }
 
-// guestIsThere reports whether the target pod is the one that the VMI's guest runs in.
+// guestIsThere reports whether the VMI's guest runs in the target pod.
 func (d *decision) guestIsThere() bool {
 	vmi, target := d.o.VMI, d.o.Target
 	if vmi == nil || vmi.IsFinal() || vmi.Status.MigrationState == nil || launcherpod.BondOf(target, vmi) != launcherpod.Chosen {
@@ -492,7 +470,7 @@ func (d *decision) dropFinalizer() {
 	}
 }
 
-// lookAgain asks for another look when a time has come, unless an earlier one is asked for.
+// lookAgain requeues at a time, unless an earlier one is planned.
 func (d *decision) lookAgain(at time.Time) {
 	d.p.After = backoff.Sooner(d.p.After, max(at.Sub(d.o.Now), time.Millisecond))
 }

@@ -9,15 +9,15 @@ import (
 	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
 )
 
-// Configuration is what a migration goes by.
+// Configuration is the effective configuration of a migration.
 type Configuration struct {
 	v1.VMIMConfigurationOptions
-	// Policy is the name of the MigrationPolicy that it is of, "" for the cluster's own.
+	// Policy is the name of the MigrationPolicy, "" for none.
 	Policy string
 }
 
-// Effective returns the configuration for the migrations of a VMI: the cluster's, which has
-// every field set, with what the policy that fits the VMI best sets instead.
+// Effective returns the configuration for the migrations of a VMI: the cluster's, which has every
+// field set, overridden by the best matching policy.
 func Effective(cluster v1.MigrationConfiguration, policies []migrationsv1alpha1.MigrationPolicy,
 	vmi *v1.VirtualMachineInstance, namespaceLabels map[string]string) Configuration {
 	c := Configuration{VMIMConfigurationOptions: options(cluster.DeepCopy())}
@@ -28,7 +28,7 @@ func Effective(cluster v1.MigrationConfiguration, policies []migrationsv1alpha1.
 	c.Policy = policy.Name
 	spec := policy.Spec.DeepCopy()
 	if spec.AllowPostCopy != nil && spec.AllowWorkloadDisruption == nil {
-		// The older field speaks for the newer one, as in the cluster's configuration.
+		// The older field stands for the newer one, as in the cluster's configuration.
 		spec.AllowWorkloadDisruption = spec.AllowPostCopy
 	}
 	override(&c.AllowAutoConverge, spec.AllowAutoConverge)
@@ -40,7 +40,7 @@ func Effective(cluster v1.MigrationConfiguration, policies []migrationsv1alpha1.
 	return c
 }
 
-// options are a cluster's configuration as the status of a VMI has it.
+// options converts a cluster's configuration to the form in a VMI's status.
 func options(c *v1.MigrationConfiguration) v1.VMIMConfigurationOptions {
 	return v1.VMIMConfigurationOptions{
 		NodeDrainTaintKey: c.NodeDrainTaintKey, Network: c.Network,
@@ -58,9 +58,8 @@ func override[T any](field **T, value *T) {
 	}
 }
 
-// best is the policy that fits best, nil when none does: the one that names the most labels;
-// of those the one whose labels' names come first in the alphabet; of those the one whose
-// own name does.
+// best returns the best matching policy, nil for none: the one with the most labels, then by the
+// labels' names in alphabetical order, then by its own name.
 func best(policies []migrationsv1alpha1.MigrationPolicy, vmi, namespace map[string]string) *migrationsv1alpha1.MigrationPolicy {
 	var found *migrationsv1alpha1.MigrationPolicy
 	var its []string
@@ -78,9 +77,8 @@ func before(keys []string, name string, others []string, other string) bool {
 	return cmp.Or(cmp.Compare(len(others), len(keys)), slices.Compare(keys, others), cmp.Compare(name, other)) < 0
 }
 
-// matched returns the names of the labels that a policy asks for, in the alphabet's order,
-// and whether all of them are there. One that asks for none is for nobody: it would replace
-// the cluster's configuration without its being changed.
+// matched returns the sorted keys of the labels that a policy requires, and whether all of them match.
+// A policy without any matches nothing: it would replace the cluster's configuration unnoticed.
 func matched(selectors *migrationsv1alpha1.Selectors, vmi, namespace map[string]string) (keys []string, fits bool) {
 	if selectors == nil {
 		return nil, false

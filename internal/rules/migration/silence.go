@@ -11,17 +11,17 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// How long virt-handler at the source may say nothing of a migration that it has begun (decision 322).
+// How long the source's virt-handler may report nothing about a migration that it has begun (decision 322).
 const (
-	// silenceLimit counts from when it has told last how far the migration is, which it does every few seconds.
+	// silenceLimit counts from its last report of the progress, which comes every few seconds.
 	silenceLimit = 2 * time.Minute
-	// unheardLimit counts from the beginning of a migration of which it has told nothing: it may be of a
-	// release that never does.
+	// unheardLimit counts from the beginning if it has reported no progress: its release may have
+	// no such reports.
 	unheardLimit = time.Hour
 )
 
-// silentAt is when virt-handler at the source has been silent for too long, if it goes on so. Each clock is
-// compared with itself alone: until when it was heard follows from two times of its own.
+// silentAt returns when the silence of the source's virt-handler will have lasted too long. It never
+// compares two clocks: the time of the last report is the difference of two times of virt-handler's clock.
 func (d *decision) silentAt() time.Time {
 	since := d.o.Now
 	for _, t := range d.p.Migration.Status.PhaseTransitionTimestamps {
@@ -33,7 +33,7 @@ func (d *decision) silentAt() time.Time {
 	abort := condition.Find(d.p.Migration.Status.Conditions, v1.VirtualMachineInstanceMigrationAbortRequested)
 	switch {
 	case told == nil && abort != nil && d.targetIsOut():
-		// Whatever its release, it would have answered at once.
+		// Any release would have answered at once.
 		return abort.LastTransitionTime.Add(silenceLimit)
 	case told == nil:
 		return since.Add(unheardLimit)
@@ -41,7 +41,7 @@ func (d *decision) silentAt() time.Time {
 	return since.Add(max(0, told.LastProbeTime.Sub(d.state().StartTimestamp.Time)) + silenceLimit)
 }
 
-// silence says that virt-handler at the source has been silent for too long, "" if it has not.
+// silence returns the failure reason for a silent virt-handler at the source, "" for none.
 func (d *decision) silence() string {
 	ms := d.state()
 	if ms.StartTimestamp == nil || d.o.Now.Before(d.silentAt()) {
@@ -50,22 +50,22 @@ func (d *decision) silence() string {
 	return fmt.Sprintf("virt-handler on node %s, which sends the guest, has not been heard of for at least %v; see its log", ms.SourceNode, silenceLimit)
 }
 
-// awaitAnswer looks again when the source has been silent for too long. Nothing else tells of that.
+// awaitAnswer requeues at the end of the limit, since no event reports silence.
 func (d *decision) awaitAnswer() {
 	if d.state().StartTimestamp != nil && d.silence() == "" {
 		d.lookAgain(d.silentAt())
 	}
 }
 
-// targetIsOut reports whether the VMI says of a migration that has not ended that its target has ended
-// without having run the guest, and never will (package switchover).
+// targetIsOut reports whether the target of an unfinished migration has ended without running the
+// guest, and never will (package switchover).
 func (d *decision) targetIsOut() bool {
 	return !switchover.RecordOf(d.o.VMI, d.o.Migration.UID).TargetNamed
 }
 
-// abandon ends a migration whose guest is the source's for good, while nobody is there to say so. What the
-// VMI says of it is left to the source's virt-handler, which is the only one to know whether
-// the guest stands still: no other migration begins before it is back.
+// abandon ends a migration whose guest stays at the silent source. The VMI's migrationState is left
+// to the source's virt-handler: only it knows whether the guest stands still. Until it is back, no
+// other migration begins.
 func (d *decision) abandon() {
 	ms := d.state()
 	d.fail("%s (the guest has not run on node %s, and stays on node %s)", d.wholeReason(d.silence()), ms.TargetNode, ms.SourceNode)

@@ -15,26 +15,25 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// ConditionWaiting is True of a migration while something keeps it from going on; its reason
-// and message say what. KubeVirt has no condition for it.
+// ConditionWaiting is True while a migration waits; the reason and message have the obstacle.
+// KubeVirt has no condition for it.
 const ConditionWaiting v1.VirtualMachineInstanceMigrationConditionType = layout.MigrationWaiting
 
-// Reasons of ConditionWaiting. The scheduler's and the kubelet's own come beside them.
+// Reasons of ConditionWaiting, besides the scheduler's and the kubelet's.
 const (
-	// ReasonStarting: the guest has not started yet.
 	ReasonStarting = "GuestStarting"
 	// ReasonAnotherMigration: the VMI is being migrated already.
 	ReasonAnotherMigration = "AnotherMigration"
-	// ReasonEarlierMigration: what an earlier migration leaves behind has not ended.
+	// ReasonEarlierMigration: a pod of an earlier migration has not ended.
 	ReasonEarlierMigration = "EarlierMigration"
-	// ReasonClusterLimit and ReasonNodeLimit: as many run as the configuration allows.
+	// ReasonClusterLimit and ReasonNodeLimit: the configuration allows no more at a time.
 	ReasonClusterLimit = "ClusterLimit"
 	ReasonNodeLimit    = "NodeLimit"
 	// ReasonVolumes: hotplugged volumes are being plugged or unplugged.
 	ReasonVolumes = "VolumesChanging"
 	// ReasonNotAttached: attachment pods at the target do not run.
 	ReasonNotAttached = "VolumesNotAttached"
-	// ReasonDestinations: a claim that a disk is to be copied to can't be used.
+	// ReasonDestinations: a destination claim of a disk can't be used.
 	ReasonDestinations = "DestinationNotReady"
 	// ReasonBackOff: earlier migrations of the VMI have failed.
 	ReasonBackOff = "BackOff"
@@ -46,20 +45,19 @@ const (
 	reasonAborted = "AbortRequested"
 )
 
-// canceled is the reason of a migration that was deleted.
+// canceled is the failure reason of a deleted migration.
 const canceled = "the migration was canceled: its object was deleted"
 
-// NotBetweenClusters is said of a migration that names another cluster.
+// NotBetweenClusters is the failure reason of a migration that names another cluster.
 const NotBetweenClusters = "migration between clusters (sendTo, receive) is not supported by Drydock"
 
-// phases are in the order in which a migration goes through them.
 var phases = []v1.VirtualMachineInstanceMigrationPhase{
 	v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationScheduling, v1.MigrationScheduled,
 	v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning,
 }
 
-// enter takes the migration to a phase, through those between: a phase that nobody was there
-// to write is entered with the next one. It never goes back.
+// enter moves the migration to a phase. It also records the phases between, which nobody has
+// written. It never goes back.
 func (d *decision) enter(phase v1.VirtualMachineInstanceMigrationPhase) {
 	from, to := slices.Index(phases, d.p.Migration.Status.Phase), slices.Index(phases, phase)
 	if from < 0 {
@@ -77,7 +75,7 @@ func (d *decision) reach(phase v1.VirtualMachineInstanceMigrationPhase) {
 		v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{Phase: phase, PhaseTransitionTimestamp: *d.now()})
 }
 
-// end takes the migration to its final phase, with what the VMI says of it.
+// end moves the migration to its final phase and copies the VMI's migrationState.
 func (d *decision) end(phase v1.VirtualMachineInstanceMigrationPhase) {
 	if d.p.Migration.IsFinal() {
 		return
@@ -97,7 +95,7 @@ func (d *decision) end(phase v1.VirtualMachineInstanceMigrationPhase) {
 	}
 }
 
-// wholeReason puts why the migration was to be stopped before how it stopped.
+// wholeReason adds the reason for stopping the migration to how it stopped.
 func (d *decision) wholeReason(said string) string {
 	abort := condition.Find(d.p.Migration.Status.Conditions, v1.VirtualMachineInstanceMigrationAbortRequested)
 	switch {
@@ -109,12 +107,11 @@ func (d *decision) wholeReason(said string) string {
 	return abort.Message + "; " + said
 }
 
-// fail ends a migration that the VMI was not handed over with, or has nothing to say of any
-// more.
+// fail ends a migration that was not handed over, or of which the VMI will report nothing more.
 func (d *decision) fail(because string, args ...any) {
 	o := &d.o
 	if o.VMI != nil && !o.VMIAsked && d.state() == nil {
-		// It may have been handed over since, or the guest may have begun to run, and a failure is for good.
+		// A failure is final, but the VMI may have been handed over since, or its guest started.
 		d.p.Needs = NeedVMI
 		return
 	}
@@ -141,15 +138,14 @@ func (d *decision) fail(because string, args ...any) {
 	d.tidy()
 }
 
-// wait says what the migration waits for. Of the same reason the first message stays: the
-// kubelet names another sandbox at every attempt.
+// wait sets the condition for an obstacle.
 func (d *decision) wait(reason, message string) {
 	d.enter(v1.MigrationPending)
 	d.dropCondition(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota)
 	d.setCondition(ConditionWaiting, reason, message)
 }
 
-// Unschedulable is what a migration says of a target pod that the scheduler finds no node for, "" while it says nothing of that.
+// Unschedulable returns the scheduler's reason for not placing the target pod, "" for none.
 func Unschedulable(m *v1.VirtualMachineInstanceMigration) string {
 	c := condition.Find(m.Status.Conditions, ConditionWaiting)
 	if c == nil || c.Status != corev1.ConditionTrue || c.Reason != corev1.PodReasonUnschedulable || m.IsFinal() {
@@ -158,7 +154,7 @@ func Unschedulable(m *v1.VirtualMachineInstanceMigration) string {
 	return c.Message
 }
 
-// waitForKubelet does so in the kubelet's words.
+// waitForKubelet keeps the first message about a sandbox: every attempt names another one.
 func (d *decision) waitForKubelet(reason, message string) {
 	said := condition.Find(d.p.Migration.Status.Conditions, ConditionWaiting)
 	if reason == vmistatus.ReasonSandbox && said != nil && said.Reason == reason {
@@ -167,20 +163,19 @@ func (d *decision) waitForKubelet(reason, message string) {
 	d.wait(reason, message)
 }
 
-// refused says that the API server does not let the target pod be made, which a quota is the
-// usual reason of.
+// refused reports that the API server refuses the target pod, usually because of a quota.
 func (d *decision) refused() {
 	d.dropCondition(ConditionWaiting)
 	d.setCondition(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota, reasonQuota, d.o.Refusal)
 }
 
-// goOn says that nothing keeps the migration waiting.
+// goOn reports that the migration does not wait.
 func (d *decision) goOn() {
 	d.dropCondition(ConditionWaiting)
 	d.dropCondition(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota)
 }
 
-// abortRequested says that the migration is to be stopped, and why. The first reason stays.
+// abortRequested reports that the migration is being stopped. The first reason stays.
 func (d *decision) abortRequested(reason string) {
 	conditions := d.p.Migration.Status.Conditions
 	if !d.p.Migration.IsFinal() && !condition.IsTrue(conditions, v1.VirtualMachineInstanceMigrationAbortRequested) {
@@ -198,7 +193,7 @@ func (d *decision) dropCondition(kind v1.VirtualMachineInstanceMigrationConditio
 	condition.Drop(&d.p.Migration.Status.Conditions, kind)
 }
 
-// now is the decision's time as the API server keeps it, in whole seconds.
+// now truncates to the API server's precision of a second.
 func (d *decision) now() *metav1.Time {
 	now := metav1.NewTime(d.o.Now.Truncate(time.Second))
 	return &now

@@ -18,30 +18,27 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// How long a migration waits before it is given up (decision 284). KubeVirt's annotations
-// for its own tests shorten the first two for one migration.
+// Time limits of a waiting migration (decision 284). KubeVirt's annotations for its own tests
+// shorten the first two for one migration.
 const (
-	// unschedulableLimit is for a target pod that the scheduler finds no node for, and for
-	// one of which the kubelet says what keeps its container from starting.
+	// unschedulableLimit is for a target pod that the scheduler can't place, or whose container the
+	// kubelet can't start.
 	unschedulableLimit = 5 * time.Minute
-	// pendingLimit is for a target pod that does not run, for whatever reason. A node that
-	// pulls the images of large disks may need long, and says nothing meanwhile.
+	// pendingLimit is for a target pod that does not run for any reason. A node that pulls the
+	// images of large disks may need long and reports nothing.
 	pendingLimit = 15 * time.Minute
-	// preparationLimit is for the two virt-handlers, from the VMI's handing over until the
-	// guest's memory begins to move.
+	// preparationLimit is for the virt-handlers, from the VMI's handover until the guest's memory moves.
 	preparationLimit = 5 * time.Minute
 )
 
-// preparationPatience is how long a node may take to start the target pod's container
-// before its events are asked for a reason, and preparationInterval how often they are
-// asked then.
+// preparationPatience is how long a node may take to start the target pod's container before the
+// pod's events are read, every preparationInterval.
 const (
 	preparationPatience = 10 * time.Second
 	preparationInterval = 20 * time.Second
 )
 
-// awaitTarget brings a migration whose target pod has been made to where the VMI is handed
-// over.
+// awaitTarget waits for the target pod, then hands the VMI over.
 func (d *decision) awaitTarget() {
 	o := &d.o
 	switch {
@@ -69,20 +66,18 @@ func (d *decision) awaitTarget() {
 	}
 }
 
-// whole reports whether the target pod is as it was made: the VMI's, and this migration's.
+// whole reports whether the target pod is as created: the VMI's, and this migration's.
 func (d *decision) whole() bool {
 	return launcherpod.BondOf(d.o.Target, d.o.VMI) == launcherpod.Whole &&
 		d.o.Target.Labels[v1.MigrationJobLabel] == string(d.o.Migration.UID)
 }
 
-// started reports whether virt-launcher runs in a pod.
 func started(pod *corev1.Pod) bool {
 	status := podstatus.Container(pod, layout.ComputeContainer)
 	return status != nil && status.State.Running != nil
 }
 
-// awaitNode passes on what the scheduler says about the target pod, for as long as that may
-// take.
+// awaitNode reports the scheduler's verdict on the target pod, up to a limit.
 func (d *decision) awaitNode() {
 	d.enter(v1.MigrationScheduling)
 	verdict := podstatus.Condition(d.o.Target, corev1.PodScheduled)
@@ -100,8 +95,8 @@ func (d *decision) awaitNode() {
 	d.expire(d.limit(v1.MigrationUnschedulablePodTimeoutSecondsAnnotation, unschedulableLimit), "%s", message)
 }
 
-// acceleratorAsked says what a guest asks of its next node because of what it runs with, which the
-// scheduler's words do not name; "" for nothing.
+// acceleratorAsked returns the requirement on the next node because of the guest's accelerator,
+// which the scheduler's message does not name; "" for none.
 func acceleratorAsked(vmi *v1.VirtualMachineInstance) string {
 	switch kvm, known := vmistatus.RunsWithKVM(vmi); {
 	case !known:
@@ -112,8 +107,7 @@ func acceleratorAsked(vmi *v1.VirtualMachineInstance) string {
 	return fmt.Sprintf(" (the guest is emulated, so its node must not be labeled %s=%s)", layout.KVMLabel, layout.KVMUsable)
 }
 
-// awaitContainer passes on what the kubelet says about the target pod, for as long as that
-// may take.
+// awaitContainer reports the kubelet's obstacle to the target pod, up to a limit.
 func (d *decision) awaitContainer() {
 	d.enter(v1.MigrationScheduling)
 	target := d.o.Target
@@ -135,15 +129,14 @@ func (d *decision) awaitContainer() {
 		d.lookAgain(d.o.Now.Add(preparationInterval))
 		d.expire(limit, slow, target.Name, target.Spec.NodeName)
 	default:
-		// Events are anybody's words: they are passed on, and shorten nothing.
+		// Anybody can write events: they are reported, but don't shorten the limit.
 		d.waitForKubelet(d.o.Warning.Reason, d.o.Warning.Message)
 		d.lookAgain(d.o.Now.Add(preparationInterval))
 		d.expire(limit, slow+": %s", target.Name, target.Spec.NodeName, d.o.Warning.Message)
 	}
 }
 
-// obstacle is why the kubelet does not start the container of a pod, in its words; "" for
-// no reason.
+// obstacle returns the kubelet's reason for not starting the pod's container, "" for none.
 func obstacle(pod *corev1.Pod) (reason, message string) {
 	status := podstatus.Container(pod, layout.ComputeContainer)
 	if status == nil || status.State.Waiting == nil || !vmistatus.FromKubelet(status.State.Waiting.Reason) {
@@ -156,8 +149,7 @@ func obstacle(pod *corev1.Pod) (reason, message string) {
 	return waiting.Reason, waiting.Message
 }
 
-// expire ends the migration when its target pod is so old, and looks again then if it is
-// not.
+// expire ends the migration if the age of its target pod exceeds the limit, or requeues until then.
 func (d *decision) expire(limit time.Duration, because string, args ...any) {
 	deadline := d.o.Target.CreationTimestamp.Add(limit)
 	if d.o.Now.Before(deadline) {
@@ -168,8 +160,8 @@ func (d *decision) expire(limit time.Duration, because string, args ...any) {
 	d.fail("%s, %v after it was made", fmt.Sprintf(because, args...), limit)
 }
 
-// limit is the usual one, unless an annotation sets a shorter one in whole seconds. A longer one would keep others
-// from their turn for as long as a user likes (decision 366).
+// limit returns the usual limit, or a shorter one from an annotation in whole seconds. A longer one
+// would let a user delay other migrations at will (decision 366).
 func (d *decision) limit(annotation string, usual time.Duration) time.Duration {
 	seconds, err := strconv.Atoi(strings.TrimSpace(d.o.Migration.Annotations[annotation]))
 	if err != nil || seconds < 1 || seconds >= int(usual/time.Second) {
@@ -178,8 +170,7 @@ func (d *decision) limit(annotation string, usual time.Duration) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// overdue is why a migration that the virt-handlers are to begin is given up, "" as long as
-// they may take.
+// overdue returns why a migration that the virt-handlers have not begun is given up, "" for no reason.
 func (d *decision) overdue() string {
 	ms := d.state()
 	switch {
@@ -194,7 +185,7 @@ func (d *decision) overdue() string {
 	return fmt.Sprintf("virt-handler on node %s has not begun to send the guest within %v", ms.SourceNode, preparationLimit)
 }
 
-// awaitVirtHandlers looks again when what they are to begin is overdue.
+// awaitVirtHandlers requeues at the end of their limits.
 func (d *decision) awaitVirtHandlers(ms *v1.VirtualMachineInstanceMigrationState) {
 	if ms.StartTimestamp == nil {
 		d.lookAgain(d.preparedUntil())
@@ -202,7 +193,7 @@ func (d *decision) awaitVirtHandlers(ms *v1.VirtualMachineInstanceMigrationState
 	d.awaitAnswer()
 }
 
-// preparedUntil is when a migration that has not begun is given up.
+// preparedUntil returns when a migration that has not begun is given up.
 func (d *decision) preparedUntil() time.Time {
 	for _, t := range d.o.Migration.Status.PhaseTransitionTimestamps {
 		if t.Phase == v1.MigrationPreparingTarget {
@@ -212,7 +203,6 @@ func (d *decision) preparedUntil() time.Time {
 	return d.o.Now.Add(preparationLimit)
 }
 
-// targetEnded says how a target pod ended.
 func targetEnded(vmi *v1.VirtualMachineInstance, target *corev1.Pod) string {
 	return fmt.Sprintf("the target pod %s has ended: %s", target.Name, vmistatus.EndOfPod(vmi, target).Message)
 }

@@ -8,11 +8,11 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// destinationInterval is how often claims are looked at that disks can't be copied to yet.
+// destinationInterval is how often unsuitable destination claims are checked.
 const destinationInterval = 5 * time.Second
 
-// fits reports whether the disks that change their claim can be copied, and says what the migration waits
-// for if not. placed means that there is a target pod, by which its claims are bound.
+// fits reports whether the disks that change their claim can be copied, and waits if not. placed
+// means that there is a target pod, which binds the claims.
 func (d *decision) fits(placed bool) bool {
 	if len(volumemigration.Of(d.o.VMI)) == 0 {
 		return true
@@ -33,10 +33,9 @@ func (d *decision) fits(placed bool) bool {
 	return false
 }
 
-// The volumes that were plugged into a guest come to the target's node before anything else does: see
-// package hotplug. Here it is told what keeps them.
+// Hotplugged volumes come to the target's node first (package hotplug). This file reports their obstacles.
 
-// unattached names the volumes that the target still lacks; empty when it lacks none.
+// unattached returns the names of the volumes that the target still lacks, "" for none.
 func (d *decision) unattached() string {
 	if ms := d.state(); ms.TargetNodeAddress != "" || ms.StartTimestamp != nil {
 		return ""
@@ -44,18 +43,18 @@ func (d *decision) unattached() string {
 	return hotplug.Unattached(d.o.VMI)
 }
 
-// patientUntil is when the volumes have taken so long that somebody should know why.
+// patientUntil returns when an obstacle of the volumes is worth a question.
 func (d *decision) patientUntil() time.Time {
 	handedOver := d.preparedUntil().Add(-preparationLimit)
 	return handedOver.Add(preparationPatience)
 }
 
-// asksForObstacle reports whether the API server is to be asked for what keeps the volumes.
+// asksForObstacle reports whether the API server is asked for the obstacle.
 func (d *decision) asksForObstacle() bool {
 	return !d.o.ObstacleAsked && !d.o.Now.Before(d.patientUntil()) && d.unattached() != ""
 }
 
-// awaitVolumes passes on what keeps the attachment pods at the target from running.
+// awaitVolumes reports the obstacle of the attachment pods at the target.
 func (d *decision) awaitVolumes() {
 	switch names := d.unattached(); {
 	case names == "":
