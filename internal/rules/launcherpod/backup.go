@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// hookBackups has backup tools that know Velero's hooks freeze the guest before they snapshot its disks, and thaw it
-// afterwards. A VMI that says itself what is to be done, or that it wants no hooks, is left alone.
+// hookBackups adds annotations for backup tools that know Velero's hooks: they freeze the guest before they
+// snapshot its disks, and thaw it afterwards. Hooks of the VMI's own, or its wish for none, take precedence.
 func hookBackups(vmi *v1.VirtualMachineInstance, annotations map[string]string) {
 	if annotations[layout.SkipBackupHooksAnnotation] == "true" {
 		return
@@ -25,7 +25,6 @@ func hookBackups(vmi *v1.VirtualMachineInstance, annotations map[string]string) 
 	}
 }
 
-// list is a list of strings in JSON.
 func list(words ...string) string {
 	text, err := json.Marshal(words)
 	if err != nil {

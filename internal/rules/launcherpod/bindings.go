@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/networkbinding"
 )
 
-// eachBinding calls do for the binding of each interface that asks for one.
+// eachBinding calls do for each interface with a network binding.
 func eachBinding(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, do func(iface *v1.Interface, b *networkbinding.Binding)) error {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		iface := &vmi.Spec.Domain.Devices.Interfaces[i]
@@ -26,7 +26,7 @@ func eachBinding(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings
 	return nil
 }
 
-// askForNetworks has a pod that is made ask for the VMI's networks, and after them for the plugins of their bindings.
+// askForNetworks sets the new pod's networks: the VMI's, followed by its bindings' plugins.
 func askForNetworks(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) error {
 	var bindings []Attachment
 	err := eachBinding(vmi, settings, func(iface *v1.Interface, b *networkbinding.Binding) {
@@ -45,8 +45,8 @@ func askForNetworks(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, settings cl
 	return nil
 }
 
-// bindingOverhead is the memory in bytes that the VMI's network bindings need, each once: that of an interface that goes,
-// too, until it has gone.
+// bindingOverhead returns the memory in bytes of the VMI's network bindings, each counted once. An
+// interface that is being removed counts until it is gone.
 func bindingOverhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (bytes int64, err error) {
 	counted := map[string]bool{}
 	err = eachBinding(vmi, settings, func(iface *v1.Interface, b *networkbinding.Binding) {

@@ -14,27 +14,25 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// ClaimLabel is the label, without a value, of launcher pods that write to a
-// claim.
+// ClaimLabel returns the key of the label, without a value, of launcher pods that write to a claim.
 func ClaimLabel(claim string) string { return layout.ClaimLabel(claim) }
 
-// labelClaims names on the pod the claims that it writes to.
 func labelClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	for _, claim := range WrittenClaims(vmi) {
 		pod.Labels[ClaimLabel(claim)] = ""
 	}
 }
 
-// NameLabel selects, with NameLabelValue, the launcher pods of VMIs of a name. Pods of every version have
-// it with the same value, which the other label with a name (InstanceID) does not: the API server is asked
-// by this one for those that may hold a second guest. Which of them count is IsNamedFor's to say.
+// NameLabel selects, with NameLabelValue, the launcher pods of VMIs of a name. Pods of every
+// version have the same value, unlike that of InstanceID, so it selects the pods that may have a
+// second guest; IsNamedFor filters them.
 const NameLabel = v1.DeprecatedVirtualMachineNameLabel
 
-// NameLabelValue is the value of NameLabel for the VMIs of a name.
+// NameLabelValue returns the value of NameLabel for VMIs of that name.
 func NameLabelValue(vmi string) string { return layout.LabelValue(vmi) }
 
-// InstanceID is the value of the label vmi.kubevirt.io/id, which others look the launcher pods of a VMI up
-// by. As KubeVirt makes it, a name that is too long for a label is cut, and ends in eight digits of its SHA-1.
+// InstanceID returns the value of the label vmi.kubevirt.io/id, by which others find a VMI's launcher pods.
+// As in KubeVirt, a name that is too long for a label is cut, and ends in eight digits of its SHA-1.
 func InstanceID(vmi string) string {
 	const digits = 8
 	if len(vmi) <= validation.LabelValueMaxLength {
@@ -44,14 +42,14 @@ func InstanceID(vmi string) string {
 	return vmi[:validation.LabelValueMaxLength-1-digits] + "-" + hex.EncodeToString(sum[:])[:digits]
 }
 
-// WrittenClaims lists the claims that a guest writes to from its start, in the
-// order of its disks, and that of its VM's state.
+// WrittenClaims returns the claims that a guest writes to from its start, in the order of its
+// disks, and that of its VM's state.
 func WrittenClaims(vmi *v1.VirtualMachineInstance) []string {
 	return withState(diskClaims(&vmi.Spec, func(*v1.Disk) bool { return true }), vmi)
 }
 
-// ExclusiveClaims lists those of WrittenClaims that no other guest may write to
-// meanwhile: all whose disk is not shareable.
+// ExclusiveClaims returns those of WrittenClaims that no other guest may write to at the same time,
+// because their disk is not shareable.
 func ExclusiveClaims(vmi *v1.VirtualMachineInstance) []string {
 	return withState(diskClaims(&vmi.Spec, func(d *v1.Disk) bool { return d.Shareable == nil || !*d.Shareable }), vmi)
 }
@@ -73,7 +71,7 @@ func diskClaims(spec *v1.VirtualMachineInstanceSpec, counts func(*v1.Disk) bool)
 	return claims
 }
 
-// ReadOnly reports whether the guest may only read a disk.
+// ReadOnly reports whether the guest can only read the disk.
 func ReadOnly(d *v1.Disk) bool {
 	switch {
 	case d.CDRom != nil:
@@ -86,8 +84,7 @@ func ReadOnly(d *v1.Disk) bool {
 	return false
 }
 
-// writtenClaim is the claim that a volume lets the guest write to from its
-// start, "" for none.
+// writtenClaim returns the claim that a volume lets the guest write to from its start, "" for none.
 func writtenClaim(v *v1.Volume) string {
 	if machine.Hotpluggable(v) {
 		return ""

@@ -10,15 +10,15 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// DeviceNetwork is a network on which a VMI has a device of its node.
+// DeviceNetwork is a network on which a VMI uses a device of its node.
 type DeviceNetwork struct {
 	// Name is its name in the VMI's spec.
 	Name string
-	// Attachment names its NetworkAttachmentDefinition, which says what resource of the node it needs.
+	// Attachment names the NetworkAttachmentDefinition, which has the required node resource.
 	Attachment
 }
 
-// DeviceNetworks are the networks on which the VMI has a device of its node, in their order.
+// DeviceNetworks returns the VMI's DeviceNetworks in the order of its networks.
 func DeviceNetworks(vmi *v1.VirtualMachineInstance) []DeviceNetwork {
 	var out []DeviceNetwork
 	for i := range vmi.Spec.Networks {
@@ -30,8 +30,8 @@ func DeviceNetworks(vmi *v1.VirtualMachineInstance) []DeviceNetwork {
 	return out
 }
 
-// askForDevices adds to what a container asks for the device of each interface that is one. Two networks may need the same
-// resource, and the VMI may ask for some of it itself.
+// askForDevices adds the device of each interface to the container's resources. Two networks may
+// use the same resource, and the VMI may request some itself.
 func askForDevices(resources *corev1.ResourceRequirements, vmi *v1.VirtualMachineInstance, of map[string]corev1.ResourceName) error {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		iface := &vmi.Spec.Domain.Devices.Interfaces[i]
@@ -52,7 +52,7 @@ func askForDevices(resources *corev1.ResourceRequirements, vmi *v1.VirtualMachin
 	return nil
 }
 
-// InterfaceOf is the VMI's interface of a name, nil if there is none.
+// InterfaceOf returns the VMI's interface of that name, nil for none.
 func InterfaceOf(vmi *v1.VirtualMachineInstance, name string) *v1.Interface {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		if iface := &vmi.Spec.Domain.Devices.Interfaces[i]; iface.Name == name {

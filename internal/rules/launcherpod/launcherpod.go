@@ -1,9 +1,7 @@
-// Package launcherpod renders the pod that carries a VMI's guest: names,
-// labels, placement, resources, volumes, probes.
+// Package launcherpod renders the pod of a VMI's guest: names, labels, placement, resources, volumes, probes.
 //
-// It owns how a VMI's spec becomes a pod and nothing else. It is pure: it must
-// not import a client, read a clock or decide when a pod is created. The
-// layout inside the pod is package layout's.
+// It owns the conversion of a VMI's spec to a pod and nothing else. It is pure: it must not import a
+// client, read a clock or decide when a pod is created. Package layout owns the paths inside the pod.
 package launcherpod
 
 import (
@@ -22,29 +20,26 @@ import (
 	"drydock.dev/drydock/internal/rules/selinux"
 )
 
-// defaultContainer names the container that kubectl means when none is named.
+// defaultContainer names the container that kubectl uses by default.
 const defaultContainer = "kubectl.kubernetes.io/default-container"
 
-// defaultGracePeriodSeconds is what a VMI without
-// terminationGracePeriodSeconds gets, as the API documents.
+// defaultGracePeriodSeconds is the API's default for terminationGracePeriodSeconds.
 const defaultGracePeriodSeconds = 30
 
-// gracePeriodMarginSeconds is what the kubelet waits beyond the guest's own
-// grace period, so that virt-launcher, which ends QEMU by force at the end of
-// that, can still report how it ended.
+// gracePeriodMarginSeconds is added to the guest's grace period for the kubelet, so that
+// virt-launcher, which kills QEMU at the end of it, can still report the exit.
 const gracePeriodMarginSeconds = 15
 
-// Facts are what rendering needs to know beside the VMI itself.
+// Facts has the facts for rendering that are not in the VMI.
 type Facts struct {
-	// BlockClaims holds the names of the claims with volumeMode Block among
-	// those that the VMI uses.
+	// BlockClaims has the names of the VMI's claims with volumeMode Block.
 	BlockClaims map[string]bool
-	// Devices holds the resources of DeviceNetworks.
+	// Devices has the resources of DeviceNetworks, by network.
 	Devices map[string]corev1.ResourceName
 }
 
-// Render gives the launcher pod of vmi. It fails only for a VMI that admission
-// should not have let through; the error names the field.
+// Render returns the VMI's launcher pod. It fails only for a VMI that admission should have
+// refused; the error names the field.
 func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
 	resources, err := podResources(vmi, settings, facts)
 	if err != nil {
@@ -90,7 +85,7 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 		},
 	}
 	if slices.ContainsFunc(storage.volumes, func(v corev1.Volume) bool { return v.HostPath != nil }) {
-		// The node's files are for no group that the image names (decision 618).
+		// The groups of the image must not reach the node's files (decision 618).
 		pod.Spec.SecurityContext.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicyStrict)
 	}
 	if err := askForNetworks(pod, vmi, settings); err != nil {
@@ -101,8 +96,8 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 	return pod, nil
 }
 
-// podSecurity is the same for every pod that virt-launcher runs in: QEMU's user,
-// and nothing that a Pod Security level would refuse.
+// podSecurity returns the security context of every pod with virt-launcher: QEMU's user, and
+// nothing that a Pod Security level would refuse.
 func podSecurity(settings clusterconfig.Settings) *corev1.PodSecurityContext {
 	return &corev1.PodSecurityContext{
 		RunAsUser:      new(int64(layout.QEMUUser)),
@@ -110,8 +105,7 @@ func podSecurity(settings clusterconfig.Settings) *corev1.PodSecurityContext {
 		RunAsNonRoot:   new(true),
 		FSGroup:        new(int64(layout.QEMUUser)),
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		// A claim that belongs to QEMU already is not walked again
-		// at every start.
+		// If the claim belongs to QEMU already, the kubelet need not walk it at every start.
 		FSGroupChangePolicy: new(corev1.FSGroupChangeOnRootMismatch),
 		SELinuxOptions:      selinux.LauncherOptions(settings.SELinuxLauncherType),
 	}
@@ -124,7 +118,7 @@ func containerSecurity() *corev1.SecurityContext {
 	}
 }
 
-// GracePeriodSeconds is how long the guest has to follow the power button.
+// GracePeriodSeconds returns how long the guest may take to shut down after the power button.
 func GracePeriodSeconds(vmi *v1.VirtualMachineInstance) int64 {
 	if p := vmi.Spec.TerminationGracePeriodSeconds; p != nil {
 		return *p
@@ -137,9 +131,10 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	// What rules go by on pods is not the VMI's to say.
+	// A VMI must not set the labels by which rules select pods.
 	podlabels.Without(labels)
-	// The nodes' names are the VMI's: this pod has no node yet. Its own is added when the guest is there.
+	// The VMI's node labels are not this pod's, which has no node yet. Its own is added once the
+	// guest runs there.
 	delete(labels, v1.NodeNameLabel)
 	delete(labels, v1.MigrationTargetNodeNameLabel)
 	labels[v1.AppLabel] = layout.LauncherApp
@@ -168,8 +163,7 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	}
 }
 
-// ports declares the ports that the guest's interfaces open, so that a Service
-// can name them.
+// ports declares the ports of the guest's interfaces, so that a Service can name them.
 func ports(vmi *v1.VirtualMachineInstance) []corev1.ContainerPort {
 	var out []corev1.ContainerPort
 	for _, iface := range vmi.Spec.Domain.Devices.Interfaces {
@@ -187,9 +181,8 @@ func ports(vmi *v1.VirtualMachineInstance) []corev1.ContainerPort {
 	return out
 }
 
-// probe translates a VMI's probe. The kubelet reaches the guest by TCP and
-// HTTP through the pod's address; what must happen inside the guest goes
-// through virt-launcher to the guest agent.
+// probe converts a VMI's probe. The kubelet reaches the guest by TCP and HTTP at the pod's address.
+// Other probes go through virt-launcher to the guest agent.
 func probe(p *v1.Probe, path string) (*corev1.Probe, error) {
 	if p == nil {
 		return nil, nil

@@ -13,20 +13,18 @@ import (
 
 const provisioningPrefix = "virt-provisioning-"
 
-// Name is the name of the launcher pod that a VMI starts in. It follows from the VMI's
-// name and UID, so that creating it twice, on whatever stale view, gives one pod, and a
-// VMI of the same name created later has another. Where the guest is after a migration,
-// CurrentName says.
-// See decision 002.
+// Name returns the name of the launcher pod in which a VMI starts. It follows from the VMI's name
+// and UID: a repeated creation, even on a stale view, gives one pod, and a later VMI of the same
+// name has another (decision 002). CurrentName includes migrations.
 func Name(vmi *v1.VirtualMachineInstance) string { return podName(layout.LauncherPrefix, vmi) }
 
-// NameStem is what the names of all launcher pods of VMIs of a name have before their suffix. Very long names of VMIs
-// have a stem in common.
+// NameStem returns the part before the suffix in the names of the VMI's launcher pods. Very long
+// VMI names share a stem.
 func NameStem(vmi string) string {
 	return nameStem(layout.PodName(layout.LauncherPrefix, vmi, "-"+layout.Digest("")))
 }
 
-// NameStemOf is the stem of a pod's name, "" for one that is no launcher pod's.
+// NameStemOf returns the stem of a pod's name, "" if it is no launcher pod's.
 func NameStemOf(pod metav1.Object) string {
 	if !strings.HasPrefix(pod.GetName(), layout.LauncherPrefix) {
 		return ""
@@ -41,8 +39,8 @@ func nameStem(pod string) string {
 	return ""
 }
 
-// IsNamedFor reports whether a launcher pod is one of VMIs of a name. A pod's name says so, which nobody can change; only
-// where that was cut, its label tells it from others.
+// IsNamedFor reports whether a launcher pod belongs to a VMI of that name. The pod's name, which
+// nobody can change, decides; its label only counts if the name was cut.
 func IsNamedFor(pod metav1.Object, vmi string) bool {
 	stem := NameStem(vmi)
 	if NameStemOf(pod) != stem {
@@ -51,16 +49,14 @@ func IsNamedFor(pod metav1.Object, vmi string) bool {
 	return stem == layout.LauncherPrefix+vmi || pod.GetLabels()[NameLabel] == NameLabelValue(vmi)
 }
 
-// TargetName is the name of the pod that a migration has the guest go to. It follows from
-// the migration's UID by the same rule: a migration has one target pod, ever.
-// See decision 289.
+// TargetName returns the name of a migration's target pod. It follows from the migration's UID, so
+// a migration only ever has one target pod (decision 289).
 func TargetName(vmi *v1.VirtualMachineInstance, migration types.UID) string {
 	return layout.PodName(layout.LauncherPrefix, vmi.Name, "-"+layout.Digest(string(migration)))
 }
 
-// CurrentName is the name of the launcher pod that the VMI's guest runs in, or is to run
-// in: that of the target once a migration has completed and the VMI's node is the target's,
-// and until then that of its source.
+// CurrentName returns the name of the launcher pod in which the guest runs or will start: the target's
+// once the migration has completed and the VMI's node is the target's, the source's until then.
 func CurrentName(vmi *v1.VirtualMachineInstance) string {
 	m := vmi.Status.MigrationState
 	switch {
@@ -72,8 +68,8 @@ func CurrentName(vmi *v1.VirtualMachineInstance) string {
 	return m.SourcePod
 }
 
-// OtherName is the name of the VMI's other launcher pod: that of the target of a migration,
-// or of its source once the guest has arrived; "" for a VMI that has never been migrated.
+// OtherName returns the name of the VMI's other launcher pod: of a migration's target, or of its
+// source once the guest has arrived; "" for a VMI that was never migrated.
 func OtherName(vmi *v1.VirtualMachineInstance) string {
 	m := vmi.Status.MigrationState
 	switch {
@@ -85,7 +81,7 @@ func OtherName(vmi *v1.VirtualMachineInstance) string {
 	return m.TargetPod
 }
 
-// OtherNode is the node of that pod.
+// OtherNode returns that pod's node.
 func OtherNode(vmi *v1.VirtualMachineInstance) string {
 	switch m := vmi.Status.MigrationState; {
 	case OtherName(vmi) == "":
@@ -97,13 +93,13 @@ func OtherNode(vmi *v1.VirtualMachineInstance) string {
 	}
 }
 
-// Arrived reports whether the VMI's last migration has completed and the VMI says so.
+// Arrived reports whether the VMI's last migration has completed and the VMI's node is switched.
 func Arrived(vmi *v1.VirtualMachineInstance) bool {
 	m := vmi.Status.MigrationState
 	return m != nil && switchover.Completed(m) && m.TargetPod != "" && vmi.Status.NodeName == m.TargetNode
 }
 
-// ProvisioningName is the provisioning pod's name, by the same rule.
+// ProvisioningName returns the name of the VMI's provisioning pod.
 func ProvisioningName(vmi *v1.VirtualMachineInstance) string { return podName(provisioningPrefix, vmi) }
 
 func podName(prefix string, vmi *v1.VirtualMachineInstance) string {

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// NetworksAnnotation of a pod asks Multus for interfaces beside that on the pods' network. While the
-	// guest runs it says what the pod is to have, for whoever attaches interfaces to pods that run.
+	// NetworksAnnotation of a pod asks Multus for interfaces besides that on the pod network. While the
+	// guest runs, its value is the desired one, for components that attach interfaces to running pods.
 	NetworksAnnotation = "k8s.v1.cni.cncf.io/networks"
-	// MadeWithAnnotation is what NetworksAnnotation said when virt-controller made the pod. It stays.
+	// MadeWithAnnotation has the value of NetworksAnnotation at the pod's creation. It stays.
 	MadeWithAnnotation = "drydock.dev/made-with-networks"
 )
 
-// Attachment is an element of NetworksAnnotation: a NetworkAttachmentDefinition, and what the
-// pod's interface on it is called. That of a network binding names no interface, and tells the plugin which network it is for.
+// Attachment is an element of NetworksAnnotation: a NetworkAttachmentDefinition, and the name of the
+// pod's interface on it. A network binding's has no interface name but arguments for the plugin.
 type Attachment struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
@@ -30,16 +30,16 @@ type Attachment struct {
 	Args      *Args  `json:"cni-args,omitempty"`
 }
 
-// Args are what the plugin of a network binding is told.
+// Args are the arguments for a network binding's plugin.
 type Args struct {
 	// LogicNetworkName is the name of the network in the VMI's spec.
 	LogicNetworkName string `json:"logicNetworkName"`
 }
 
-// Attachments are what a pod of the VMI is attached to for the VMI's networks, in their order. Those of
-// interfaces that are absent are left out. A MAC address is asked for of a device only, which nobody but the
-// network plugin can give one. Of another interface, the network plugin would give the guest's to the target pod of a
-// migration, while the guest is still in another one (decision 330).
+// Attachments returns the attachments of the VMI's pod in the order of its networks, without those
+// of absent interfaces. Only a device gets a MAC address, which nobody but the network plugin can
+// set. For another interface, the plugin would give the guest's address to a migration's target pod
+// while the guest is still in the source (decision 330).
 func Attachments(vmi *v1.VirtualMachineInstance) []Attachment {
 	absent, devices := map[string]bool{}, map[string]bool{}
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
@@ -59,7 +59,7 @@ func Attachments(vmi *v1.VirtualMachineInstance) []Attachment {
 	return list
 }
 
-// AttachmentOf is what a pod in a namespace is attached to for a network of Multus'.
+// AttachmentOf returns the attachment of a pod in the namespace to a Multus network.
 func AttachmentOf(podNamespace string, n *v1.Network) Attachment {
 	namespace, name, found := strings.Cut(n.Multus.NetworkName, "/")
 	if !found {
@@ -68,8 +68,8 @@ func AttachmentOf(podNamespace string, n *v1.Network) Attachment {
 	return Attachment{Name: name, Namespace: namespace, Interface: layout.SecondaryInterface(n.Name)}
 }
 
-// Networks is the value of NetworksAnnotation for the VMI's networks. When the pods' own is all that it
-// has, it is what the VMI's owner has written into the VMI's annotation of that name, "" for nothing.
+// Networks returns NetworksAnnotation for the VMI's networks. With the pod network alone, it is the
+// VMI's own annotation of that name, "" for none.
 func Networks(vmi *v1.VirtualMachineInstance) string {
 	list := Attachments(vmi)
 	if len(list) == 0 {
@@ -78,7 +78,7 @@ func Networks(vmi *v1.VirtualMachineInstance) string {
 	return Encode(list)
 }
 
-// Encode is the value of NetworksAnnotation for attachments.
+// Encode returns the value of NetworksAnnotation for attachments.
 func Encode(list []Attachment) string {
 	text, err := json.Marshal(list)
 	if err != nil {
@@ -87,8 +87,7 @@ func Encode(list []Attachment) string {
 	return string(text)
 }
 
-// noteNetworks has a pod that is made ask for networks. A VMI's own annotation says nothing of what
-// the pod was made with.
+// noteNetworks sets both annotations on a new pod. It removes a MadeWithAnnotation copied from the VMI.
 func noteNetworks(pod *corev1.Pod, networks string) {
 	delete(pod.Annotations, MadeWithAnnotation)
 	if networks != "" {

@@ -7,16 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxAffinityTerms bounds the terms of a launcher pod's required node affinity. The
-// volumes of one VM are on nodes or in zones, and what they have in common is a
-// handful of terms however many there are.
+// maxAffinityTerms limits the terms of a launcher pod's required node affinity. Volumes are
+// restricted to nodes or zones, so the intersection for one VM is usually a handful of terms.
 const maxAffinityTerms = 256
 
-// RequireNodes restricts a pod to the nodes that all of the selectors select: where the disks
-// are that are plugged once the guest runs. Such a disk is not among the pod's
-// volumes, so the scheduler would not look for it by itself; and as one of them
-// it would stay on the node after it was unplugged. It fails when what the
-// selectors have in common can't be said in a bounded number of terms.
+// RequireNodes restricts a pod to the nodes that match all of the selectors: the nodes of the disks
+// that are hotplugged once the guest runs. These are not among the pod's volumes, where the
+// scheduler would see them, since they would then stay on the node after they were unplugged. It
+// fails if the intersection has too many terms.
 func RequireNodes(pod *corev1.Pod, selectors []*corev1.NodeSelector) error {
 	if len(selectors) == 0 {
 		return nil
@@ -44,10 +42,9 @@ func RequireNodes(pod *corev1.Pod, selectors []*corev1.NodeSelector) error {
 	return nil
 }
 
-// intersect gives the terms of which one holds for a node whenever one of a and one
-// of b do, without those that no node can fulfill and those that another implies.
-// When nothing is left, one impossible term is: without any, the API server would
-// refuse the pod, and the scheduler could not say what stands in the way.
+// intersect returns terms that match a node if one of a and one of b do, without contradictory and
+// redundant ones. If none remains, it returns one that is impossible: without any, the API server
+// would refuse the pod, and the scheduler could not report the cause.
 func intersect(a, b []corev1.NodeSelectorTerm) []corev1.NodeSelectorTerm {
 	var out []corev1.NodeSelectorTerm
 	var impossible *corev1.NodeSelectorTerm
@@ -74,14 +71,13 @@ func intersect(a, b []corev1.NodeSelectorTerm) []corev1.NodeSelectorTerm {
 	return out
 }
 
-// matchesNothing reports whether a term has no requirement: to the scheduler, no node
-// fulfills it.
+// matchesNothing reports whether a term is empty, which matches no node in the scheduler.
 func matchesNothing(term corev1.NodeSelectorTerm) bool {
 	return len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0
 }
 
-// conjunction gives the requirements of both, each of them once. What two ask of the
-// same key by In becomes one: the values that both allow, as long as there is one.
+// conjunction returns the requirements of both without duplicates. It merges two In requirements
+// for the same key into their common values, if there are any.
 func conjunction(a, b []corev1.NodeSelectorRequirement) []corev1.NodeSelectorRequirement {
 	var out []corev1.NodeSelectorRequirement
 	for _, r := range slices.Concat(a, b) {
@@ -101,7 +97,6 @@ func conjunction(a, b []corev1.NodeSelectorRequirement) []corev1.NodeSelectorReq
 	return out
 }
 
-// commonValues gives those of a that are in b as well.
 func commonValues(a, b []string) []string {
 	var out []string
 	for _, v := range a {
@@ -112,8 +107,8 @@ func commonValues(a, b []string) []string {
 	return out
 }
 
-// contradictory reports whether a term asks two values of one label, which conjunction
-// has left side by side.
+// contradictory reports whether a term has two In requirements for one key, which conjunction keeps
+// if they have no common value.
 func contradictory(term corev1.NodeSelectorTerm) bool {
 	for _, requirements := range [][]corev1.NodeSelectorRequirement{term.MatchExpressions, term.MatchFields} {
 		seen := map[string]bool{}
@@ -130,8 +125,8 @@ func contradictory(term corev1.NodeSelectorTerm) bool {
 	return false
 }
 
-// implies reports whether every node that fulfills a fulfills b, as far as their
-// requirements show it.
+// implies reports whether a's requirements contain b's, so that any node that matches a matches b.
+// It may miss some cases.
 func implies(a, b corev1.NodeSelectorTerm) bool {
 	return allImplied(a.MatchExpressions, b.MatchExpressions) && allImplied(a.MatchFields, b.MatchFields)
 }

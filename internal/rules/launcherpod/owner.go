@@ -9,29 +9,24 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Bond is how a pod that has the name of a VMI's launcher pod, or is said to be
-// it, is bound to the VMI.
+// Bond is the relation of a VMI to a pod that has, or is said to have, its launcher pod's name.
 type Bond int
 
 const (
-	// Foreign means that nothing on the pod but its name speaks for the VMI. It is
-	// neither run in nor deleted.
+	// Foreign means that the pod has nothing of the VMI but the name. It is neither used nor deleted.
 	Foreign Bond = iota
-	// Damaged means that the pod was made for the VMI, or says so, and has lost its
-	// owner reference or its label before a guest could run in it. No guest is
-	// started in it; it is deleted and made again.
+	// Damaged means that the pod was made for the VMI, or claims so, and lost its owner reference
+	// or label before a guest could run in it. It is deleted and created again.
 	Damaged
-	// Whole means that the pod is as Render made it. Before the VMI is handed over
-	// to its node, a guest is started only in such a pod.
+	// Whole means that the pod is as Render made it. Until the handover, a guest starts only in such a pod.
 	Whole
-	// Chosen means that status.activePods names the pod's UID: a guest may run in
-	// it, whatever has become of its owner reference and its labels.
+	// Chosen means that the pod's UID is in status.activePods: a guest may run in it, whatever its
+	// owner reference and labels.
 	Chosen
 )
 
-// BondOf reports how a pod is bound to a VMI. Owner references and labels can be
-// removed by anyone who may change pods, names and UIDs can't: so a pod whose UID
-// the VMI's status names stays the VMI's (decision 210).
+// BondOf returns a pod's relation to a VMI. Anybody who may change pods can remove owner references and
+// labels, but not change names and UIDs: a pod with a UID in the VMI's status stays the VMI's (decision 210).
 func BondOf(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Bond {
 	if _, chosen := vmi.Status.ActivePods[pod.UID]; chosen {
 		return Chosen
@@ -47,14 +42,14 @@ func BondOf(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Bond {
 	return Foreign
 }
 
-// IsLauncher reports whether a pod says that it is a launcher pod. Provisioning
-// pods, in which no guest can run, do not.
+// IsLauncher reports whether a pod has the labels of a launcher pod. Provisioning pods, which have
+// no guest, do not.
 func IsLauncher(pod metav1.Object) bool {
 	return pod.GetLabels()[v1.AppLabel] == layout.LauncherApp && pod.GetLabels()[v1.CreatedByLabel] != ""
 }
 
-// VMIOf is the name of the VMI that a pod says it was made for, "" for a pod of
-// another kind. What it says is good for waking a loop and for nothing else.
+// VMIOf returns the name of the pod's VMI, "" for a pod of another kind. It trusts the pod's
+// metadata, so it may only be used to enqueue.
 func VMIOf(pod metav1.Object) string {
 	owner := metav1.GetControllerOf(pod)
 	if owner != nil && owner.Kind == v1.VirtualMachineInstanceGroupVersionKind.Kind {
@@ -66,10 +61,10 @@ func VMIOf(pod metav1.Object) string {
 	return ""
 }
 
-// MadeFor is the UID of the VMI that a launcher pod says it was made for.
+// MadeFor returns the UID of a launcher pod's VMI, according to the pod's label.
 func MadeFor(pod metav1.Object) types.UID { return types.UID(pod.GetLabels()[v1.CreatedByLabel]) }
 
-// PodGracePeriodSeconds is how long the kubelet gives the pod of a VMI to end.
+// PodGracePeriodSeconds returns the termination grace period of a VMI's pod.
 func PodGracePeriodSeconds(vmi *v1.VirtualMachineInstance) int64 {
 	return GracePeriodSeconds(vmi) + gracePeriodMarginSeconds
 }

@@ -10,14 +10,14 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Constrain sets where a pod may run that is not the VMI's own and must fit where its launcher pod does. A name that
-// the guest has in its network is not this pod's.
+// Constrain sets the placement of another pod that must fit where the VMI's launcher pod does. It
+// does not get the guest's hostname and subdomain.
 func Constrain(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	place(spec, vmi, settings)
 	spec.Hostname, spec.Subdomain = "", ""
 }
 
-// place sets where the pod may run and how it is known on the network.
+// place sets the pod's placement and its name on the network.
 func place(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	in := vmi.Spec.DeepCopy()
 	spec.NodeSelector = nodeSelector(vmi, settings)
@@ -40,22 +40,21 @@ func nodeSelector(vmi *v1.VirtualMachineInstance, settings clusterconfig.Setting
 	if selector == nil {
 		selector = map[string]string{}
 	}
-	// The administrator's, whatever the VMI says.
+	// The administrator's selectors override the VMI's.
 	maps.Copy(selector, settings.NodeSelectors)
-	// Only nodes whose virt-handler has found that QEMU starts there.
+	// virt-handler sets this label once QEMU has started on the node.
 	selector[v1.NodeSchedulable] = "true"
 	if vmi.Spec.Architecture != "" {
 		selector[corev1.LabelArchStable] = vmi.Spec.Architecture
 	}
-	// Emulation has every CPU model everywhere; hardware has what it has.
+	// Emulation has every CPU model on every node.
 	if model := namedCPUModel(vmi); model != "" && !settings.UseEmulation {
 		selector[v1.CPUModelLabel+model] = "true"
 	}
 	return selector
 }
 
-// namedCPUModel is the CPU model that a node must be able to offer, empty when
-// any node will do.
+// namedCPUModel returns the CPU model that a node must offer, empty for any.
 func namedCPUModel(vmi *v1.VirtualMachineInstance) string {
 	if vmi.Spec.Domain.CPU == nil {
 		return ""

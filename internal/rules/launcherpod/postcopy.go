@@ -11,20 +11,19 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// preferPostCopy is the least weight that the scheduler knows: where the VMI has preferences of its own, they count
-// more.
+// preferPostCopy is the scheduler's minimum weight, so that the VMI's own preferences count more.
 const preferPostCopy = 1
 
-// PostCopyNodes select, by their labels, some of the nodes that a target pod may come to.
+// PostCopyNodes selects, by label, from the nodes where a target pod may run.
 type PostCopyNodes struct {
-	// Lacking are those that don't have the profile: a pod that names it does not start there. Usable are
-	// those on which a launcher with it has userfaultfd.
+	// Lacking nodes don't have the profile: a pod that names it does not start there. On Usable
+	// nodes a launcher with the profile has userfaultfd.
 	Lacking, Usable labels.Selector
 }
 
-// NodesForPostCopy returns what is to be asked of the nodes before a target pod is given userfaultfd: it is where none
-// lacks the profile, and one can use it at least (decision 363). The VMI's affinity is not in the selectors, so more
-// nodes than the pod may come to must have the profile. It fails for labels that no node can have.
+// NodesForPostCopy returns the selectors that decide whether a target pod gets userfaultfd: if no
+// node is Lacking, and one is Usable (decision 363). They ignore the VMI's affinity, so more nodes
+// than the pod can use must have the profile. It fails for impossible labels.
 func NodesForPostCopy(pod *corev1.Pod) (PostCopyNodes, error) {
 	may, wrong := labels.ValidatedSelectorFromSet(pod.Spec.NodeSelector)
 	lacks, ofLacks := labels.NewRequirement(layout.PostCopyLabel, selection.DoesNotExist, nil)
@@ -35,8 +34,8 @@ func NodesForPostCopy(pod *corev1.Pod) (PostCopyNodes, error) {
 	return PostCopyNodes{Lacking: may.Add(*lacks), Usable: may.Add(*uses)}, nil
 }
 
-// LetPostCopy gives a target pod the profile with which QEMU may call userfaultfd. The pod comes to no node without
-// that, and rather to one where the kernel lets QEMU have it.
+// LetPostCopy gives a target pod the profile with which QEMU may call userfaultfd. The pod requires
+// a node with the profile, and prefers one where the kernel supports it.
 func LetPostCopy(pod *corev1.Pod) error {
 	has := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
 		{Key: layout.PostCopyLabel, Operator: corev1.NodeSelectorOpExists},
@@ -52,7 +51,7 @@ func LetPostCopy(pod *corev1.Pod) error {
 			},
 		}})
 	for i := range pod.Spec.Containers {
-		// The pod's own profile stays: it is for what else the runtime starts in it.
+		// The pod's own profile stays for the runtime's other processes in it.
 		if c := &pod.Spec.Containers[i]; c.Name == layout.ComputeContainer {
 			c.SecurityContext.SeccompProfile = &corev1.SeccompProfile{
 				Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: new(layout.LauncherSeccompProfile),

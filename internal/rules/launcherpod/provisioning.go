@@ -18,21 +18,17 @@ import (
 // HoldContainer is the provisioning pod's one container.
 const HoldContainer = "hold"
 
-// holdCommand is the verb of virt-launcher that does nothing until it is told to end.
+// holdCommand is the verb of virt-launcher that does nothing until it is ended.
 const holdCommand = "hold"
 
-// neverReady is a readiness gate that nobody opens: the pod has the VMI's labels,
-// which the scheduler goes by, and must not become an endpoint of the VMI's
-// Services.
+// neverReady is a readiness gate that stays closed: the pod has the VMI's labels for the scheduler,
+// but must not become an endpoint of the VMI's Services.
 const neverReady = "drydock.dev/provisioning-only"
 
-// RenderProvisioning renders the pod whose only purpose is to be given a node: to
-// the scheduler it is the launcher pod, with all of the VMI's claims and without
-// a guest. What the scheduler does not look at is left out, so that nothing is
-// pulled, mounted or read. No claim is mounted either: a pod's use of a claim
-// is what binds it, and what is not mounted can't be written to and keeps no
-// node from letting the pod go. So its deletion need not wait for the kubelet.
-// See decision 130.
+// RenderProvisioning renders a pod whose only purpose is to be scheduled: to the scheduler it is the launcher
+// pod, with all of the VMI's claims and without a guest. Other fields are left out, so that nothing is pulled,
+// mounted or read. A claim is bound by its use in a pod even if it is not mounted. Unmounted, it can't be
+// written to and does not delay the pod's end, so the deletion need not wait for the kubelet (decision 130).
 func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
 	resources, err := podResources(vmi, settings, facts)
 	if err != nil {
@@ -60,7 +56,7 @@ func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.S
 	}
 	pod.APIVersion, pod.Kind = "v1", "Pod"
 	pod.Name = ProvisioningName(vmi)
-	// virt-handler finds a VMI's launcher pod by this.
+	// virt-handler finds a VMI's launcher pod by this label.
 	delete(pod.Labels, v1.CreatedByLabel)
 	pod.Annotations[v1.EphemeralProvisioningObject] = "true"
 	pod.Annotations[defaultContainer] = HoldContainer
@@ -68,9 +64,9 @@ func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.S
 	return pod, nil
 }
 
-// RenderProvisioningFor renders the provisioning pod of a machine that is not to start: a maintenance pod waits for its
-// disks. It belongs to that pod, and has all of the claims that are named, of which some may be plugged into a guest later
-// or be the maintenance pod's alone.
+// RenderProvisioningFor renders the provisioning pod of a machine that does not start, for whose
+// disks a maintenance pod waits. That pod owns it. It has all of the claims; some may be hotplugged
+// later, or belong to the maintenance pod alone.
 func RenderProvisioningFor(owner *corev1.Pod, claims []string, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
 	pod, err := RenderProvisioning(vmi, settings, launcherImage, facts)
 	if err != nil {
@@ -87,13 +83,13 @@ func RenderProvisioningFor(owner *corev1.Pod, claims []string, vmi *v1.VirtualMa
 
 var podKind = corev1.SchemeGroupVersion.WithKind("Pod")
 
-// ProvisioningNameFor is the name of the provisioning pod of a machine's maintenance pod.
+// ProvisioningNameFor returns the name of the provisioning pod for a machine's maintenance pod.
 func ProvisioningNameFor(machine string, owner types.UID) string {
 	return ProvisioningName(&v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: machine, UID: owner}})
 }
 
-// ProvisionedFor is the name of the machine that a pod says it is a maintenance pod's provisioning pod for, "" for a pod of
-// another kind. What it says is good for waking a loop and for nothing else.
+// ProvisionedFor returns the name of the machine of a maintenance pod's provisioning pod, "" for
+// another pod. It trusts the pod's metadata, so it may only be used to enqueue.
 func ProvisionedFor(pod metav1.Object) string {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != podKind.Kind || pod.GetAnnotations()[v1.EphemeralProvisioningObject] == "" {
@@ -102,7 +98,6 @@ func ProvisionedFor(pod metav1.Object) string {
 	return pod.GetAnnotations()[v1.DomainAnnotation]
 }
 
-// claimVolumes are the claims that the launcher pod has, each once.
 func claimVolumes(vmi *v1.VirtualMachineInstance) []corev1.Volume {
 	var out []corev1.Volume
 	seen := map[string]bool{}

@@ -19,30 +19,30 @@ import (
 
 const mebibyte = 1 << 20
 
-// What a launcher pod needs beside the guest's own memory. Decision record 070
-// has the figures that these follow from, and the margin of each.
+// The launcher pod's memory besides the guest's own. Decision 070 has the measurements behind these
+// figures, and the margin of each.
 const (
-	// overheadBase is QEMU's text, heap and device models (54 MiB measured)
-	// and virt-launcher (5 measured, 12 at most).
+	// overheadBase is QEMU's text, heap and device models (54 MiB measured) and virt-launcher (5
+	// measured, 12 at most).
 	overheadBase = 66 * mebibyte
-	// overheadPerVCPU is a thread's stack and state (2 to 3 measured).
+	// overheadPerVCPU is a thread's stack and state (2 to 3 MiB measured).
 	overheadPerVCPU = 4 * mebibyte
-	// overheadPageTables is the share of the guest's RAM that page tables take:
-	// 8 bytes for each 4 KiB, and as much again for bitmaps.
+	// overheadPageTables is the share of the guest's RAM for page tables: 8 bytes per 4 KiB, and as
+	// much again for bitmaps.
 	overheadPageTables = 256
-	// overheadRoom is the share of the room for more memory that bitmaps take before it is used: three of QEMU's, of a
-	// bit for each 4 KiB, and one more while the guest migrates; and as much again.
+	// overheadRoom is the share of the room for more memory that bitmaps take before it is used:
+	// three of QEMU's with a bit per 4 KiB, one more while the guest migrates, and as much again.
 	overheadRoom = 4096
 	// overheadVideo is the frame buffer of 16 MiB and VNC's copy of it.
 	overheadVideo = 32 * mebibyte
 	// overheadTPM is swtpm (7 MiB measured, most of it shared libraries).
 	overheadTPM = 12 * mebibyte
-	// overheadTranslation is the most that emulation keeps of translated code.
+	// overheadTranslation is the maximum of emulation's translation cache.
 	overheadTranslation = machine.TranslationCacheMi * mebibyte
 )
 
-// Overhead is the memory in bytes that the launcher pod needs beside the
-// guest's: QEMU and virt-launcher. Emulation adds its translation cache.
+// Overhead returns the launcher pod's memory in bytes besides the guest's: for QEMU and
+// virt-launcher, and with emulation for its translation cache.
 func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (int64, error) {
 	bytes := int64(overheadBase)
 	bytes += vcpus(vmi) * overheadPerVCPU
@@ -79,12 +79,12 @@ func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (
 	return (bytes + mebibyte - 1) / mebibyte * mebibyte, nil
 }
 
-// vcpus is how many CPUs the guest gets, by the rule that the machine is built by.
+// vcpus returns the guest's number of CPUs, by the same rule as QEMU's configuration.
 func vcpus(vmi *v1.VirtualMachineInstance) int64 {
 	return int64(machine.VCPUs(machine.Topology(&vmi.Spec)))
 }
 
-// Requests are what the guest's pod asks of a node, but for its devices.
+// Requests returns the requests of the guest's pod, without its devices.
 func Requests(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceList, error) {
 	resources, err := computeResources(vmi, settings)
 	if err != nil {
@@ -96,7 +96,7 @@ func Requests(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (
 	return resources.Requests, nil
 }
 
-// Need is the most that the pod of a guest may come to use until the guest is changed.
+// Need returns the most that the guest's pod may use until the guest is changed.
 func Need(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (podlimits.Need, error) {
 	vmi = withItsOwn(vmi)
 	memory, err := Overhead(vmi, settings)
@@ -109,9 +109,8 @@ func Need(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (podl
 	return podlimits.Need{CPU: *resource.NewQuantity(vcpus(vmi), resource.DecimalSI), Memory: *bytesQuantity(memory)}, nil
 }
 
-// computeResources turns what the VMI asks for into what its container asks
-// for: the guest's share and the overhead, CPU by the allocation ratio,
-// hugepages, devices.
+// computeResources returns the compute container's resources: the guest's share and the overhead,
+// CPU by the allocation ratio, hugepages, devices.
 func computeResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceRequirements, error) {
 	domain := &vmi.Spec.Domain
 	overhead, err := Overhead(vmi, settings)
@@ -137,7 +136,7 @@ func computeResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Set
 	return out, nil
 }
 
-// podResources are those of a pod that is made: what the VMI asks for, and the devices of its interfaces.
+// podResources adds the devices of the interfaces.
 func podResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, facts Facts) (corev1.ResourceRequirements, error) {
 	resources, err := computeResources(vmi, settings)
 	if err != nil {
@@ -146,8 +145,8 @@ func podResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Setting
 	return resources, askForDevices(&resources, vmi, facts.Devices)
 }
 
-// Resized are the CPU and the memory that the launcher pod of a guest that runs is to have: those of
-// the VMI's spec, or of what the guest has if that is more. A guest gives back first.
+// Resized returns the desired CPU and memory of a running guest's launcher pod: for the VMI's spec,
+// or the guest's current resources if they are more. A guest releases them before its pod does.
 func Resized(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceRequirements, error) {
 	all, err := computeResources(withItsOwn(vmi), settings)
 	if err != nil {
@@ -156,7 +155,7 @@ func Resized(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (c
 	return corev1.ResourceRequirements{Requests: resizable(all.Requests), Limits: resizable(all.Limits)}, nil
 }
 
-// withItsOwn is a VMI that asks for what its guest has, or may take at any time, where that is more than it asks for.
+// withItsOwn returns the VMI with its guest's current or requested resources where they exceed the spec's.
 func withItsOwn(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	out := vmi.DeepCopy()
 	domain := &out.Spec.Domain
@@ -176,7 +175,7 @@ func withItsOwn(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return out
 }
 
-// resizable are the resources that a pod's containers can get more or less of.
+// resizable returns the resources that Kubernetes can resize in a running pod.
 func resizable(list corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -193,7 +192,7 @@ func copyResources(to, from corev1.ResourceList) {
 	}
 }
 
-// pageSize is a size of pages as nodes call it.
+// pageSize returns the page size in the form of nodes' resource names.
 func pageSize(h *v1.Hugepages) (string, error) {
 	size, err := quantity.Pages(h.PageSize)
 	if err != nil {
@@ -202,14 +201,14 @@ func pageSize(h *v1.Hugepages) (string, error) {
 	return size.String(), nil
 }
 
-// Countable reports whether a resource is what nodes have whole pieces of.
+// Countable reports whether nodes have whole pieces of the resource.
 func Countable(name corev1.ResourceName) bool {
 	domain, _, has := strings.Cut(string(name), "/")
 	return has && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// LimitCountable adds the limits of countable resources without one: a node can't have more of them in use than it has,
-// so Kubernetes refuses a pod that asks for some and has no limit.
+// LimitCountable adds missing limits of countable resources: these can't be overcommitted, so
+// Kubernetes refuses a pod with a request and no limit.
 func LimitCountable(r corev1.ResourceRequirements) {
 	for name, request := range r.Requests {
 		if _, limited := r.Limits[name]; !limited && Countable(name) {
@@ -218,8 +217,8 @@ func LimitCountable(r corev1.ResourceRequirements) {
 	}
 }
 
-// setMemory adds the overhead to the memory that is asked for. With hugepages
-// the guest's RAM comes from them and only the overhead is ordinary memory.
+// setMemory adds the overhead to the memory. With hugepages, which back the guest's RAM, only the
+// overhead is ordinary memory.
 func setMemory(out *corev1.ResourceRequirements, vmi *v1.VirtualMachineInstance, overhead int64) error {
 	domain := &vmi.Spec.Domain
 	guest := machine.GuestMemory(&vmi.Spec)
@@ -255,9 +254,8 @@ func setMemory(out *corev1.ResourceRequirements, vmi *v1.VirtualMachineInstance,
 
 func bytesQuantity(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }
 
-// devices are the device plugin resources of every launcher. Emulation takes
-// none that only hardware virtualization has: virt-handler hands out /dev/kvm
-// with the tun device where it has found it to work.
+// devices returns the device plugin resources of a launcher. Emulation requires none that depends
+// on hardware: virt-handler provides /dev/kvm with the tun device where KVM works.
 func devices(settings clusterconfig.Settings) []corev1.ResourceName {
 	out := []corev1.ResourceName{layout.ResourceTUN}
 	if !settings.UseEmulation {

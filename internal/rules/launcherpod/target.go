@@ -14,25 +14,23 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// GuestGate is the readiness gate of a target pod: the pod has the labels by which Services
-// find the guest, and is no endpoint of theirs before the guest is in it.
-// See decision 290.
+// GuestGate is the readiness gate of a target pod, which has the labels for the guest's Services
+// and must not be their endpoint before the guest has arrived (decision 290).
 const GuestGate = v1.VirtualMachineUnpaused
 
-// Target is the migration that a target pod is for.
+// Target describes the migration of a target pod.
 type Target struct {
-	// Migration is its UID, and Name its name.
+	// Migration is the migration's UID, Name its name.
 	Migration types.UID
 	Name      string
-	// SourceNode is where the guest runs, and must not come to.
+	// SourceNode is where the guest runs, which is excluded.
 	SourceNode string
-	// NodeSelector is what the migration asks of the node, beside what the VMI asks for.
-	// What the VMI asks for of the same label counts.
+	// NodeSelector has the migration's own requirements on the node. For the same label, the VMI's counts.
 	NodeSelector map[string]string
 }
 
-// RenderTarget renders the launcher pod that a guest migrates to: the pod that the VMI
-// would start in, on another node than the one where it runs, with room for all that the guest has.
+// RenderTarget renders the target pod of a migration: the pod in which the VMI would start, on
+// another node, with room for all resources of the guest.
 func RenderTarget(vmi *v1.VirtualMachineInstance, t Target, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
 	pod, err := Render(withItsOwn(vmi), settings, launcherImage, facts)
 	if err != nil {
@@ -52,7 +50,7 @@ func RenderTarget(vmi *v1.VirtualMachineInstance, t Target, settings clusterconf
 		}
 	}
 	if kvm, _ := vmistatus.RunsWithKVM(vmi); kvm && namedCPUModel(vmi) != "" {
-		// Where guests may be emulated no node is asked for the model otherwise.
+		// Clusters with emulation do not ask for the model otherwise.
 		pod.Spec.NodeSelector[v1.CPUModelLabel+namedCPUModel(vmi)] = "true"
 	}
 	fit := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
@@ -67,9 +65,8 @@ func RenderTarget(vmi *v1.VirtualMachineInstance, t Target, settings clusterconf
 	return pod, nil
 }
 
-// sameAccelerator is what a guest asks of the node that it migrates to: that guests run there
-// with what it runs with itself, KVM or emulation. The node's labels are those that virt-handler
-// has found out; what the guest runs with is what its virt-handler has reported (decision 350).
+// sameAccelerator returns the requirement that the target node's guests run with the same accelerator, KVM or
+// emulation. The node's label comes from its virt-handler, as does the guest's accelerator (decision 350).
 func sameAccelerator(vmi *v1.VirtualMachineInstance) []corev1.NodeSelectorRequirement {
 	kvm, known := vmistatus.RunsWithKVM(vmi)
 	if !known {
@@ -82,16 +79,14 @@ func sameAccelerator(vmi *v1.VirtualMachineInstance) []corev1.NodeSelectorRequir
 	return []corev1.NodeSelectorRequirement{usable}
 }
 
-// IsTarget reports whether a pod says that it was made for a migration; of is that of
-// which it was. What it says is good for waking a loop, and for a pod of which the VMI
-// knows that it is its own.
+// IsTarget reports whether a pod has the label of a target pod; of is the migration. It trusts the
+// pod's metadata, so it may only be used to enqueue, or for a pod that the VMI knows as its own.
 func IsTarget(pod metav1.Object) (of types.UID, is bool) {
 	uid := pod.GetLabels()[v1.MigrationJobLabel]
 	return types.UID(uid), uid != "" && IsLauncher(pod)
 }
 
-// MigrationOf is the name of the migration that a target pod says it was made for, "" for
-// another pod.
+// MigrationOf returns the name of a target pod's migration by its annotation, "" for another pod.
 func MigrationOf(pod metav1.Object) string {
 	if _, is := IsTarget(pod); !is {
 		return ""
@@ -99,9 +94,8 @@ func MigrationOf(pod metav1.Object) string {
 	return pod.GetAnnotations()[v1.MigrationJobNameAnnotation]
 }
 
-// SameHost is what a guest whose CPU is the host's asks of the node that it migrates to,
-// as a node selector: the CPU model that the labels of the node say where it runs. A guest
-// that names its model asks for that by itself.
+// SameHost returns the node selector for the migration of a guest with the host's CPU: the CPU
+// model in the source node's labels. A guest with a named model requires that anyway.
 func SameHost(vmi *v1.VirtualMachineInstance, source map[string]string) map[string]string {
 	if namedCPUModel(vmi) != "" {
 		return nil

@@ -15,7 +15,6 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// storage is what the VMI's volumes mean for the pod.
 type storage struct {
 	volumes        []corev1.Volume
 	mounts         []corev1.VolumeMount
@@ -57,7 +56,6 @@ func podStorage(vmi *v1.VirtualMachineInstance, facts Facts) (*storage, error) {
 	return s, nil
 }
 
-// add brings one of the VMI's volumes into the pod.
 func (s *storage) add(v *v1.Volume, facts Facts) error {
 	name, dir := layout.PodVolume(v.Name), layout.VolumeDir(v.Name)
 	readOnly := corev1.VolumeMount{MountPath: dir, ReadOnly: true}
@@ -72,7 +70,7 @@ func (s *storage) add(v *v1.Volume, facts Facts) error {
 	case v.HostDisk != nil:
 		s.hostDisk(name, dir, v.HostDisk)
 	case v.EmptyDisk != nil, v.DownwardMetrics != nil:
-		// A file that virt-launcher makes in the ephemeral volume.
+		// virt-launcher creates its file in the ephemeral volume.
 	case v.CloudInitNoCloud != nil:
 		s.cloudInit(v.Name, v.CloudInitNoCloud.UserDataSecretRef, v.CloudInitNoCloud.NetworkDataSecretRef)
 	case v.CloudInitConfigDrive != nil:
@@ -125,8 +123,7 @@ func (s *storage) image(name, dir, reference string, policy corev1.PullPolicy, p
 	s.pullSecrets = append(s.pullSecrets, corev1.LocalObjectReference{Name: pullSecret})
 }
 
-// claim adds a PersistentVolumeClaim: a device when it is a block volume, a
-// folder otherwise.
+// claim adds a PersistentVolumeClaim: as a device for a block volume, else as a folder.
 func (s *storage) claim(volume string, claim volumeclaim.Claim, facts Facts) {
 	v := corev1.Volume{Name: layout.PodVolume(volume), VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name, ReadOnly: claim.ReadOnly},
@@ -139,8 +136,7 @@ func (s *storage) claim(volume string, claim volumeclaim.Claim, facts Facts) {
 	s.devices = append(s.devices, corev1.VolumeDevice{Name: v.Name, DevicePath: layout.VolumeDevice(volume)})
 }
 
-// hostDisk adds the folder of the image on the node. Only a disk that may be
-// created may have its folder created, too.
+// hostDisk adds the image's folder on the node. The folder is only created if the disk may be.
 func (s *storage) hostDisk(name, dir string, d *v1.HostDisk) {
 	kind := corev1.HostPathDirectory
 	if d.Type == v1.HostDiskExistsOrCreate {
@@ -178,9 +174,8 @@ func secret(name, secretName string, optional *bool) corev1.Volume {
 	}}
 }
 
-// serviceAccountToken projects what a pod usually finds below
-// /var/run/secrets/kubernetes.io/serviceaccount: the guest gets it, and the
-// launcher itself, which must not have one, does not.
+// serviceAccountToken projects the usual content of /var/run/secrets/kubernetes.io/serviceaccount
+// for the guest. The launcher itself must not have a token.
 func serviceAccountToken(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		Sources: []corev1.VolumeProjection{
@@ -212,14 +207,13 @@ func hugepages(vmi *v1.VirtualMachineInstance) *v1.Hugepages {
 	return m.Hugepages
 }
 
-// StartClaims are the claims that the guest starts with, that of its VM's state included: a
-// hotpluggable volume comes when it is ready, and delays nothing.
+// StartClaims returns the claims that the guest starts with, including that of its VM's state.
+// Hotpluggable volumes do not delay the start.
 func StartClaims(vmi *v1.VirtualMachineInstance) []string {
 	fixed := slices.DeleteFunc(slices.Clone(vmi.Spec.Volumes), func(v v1.Volume) bool { return machine.Hotpluggable(&v) })
 	return withState(volumeclaim.Names(fixed), vmi)
 }
 
-// withState adds the claim of the VM's state, if there is one.
 func withState(claims []string, vmi *v1.VirtualMachineInstance) []string {
 	if claim := vmstate.ClaimName(vmi); claim != "" && !slices.Contains(claims, claim) {
 		claims = append(claims, claim)
