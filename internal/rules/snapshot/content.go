@@ -14,7 +14,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// kinds that refer to each other.
 var (
 	snapshotKind = snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineSnapshot")
 	contentKind  = snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineSnapshotContent")
@@ -24,47 +23,46 @@ var (
 type Disk struct {
 	Volume string
 	Claim  *corev1.PersistentVolumeClaim
-	// Driver is the CSI driver of the claim's volume, "" if that is not known or has none.
+	// Driver is the CSI driver of the claim's volume, "" if unknown or none.
 	Driver string
-	// Class is the VolumeSnapshotClass that fits the claim's driver; "" when there is none, and then
-	// Why says so.
+	// Class is the VolumeSnapshotClass for the claim's driver; "" for none, with the reason in Why.
 	Class, Why string
-	// Waits says why the claim can't be snapshotted yet.
+	// Waits is why the claim can't be snapshotted yet.
 	Waits string
 }
 
-// VolumeSnapshot is what is known of one VolumeSnapshot.
+// VolumeSnapshot is the observed state of a VolumeSnapshot.
 type VolumeSnapshot struct {
 	UID string
-	// Owner is the UID of its controller.
+	// Owner is its controller's UID.
 	Owner string
-	// Token is of the hold on the guest under which it was made, "" if there was no guest.
+	// Token is that of the hold on the guest during its creation, "" without a guest.
 	Token string
-	// Taken is when the state was kept, nil before that.
+	// Taken is the snapshot's time, nil before that.
 	Taken *metav1.Time
 	Ready bool
-	// Error is what the driver says.
+	// Error is the driver's.
 	Error string
-	// Size is what a claim needs that it is restored to, nil when the driver does not say.
+	// Size is the minimum size of a claim restored from it, nil if the driver does not report one.
 	Size *resource.Quantity
 }
 
-// NewVolumeSnapshot is a VolumeSnapshot to make; Owner is its content.
+// NewVolumeSnapshot is a VolumeSnapshot to create; Owner is its content.
 type NewVolumeSnapshot struct {
 	Name, Claim, Class string
-	// Token is of the hold on the guest, "" if there is none. It is kept in TokenAnnotation.
+	// Token is that of the hold on the guest, "" for none. TokenAnnotation stores it.
 	Token  string
 	Owner  metav1.OwnerReference
 	Labels map[string]string
 }
 
-// Labels of a VolumeSnapshot: the VM that it is of.
+// Labels of a VolumeSnapshot that name its VM.
 const (
 	sourceNameLabel      = "snapshot.kubevirt.io/source-vm-name"
 	sourceNamespaceLabel = "snapshot.kubevirt.io/source-vm-namespace"
 )
 
-// sourceLabels name the VM of a content, if its name is short enough for a label.
+// sourceLabels returns them if the VM's name is short enough.
 func sourceLabels(content *snapshotv1.VirtualMachineSnapshotContent) map[string]string {
 	of := content.Spec.Source.VirtualMachine
 	if of == nil || len(validation.IsValidLabelValue(of.Name)) > 0 {
@@ -73,18 +71,18 @@ func sourceLabels(content *snapshotv1.VirtualMachineSnapshotContent) map[string]
 	return map[string]string{sourceNameLabel: of.Name, sourceNamespaceLabel: content.Namespace}
 }
 
-// TokenAnnotation has the token of a VolumeSnapshot of a VM that runs.
+// TokenAnnotation has the token of a VolumeSnapshot of a running VM.
 const TokenAnnotation = "drydock.dev/hold"
 
-// ContentName is the name of a snapshot's content. Nobody can know it before the snapshot exists.
+// ContentName returns the name of a snapshot's content, which cannot be guessed before the snapshot exists.
 func ContentName(s *snapshotv1.VirtualMachineSnapshot) string {
 	return "vmsnapshot-content-" + string(s.UID)
 }
 
-// ClassAnnotation has the VolumeSnapshotClass of a claim's VolumeSnapshot, on the claim as the content keeps it.
+// ClassAnnotation has the VolumeSnapshotClass of a claim, on its copy in the content.
 const ClassAnnotation = "drydock.dev/volume-snapshot-class"
 
-// newContent is the content of a snapshot whose VM is locked.
+// newContent returns the content of a snapshot whose VM is locked.
 func newContent(o Observed) *snapshotv1.VirtualMachineSnapshotContent {
 	content := &snapshotv1.VirtualMachineSnapshotContent{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Snapshot.Namespace, Name: ContentName(o.Snapshot)},
@@ -105,8 +103,8 @@ func newContent(o Observed) *snapshotv1.VirtualMachineSnapshotContent {
 	return content
 }
 
-// newBackup is what the content says of a disk; group is the class of all disks' VolumeGroupSnapshot, "" for none, whose
-// members get their names from others.
+// newBackup returns the content's entry for a disk. group is the class of a VolumeGroupSnapshot of
+// all disks, "" for none; its members get their names from others.
 func newBackup(s *snapshotv1.VirtualMachineSnapshot, disk Disk, group string) snapshotv1.VolumeBackup {
 	claim := disk.Claim
 	backup := snapshotv1.VolumeBackup{
@@ -119,7 +117,7 @@ func newBackup(s *snapshotv1.VirtualMachineSnapshot, disk Disk, group string) sn
 			Spec: *claim.Spec.DeepCopy(),
 		},
 	}
-	// What a user has put there says nothing.
+	// A user's values must not be taken for ours.
 	delete(backup.PersistentVolumeClaim.Annotations, GroupClassAnnotation)
 	delete(backup.PersistentVolumeClaim.Annotations, MemberAnnotation)
 	if group != "" {
@@ -130,7 +128,7 @@ func newBackup(s *snapshotv1.VirtualMachineSnapshot, disk Disk, group string) sn
 	return backup
 }
 
-// volumeSnapshotName is the name of a volume's VolumeSnapshot. That of the VM's state is none that a volume can have.
+// volumeSnapshotName returns the name of a volume's VolumeSnapshot. No volume can have that of the VM's state.
 func volumeSnapshotName(s *snapshotv1.VirtualMachineSnapshot, volume string) string {
 	if volume == vmstate.Volume {
 		return fmt.Sprintf("vmsnapshot-%s-state", s.UID)
@@ -138,7 +136,7 @@ func volumeSnapshotName(s *snapshotv1.VirtualMachineSnapshot, volume string) str
 	return fmt.Sprintf("vmsnapshot-%s-volume-%s", s.UID, volume)
 }
 
-// kept is what a content keeps of a VM; of its status only what it goes by.
+// kept returns the content's copy of a VM. Of the status it only has the references to revisions.
 func kept(vm *v1.VirtualMachine) *snapshotv1.VirtualMachine {
 	out := &snapshotv1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{
@@ -150,7 +148,7 @@ func kept(vm *v1.VirtualMachine) *snapshotv1.VirtualMachine {
 	return out
 }
 
-// unapplied is a copy of annotations without the manifest that kubectl keeps there.
+// unapplied copies annotations without kubectl's manifest.
 func unapplied(annotations map[string]string) map[string]string {
 	out := maps.Clone(annotations)
 	delete(out, corev1.LastAppliedConfigAnnotation)
@@ -165,28 +163,28 @@ func with(annotations map[string]string, key, value string) map[string]string {
 	return annotations
 }
 
-// state is what the VolumeSnapshots of a content say together.
+// state summarizes the VolumeSnapshots of a content.
 type state struct {
 	missing []NewVolumeSnapshot
-	// group is the VolumeGroupSnapshot to make, and named the content with the names of its members, nil for neither.
+	// group is the VolumeGroupSnapshot to create, named the content with the names of its members; nil for none.
 	group *NewGroup
 	named *snapshotv1.VirtualMachineSnapshotContent
-	// foreign says which name is taken by somebody else, lost what of a group is gone, and strange which volumes it has
-	// that it should not have, or lacks.
+	// foreign, lost and strange are failure messages: a name is taken by another's object, a group
+	// or member is gone, or the group has the wrong volumes.
 	foreign, lost, strange string
-	// made is how many there are; token is that of all of them, and mixed means that they have several.
+	// made counts the existing ones. token is their common token; mixed means that they differ.
 	made  int
 	token string
 	mixed bool
-	// taken is when the last cut was taken, nil while one is missing.
+	// taken is the time of the last snapshot, nil while one is missing.
 	taken *metav1.Time
 	ready bool
-	// trouble is what the driver says of one that it has not finished.
+	// trouble has the driver's error for an unfinished one.
 	trouble string
 	volumes []snapshotv1.VolumeSnapshotStatus
 }
 
-// survey looks at every VolumeSnapshot of the content.
+// survey summarizes all VolumeSnapshots of the content.
 func survey(o Observed) state {
 	if ByGroup(o.Content) {
 		return surveyGroup(o)
@@ -215,7 +213,7 @@ func survey(o Observed) state {
 	return s
 }
 
-// add takes a VolumeSnapshot of the content into account.
+// add includes a VolumeSnapshot of the content.
 func (s *state) add(name string, v VolumeSnapshot) {
 	s.mixed = s.mixed || s.made > 0 && s.token != v.Token
 	s.made, s.token = s.made+1, v.Token
@@ -228,7 +226,7 @@ func (s *state) add(name string, v VolumeSnapshot) {
 	s.note(name, v)
 }
 
-// note takes into account how far a VolumeSnapshot is.
+// note includes the progress of a VolumeSnapshot.
 func (s *state) note(name string, v VolumeSnapshot) {
 	status := snapshotv1.VolumeSnapshotStatus{VolumeSnapshotName: name, CreationTime: v.Taken, ReadyToUse: new(v.Ready)}
 	if v.Error != "" {
@@ -244,7 +242,7 @@ func (s *state) note(name string, v VolumeSnapshot) {
 	}
 }
 
-// reported is the content with a status that says what is known.
+// reported returns the content with the status for this state.
 func (s *state) reported(content *snapshotv1.VirtualMachineSnapshotContent) *snapshotv1.VirtualMachineSnapshotContent {
 	out := content.DeepCopy()
 	out.Status = &snapshotv1.VirtualMachineSnapshotContentStatus{CreationTime: s.taken, ReadyToUse: new(s.ready), VolumeSnapshotStatus: s.volumes}

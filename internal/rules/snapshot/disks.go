@@ -15,15 +15,15 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// Class is a VolumeSnapshotClass.
+// Class is a VolumeSnapshotClass or VolumeGroupSnapshotClass.
 type Class struct {
 	Name, Driver string
-	// Default means that its driver's snapshots are of this class where nothing else is said.
+	// Default means that it is its driver's default class.
 	Default bool
 }
 
-// OnClaims lists the volumes of a VM whose content is on a claim, by name, with the claim's. What
-// is below an overlay is no state of the VM.
+// OnClaims returns the names of volumes whose content is on a claim, each with the claim's name.
+// The claim below an overlay is no state of the VM.
 func OnClaims(volumes []v1.Volume) [][2]string {
 	var out [][2]string
 	for i := range volumes {
@@ -34,7 +34,7 @@ func OnClaims(volumes []v1.Volume) [][2]string {
 	return out
 }
 
-// Kept lists what a snapshot of a VM is to keep: the volumes on claims, and the claim of the VM's state.
+// Kept returns the volumes that a snapshot includes: those on claims, and the claim of the VM's state.
 func Kept(vm *v1.VirtualMachine) [][2]string {
 	out := OnClaims(vm.Spec.Template.Spec.Volumes)
 	if claim := vmstate.ClaimOf(vm); claim != "" {
@@ -43,8 +43,8 @@ func Kept(vm *v1.VirtualMachine) [][2]string {
 	return out
 }
 
-// Append appends what is found of a volume of Kept. A VM that has never had a guest has no state yet; and what is on
-// a claim of somebody else is not the VM's, whatever its name.
+// Append adds the disk of a volume in Kept. A VM that has never had a guest has no state yet, and a
+// claim of another owner is not the VM's state, whatever its name.
 func Append(disks []Disk, vm *v1.VirtualMachine, disk Disk) []Disk {
 	if disk.Volume != vmstate.Volume {
 		return append(disks, disk)
@@ -58,8 +58,8 @@ func Append(disks []Disk, vm *v1.VirtualMachine, disk Disk) []Disk {
 	return append(disks, disk)
 }
 
-// NewDisk judges a volume by its claim, nil when there is none, by the DataVolume that fills that,
-// nil for none, and by the CSI driver of the volume behind it, "" when it has none.
+// NewDisk returns the disk for a volume's claim, nil for none. filler is the DataVolume that fills
+// the claim, nil for none; driver is the CSI driver, "" for none.
 func NewDisk(volume [2]string, claim *corev1.PersistentVolumeClaim, filler *cdiv1.DataVolume, driver string, classes []Class) Disk {
 	disk, name := Disk{Volume: volume[0], Claim: claim}, volume[1]
 	switch {
@@ -83,7 +83,7 @@ func NewDisk(volume [2]string, claim *corev1.PersistentVolumeClaim, filler *cdiv
 	return disk
 }
 
-// classFor returns the VolumeSnapshotClass for a claim of a driver, "" for none, or why there is none.
+// classFor returns the VolumeSnapshotClass for a claim, "" for none, or why there is none.
 func classFor(claim, driver string, classes []Class) (class, why string) {
 	if driver == "" {
 		return "", fmt.Sprintf("the claim %s is on no CSI volume", claim)
@@ -94,7 +94,7 @@ func classFor(claim, driver string, classes []Class) (class, why string) {
 	return class, ""
 }
 
-// choose returns the class for a driver: the default, else the first by name.
+// choose returns the driver's default class, else the first by name.
 func choose(classes []Class, driver string) string {
 	fitting := slices.DeleteFunc(slices.Clone(classes), func(c Class) bool { return c.Driver != driver })
 	slices.SortFunc(fitting, func(a, b Class) int {

@@ -1,6 +1,5 @@
-// Package snapshot decides what virt-controller does for one VirtualMachineSnapshot: when the VM is
-// locked, which of its disks are snapshotted, what the VirtualMachineSnapshotContent holds, and what
-// the status says.
+// Package snapshot decides virt-controller's actions for one VirtualMachineSnapshot: when the VM is
+// locked, which disks are snapshotted, the content of the VirtualMachineSnapshotContent, and the status.
 //
 // It owns the decision only. It is pure: it must not import a client or read the clock.
 //
@@ -10,15 +9,15 @@
 //	                        │              │           VM unlocked       │
 //	                        └──────────────┴─────── Failed ──────────────┘
 //
-// Of a VM with a guest (decision 424; which, if any, is looked at in every round):
+// For a VM with a guest (decision 424; every round checks whether it has one):
 //
-//	Lock ─> MakeContent ─> Quiesce ─> Cut ──────────────> Report ───────────────────────> Unlock
-//	                       the guest  VolumeSnapshots     all are taken, and then their    VM and guest
-//	                       is held    with the token      token is still valid: the guest  go on
-//	                                  of the hold         goes on
+//	Lock ─> MakeContent ─> Quiesce ─> Cut ──────────────> Report ─────────────────> Unlock
+//	                       the guest  VolumeSnapshots     all are taken, and then   VM and guest
+//	                       is held    with the token      their token is still      continue
+//	                                  of the hold         valid: guest continues
 //
-// Disks of one driver that snapshots several volumes at once have one VolumeGroupSnapshot (decisions 432 and 433), whose members
-// others name; Quiesce only if the guest's agent can freeze it:
+// If one driver can snapshot all disks at once, they have one VolumeGroupSnapshot (decisions 432 and 433),
+// whose members get their names from others. Quiesce only if the guest's agent can freeze it:
 //
 //	MakeContent ─> Quiesce ─> Cut ───────> Report ──────> Unlock ─> Name ─────────> Report
 //	without        if need    the group,   it is taken,             with names      all are ready
@@ -27,39 +26,38 @@
 //
 // Name comes before the first Report if no guest is held.
 //
-// Who writes what:
+// Writers:
 //
 //	VirtualMachineSnapshot         spec: its owner; finalizer and status: virt-controller
 //	VirtualMachineSnapshotContent  virt-controller alone (config/rbac/snapshot-policy.yaml)
-//	VolumeSnapshot                 made by virt-controller, owned by the content; status: the storage driver
-//	VolumeGroupSnapshot            likewise; its VolumeSnapshots are made by the cluster's snapshot-controller
-//	owners of ControllerRevisions  virt-controller, of which the content is one; but anybody may delete a revision
-//	label disk-of-… of claims      virt-controller; but anybody may, so that nothing is concluded from it
+//	VolumeSnapshot                 created by virt-controller, owned by the content; status: the storage driver
+//	VolumeGroupSnapshot            likewise; its VolumeSnapshots are created by the cluster's snapshot-controller
+//	owners of ControllerRevisions  virt-controller adds the content; but anybody may delete a revision
+//	label disk-of-… of claims      virt-controller; but anybody may, so that it proves nothing
 //	VM status.snapshotInProgress   virt-controller: the lock
 //
 // While a VM is locked it gets no VMI, and its owner may not exchange its disks or start it.
 //
-// When a part dies:
-//   - virt-controller between two actions: every object has a name that follows from the snapshot's
-//     UID, so that making it twice makes it once, and the next round sees what was done. Failed is
-//     written before anything is taken back, and taking back is repeated as long as Failed is
-//     what the status says.
-//   - The storage driver: the snapshot waits until its deadline, then it is Failed. The lock is
-//     given back as soon as the cuts are taken, or with Failed.
-//   - virt-controller while the guest is held: the guest goes on at the hold's deadline. Whoever comes
-//     next goes on if the hold lasts with the token of all VolumeSnapshots, and fails the snapshot otherwise.
-//     A hold is asked for only while there is no VolumeSnapshot.
-//   - virt-handler, virt-api, the guest's node: likewise. Nobody is waited for to let the guest go.
-//   - The guest, its QEMU, its place: the token is not valid any more. Failed.
+// Failures:
+//   - virt-controller between two actions: every object has a name that follows from the snapshot's UID,
+//     so that a repeated creation has no effect, and the next round sees the result. Failed is written
+//     before the cleanup, which is repeated while the status is Failed.
+//   - The storage driver: the snapshot waits until its deadline, then it is Failed. The VM is unlocked
+//     once the cuts are taken, or with Failed.
+//   - virt-controller while the guest is held: the guest continues at the hold's deadline. The next
+//     virt-controller continues if the hold lasts with the token of all VolumeSnapshots, and else fails the
+//     snapshot. A hold is requested only while there is no VolumeSnapshot.
+//   - virt-handler, virt-api, the guest's node: likewise. The end of the hold waits for none of them.
+//   - The guest, its QEMU, its place: the token is no longer valid. Failed.
 //   - The VM: Failed, if a cut is missing. Afterwards its end changes nothing.
-//   - The snapshot: its finalizer stays until the VM is unlocked. Its content goes with it by
-//     ownership, unless it is to be retained; VolumeSnapshots go with their content likewise.
+//   - The snapshot: its finalizer stays until the VM is unlocked. Its content goes with it by ownership,
+//     unless it is to be retained; VolumeSnapshots go with their content likewise.
 //
 // Invariants:
-//   - A content is complete: it names every disk of the VM that can be snapshotted, and none is
-//     ready to use before all are. A snapshot that has failed has no content.
-//   - A content that says when it was taken has cuts of one point in time: no guest has written from the
-//     first to the last, because there was none, or because one hold lasted over all of them; or the storage took
-//     exactly the content's volumes at once.
-//   - No cut is taken while the VM is not locked. No guest is held past its deadline (virt-launcher).
+//   - A content is complete: it names every disk of the VM that can be snapshotted, and it is not ready
+//     to use before all are. A failed snapshot has no content.
+//   - A content with a creation time has cuts of one point in time. No guest wrote between the first and
+//     the last, because there was none or one hold lasted over all of them; or the storage took exactly the
+//     content's volumes at once.
+//   - A cut is only taken while the VM is locked. No guest is held past its deadline (virt-launcher).
 package snapshot

@@ -13,44 +13,44 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// Annotations of a claim as the content keeps it, if its disk is snapshotted together with the others: the
-// VolumeGroupSnapshotClass, and the UID of the VolumeSnapshot once that is known. They are in the content's spec, which
-// nobody but virt-controller writes.
+// Annotations of a claim's copy in the content, if its disk is snapshotted together with the
+// others: the VolumeGroupSnapshotClass, and the VolumeSnapshot's UID once known. Only
+// virt-controller writes a content's spec.
 const (
 	GroupClassAnnotation = "drydock.dev/volume-group-snapshot-class"
 	MemberAnnotation     = "drydock.dev/volume-snapshot-uid"
 )
 
-// Unheld is the token of a VolumeGroupSnapshot of a guest that ran and was not held still (decision 433). No hold has it.
+// Unheld is the token of a VolumeGroupSnapshot of a running guest without a hold (decision 433). No hold has it.
 const Unheld = "unheld"
 
-// Group is what is known of a VolumeGroupSnapshot. Driver, Taken and Cuts are what the driver says of it, in an object that
-// no user of the namespace can write.
+// Group is the observed state of a VolumeGroupSnapshot. Driver, Taken and Cuts come from an object
+// that only the driver writes, and no user of the namespace.
 type Group struct {
-	// Owner is the UID of its controller, and Token that of the hold on the guest, as of a VolumeSnapshot.
+	// Owner is its controller's UID, and Token that of the hold on the guest, as for a VolumeSnapshot.
 	Owner, Token string
 	// Ends means that it is being deleted.
 	Ends   bool
 	Driver string
-	// Taken is when the state of all volumes was kept, nil before that.
+	// Taken is the time of all volumes' snapshots, nil before that.
 	Taken *metav1.Time
-	// Error is what the driver says.
+	// Error is the driver's.
 	Error string
 	Cuts  []GroupCut
 }
 
-// GroupCut is what a VolumeGroupSnapshot has of one volume.
+// GroupCut is a volume's snapshot in a VolumeGroupSnapshot.
 type GroupCut struct {
 	// Handle is the driver's name of the volume.
 	Handle string
-	// Name and UID are of the VolumeSnapshot, "" as long as there is none.
+	// Name and UID are the VolumeSnapshot's, "" while there is none.
 	Name, UID string
 }
 
 // Volume is a CSI volume.
 type Volume struct{ Driver, Handle string }
 
-// NewGroup is a VolumeGroupSnapshot to make, of the claims that have Label; Owner is its content.
+// NewGroup is a VolumeGroupSnapshot to create from the claims with Label; Owner is its content.
 type NewGroup struct {
 	Name, Class, Label, Token string
 	Owner                     metav1.OwnerReference
@@ -58,31 +58,31 @@ type NewGroup struct {
 	Labels map[string]string
 }
 
-// Labels is a label that claims are to have, and which claims are to get or to lose it.
+// Labels are changes of a label: the claims to add it to (Put) and to remove it from (Take).
 type Labels struct {
 	Key       string
 	Put, Take []string
 }
 
-// GroupName is the name of a snapshot's VolumeGroupSnapshot.
+// GroupName returns the name of a snapshot's VolumeGroupSnapshot.
 func GroupName(s *snapshotv1.VirtualMachineSnapshot) string { return "vmsnapshot-" + string(s.UID) }
 
-// GroupLabel is the label by which VolumeGroupSnapshots select the disks of a VM.
+// GroupLabel returns the label by which VolumeGroupSnapshots select the disks of a VM.
 func GroupLabel(vm *v1.VirtualMachine) string { return "drydock.dev/disk-of-" + string(vm.UID) }
 
-// ByGroup reports whether the disks of a content are snapshotted together, by one VolumeGroupSnapshot.
+// ByGroup reports whether one VolumeGroupSnapshot snapshots all disks of the content.
 func ByGroup(content *snapshotv1.VirtualMachineSnapshotContent) bool {
 	return groupClassOf(content) != ""
 }
 
-// Named reports whether a content has the names of its VolumeSnapshots. Those of a group are given by others, and are
-// known once it was taken.
+// Named reports whether a content has the names of its VolumeSnapshots. Those of a group's members
+// are known once it was taken.
 func Named(content *snapshotv1.VirtualMachineSnapshotContent) bool {
 	return !slices.ContainsFunc(content.Spec.VolumeBackups, func(b snapshotv1.VolumeBackup) bool { return b.VolumeSnapshotName == nil })
 }
 
-// IsOf reports whether a VolumeSnapshot is the one that a content has of a volume, and not another one of its name. Of a
-// volume that the content does not have, nil, none is.
+// IsOf reports whether a VolumeSnapshot is the content's for a volume, and not another of its name.
+// It returns false for a volume that the content does not have, nil.
 func IsOf(content *snapshotv1.VirtualMachineSnapshotContent, backup *snapshotv1.VolumeBackup, v VolumeSnapshot) bool {
 	if backup == nil {
 		return false
@@ -100,8 +100,8 @@ func groupClassOf(content *snapshotv1.VirtualMachineSnapshotContent) string {
 	return content.Spec.VolumeBackups[0].PersistentVolumeClaim.Annotations[GroupClassAnnotation]
 }
 
-// groupClass is the VolumeGroupSnapshotClass for the disks that are snapshotted, "" if they are not snapshotted together:
-// there is one disk, or they are of several drivers, or there is no class for their driver.
+// groupClass returns the VolumeGroupSnapshotClass for the included disks. It is "" if they can't be
+// snapshotted together: there is one disk, several drivers, or no class.
 func groupClass(disks []Disk, classes []Class) string {
 	driver, claims := "", map[string]bool{}
 	for _, disk := range disks {
@@ -119,13 +119,13 @@ func groupClass(disks []Disk, classes []Class) string {
 	return choose(classes, driver)
 }
 
-// SeeksMembers reports whether the VolumeSnapshots of a group are to be looked for. A guest that is held goes on first.
+// SeeksMembers reports whether the VolumeSnapshots of a group must be read. A held guest is released first.
 func SeeksMembers(o Observed, g *Group) bool {
 	d := decision{o: o}
 	return g.Taken != nil && !Named(o.Content) && (g.Token == "" || g.Token == Unheld || d.cutTaken())
 }
 
-// labels are the changes after which exactly the claims of a content have the label of its group; nil for none.
+// labels returns the changes after which exactly the content's claims have the group's label; nil for none.
 func (d *decision) labels(content *snapshotv1.VirtualMachineSnapshotContent) *Labels {
 	if !ByGroup(content) {
 		return nil
@@ -150,19 +150,19 @@ func (d *decision) labels(content *snapshotv1.VirtualMachineSnapshotContent) *La
 	return l
 }
 
-// free reports whether a group may be snapshotted while the guest goes on: no agent can freeze its file systems, so that
-// to stop it would gain nothing. One that is paused is held, so that it stays so and the snapshot can say it.
+// free reports whether a group may be snapshotted without a hold: no agent can freeze the guest's file systems,
+// so a stop would gain nothing. A paused guest is held, so that it stays paused and the snapshot can report that.
 func free(vmi *v1.VirtualMachineInstance) bool {
 	return !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceAgentConnected) &&
 		!condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused)
 }
 
-// membersIn is how long the names of a group's members are waited for before the VM is let go without them: the cluster's
-// snapshot-controller makes them right after the group was taken.
+// membersIn is how long the names of a group's members may delay the VM's unlocking. Usually the
+// cluster's snapshot-controller creates them right after the group was taken.
 const membersIn = 3 * time.Second
 
-// membersComeSoon reports whether the content is written when the names are known, which saves one write. No guest stands
-// still for that. The time is the driver's, which may be another one.
+// membersComeSoon reports whether the content's write waits for the names, which saves another
+// write. No held guest waits for that. The driver's clock may differ.
 func (d *decision) membersComeSoon(s state) bool {
 	if d.o.Group == nil || d.cutTaken() || Named(d.o.Content) || s.named != nil || s.token != "" && s.token != Unheld {
 		return false
@@ -171,7 +171,7 @@ func (d *decision) membersComeSoon(s state) bool {
 	return since >= 0 && since < membersIn
 }
 
-// surveyGroup looks at the VolumeGroupSnapshot of the content, and at its members.
+// surveyGroup summarizes the VolumeGroupSnapshot of the content and its members.
 func surveyGroup(o Observed) state {
 	s, g := state{ready: Named(o.Content)}, o.Group
 	taken := (&decision{o: o}).cutTaken()
@@ -203,7 +203,7 @@ func surveyGroup(o Observed) state {
 	return s
 }
 
-// members looks at the VolumeSnapshots of a group.
+// members includes the VolumeSnapshots of a group.
 func (s *state) members(o Observed) {
 	for i := range o.Content.Spec.VolumeBackups {
 		backup := &o.Content.Spec.VolumeBackups[i]
@@ -213,14 +213,14 @@ func (s *state) members(o Observed) {
 			return
 		}
 		if v.Taken == nil {
-			// Drivers that don't list snapshots say it of the group alone.
+			// Drivers that can't list snapshots only report the group's time.
 			v.Taken = s.taken
 		}
 		s.note(*backup.VolumeSnapshotName, v)
 	}
 }
 
-// handles are the driver's names of the volumes of the content's disks; one that is not known, or is of another driver, is "".
+// handles returns the driver's names of the volumes of the content's disks; "" if unknown or another driver's.
 func handles(o Observed) []string {
 	var out []string
 	for i := range o.Content.Spec.VolumeBackups {
@@ -233,8 +233,8 @@ func handles(o Observed) []string {
 	return out
 }
 
-// strangers says why a group does not have exactly the content's disks, "" if it has. It goes by volumes: which claims have
-// the label, or bear the names, anybody may change who may write claims.
+// strangers returns why a group does not have exactly the content's disks, "" if it does. It
+// compares volumes, since anybody who may write claims can change their names and labels.
 func strangers(o Observed) string {
 	var lacks []string
 	wanted := handles(o)
@@ -263,7 +263,7 @@ func strangers(o Observed) string {
 	return ""
 }
 
-// withNames is the content with the names of its VolumeSnapshots, nil as long as one of them is not there.
+// withNames returns the content with the names of its VolumeSnapshots, nil while one is missing.
 func withNames(content *snapshotv1.VirtualMachineSnapshotContent, handles []string, cuts []GroupCut) *snapshotv1.VirtualMachineSnapshotContent {
 	out := content.DeepCopy()
 	for i, handle := range handles {

@@ -17,18 +17,16 @@ import (
 )
 
 const (
-	// maxHeld is how long a guest is asked to be held at most. virt-launcher has a shorter limit for one whose CPUs
-	// are stopped.
+	// maxHeld limits the hold on a guest. virt-launcher has a shorter limit for a guest with stopped CPUs.
 	maxHeld = 5 * time.Minute
-	// While the guest is held it is looked often, for as long as most drivers take.
+	// whileFresh is the interval during the first part of a hold, which is as long as most drivers take.
 	whileFresh = 50 * time.Millisecond
 	fresh      = 5 * time.Second
 )
 
-// messageSilent is said while the hold on the guest decides, and nobody answers. The hold ends by itself.
+// messageSilent is for an unknown hold that matters. The hold ends by itself.
 const messageSilent = "the guest's node does not say whether the guest is held still"
 
-// vmSpec is the spec of the VM's guests, nil if it has none.
 func vmSpec(vm *v1.VirtualMachine) *v1.VirtualMachineInstanceSpec {
 	if vm == nil || vm.Spec.Template == nil {
 		return nil
@@ -36,7 +34,7 @@ func vmSpec(vm *v1.VirtualMachine) *v1.VirtualMachineInstanceSpec {
 	return &vm.Spec.Template.Spec
 }
 
-// ephemeral are the volumes on claims that the guest has and its VM's spec has not.
+// ephemeral returns the guest's volumes on claims that are not in its VM's spec.
 func ephemeral(spec *v1.VirtualMachineInstanceSpec, vmi *v1.VirtualMachineInstance) (names []string) {
 	if vmi == nil || spec == nil {
 		return nil
@@ -49,7 +47,7 @@ func ephemeral(spec *v1.VirtualMachineInstanceSpec, vmi *v1.VirtualMachineInstan
 	return names
 }
 
-// unsteady says why the disks of a VM with this VMI can't be snapshotted just now; "" if they can.
+// unsteady returns why the disks of a VM with this VMI can't be snapshotted now; "" if they can.
 func unsteady(vmi *v1.VirtualMachineInstance) string {
 	switch {
 	case vmi == nil:
@@ -74,8 +72,8 @@ func volumeIsDisk(vmi *v1.VirtualMachineInstance, name string) bool {
 	return slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.Name == name && volumeclaim.Disk(&v.VolumeSource) != "" })
 }
 
-// AsksHold reports whether it matters what holds the guest still, and whether the guest agent is to be asked, too: when
-// every cut is taken, it decides. It is to be asked after VolumeSnapshots were read.
+// AsksHold reports whether the hold on the guest matters, and whether the guest agent must confirm
+// it, which decides once every snapshot is taken. It must be called after VolumeSnapshots were read.
 func AsksHold(o Observed) (ask, verify bool) {
 	if o.VMI == nil || o.Content == nil || o.Snapshot.DeletionTimestamp != nil || Ended(o.Snapshot) {
 		return false, false
@@ -92,11 +90,11 @@ func (d *decision) held() bool {
 	return d.o.Hold != nil && d.o.Hold.Lasts() && d.o.Hold.Holder == Holder(d.o.Snapshot)
 }
 
-// Holder is how a snapshot is known where guests are held still.
+// Holder returns the snapshot's identity for holds.
 func Holder(s *snapshotv1.VirtualMachineSnapshot) string { return string(s.UID) }
 
-// make makes the VolumeSnapshots that are missing, or the VolumeGroupSnapshot, of a guest that is held still. One is held
-// only as long as there is none of them.
+// make creates the missing VolumeSnapshots, or the VolumeGroupSnapshot, of a held guest. A hold is
+// only requested while there is none of them.
 func (d *decision) make(s state) {
 	alone := s.group != nil && d.o.VMI != nil && free(d.o.VMI)
 	switch {
@@ -115,7 +113,7 @@ func (d *decision) make(s state) {
 	}
 }
 
-// take makes what is missing under a hold's token.
+// take creates them with the hold's token.
 func (d *decision) take(s state, token string) {
 	d.Step = Cut
 	if s.group != nil {
@@ -129,7 +127,7 @@ func (d *decision) take(s state, token string) {
 	d.Cuts = s.missing
 }
 
-// breaks fails a snapshot whose VolumeSnapshots are not of one point in time, or are not known to be.
+// breaks fails a snapshot whose VolumeSnapshots are not known to be of one point in time.
 func (d *decision) breaks(s state) {
 	name, hold := d.o.Snapshot.Spec.Source.Name, d.o.Hold
 	switch {
@@ -153,7 +151,7 @@ func (d *decision) breaks(s state) {
 	}
 }
 
-// whileHeld is when the driver is looked at again that snapshots the disks.
+// whileHeld returns the requeue interval while the driver takes the snapshots.
 func (d *decision) whileHeld() time.Duration {
 	if d.held() && time.Duration(d.o.Hold.Milliseconds)*time.Millisecond < fresh {
 		return whileFresh
@@ -161,7 +159,7 @@ func (d *decision) whileHeld() time.Duration {
 	return whileLocked
 }
 
-// indicate says in the status how the disks of a guest that ran were snapshotted.
+// indicate adds to the status how the disks of a running guest were snapshotted.
 func (d *decision) indicate(s state) {
 	if s.token == "" {
 		return
@@ -178,7 +176,7 @@ func (d *decision) indicate(s state) {
 	d.indications(list...)
 }
 
-// how says what a hold means for what is on the disks.
+// how returns the consistency of the disks under the hold.
 func how(hold *launch.Hold) snapshotv1.SourceIndication {
 	held := float64(hold.Milliseconds) / 1000
 	switch hold.Method {
@@ -201,13 +199,13 @@ func how(hold *launch.Hold) snapshotv1.SourceIndication {
 // QuiesceFailed is the indication of a snapshot whose guest has an agent that could not freeze file systems.
 const QuiesceFailed snapshotv1.Indication = "QuiesceFailed"
 
-// words are those of a guest as one line, of which virt-launcher has bounded the length.
+// words returns a guest's text as one line. virt-launcher has limited its length.
 func words(text string) string {
 	line := strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 	return strings.TrimRight(line[:min(len(line), launch.MaxRefusal)], ".")
 }
 
-// indications are a set, and are in the order of their names.
+// indications sorts the set by name.
 func (d *decision) indications(list ...snapshotv1.SourceIndication) {
 	slices.SortFunc(list, func(a, b snapshotv1.SourceIndication) int { return cmp.Compare(a.Indication, b.Indication) })
 	status := d.Snapshot.Status
@@ -217,7 +215,7 @@ func (d *decision) indications(list ...snapshotv1.SourceIndication) {
 	}
 }
 
-// NotHeld is the status to write when the guest could not be held still: for good, or not just now.
+// NotHeld returns the snapshot with the status for a guest that could not be held: permanently or for now.
 func NotHeld(o Observed, p Plan, sentence string, forGood bool) *snapshotv1.VirtualMachineSnapshot {
 	d := &decision{Plan: Plan{Snapshot: p.Snapshot.DeepCopy()}, o: o}
 	name := o.Snapshot.Spec.Source.Name

@@ -19,8 +19,8 @@ import (
 // Finalizer keeps a snapshot until its VM is unlocked.
 const Finalizer = "snapshot.kubevirt.io/vmsnapshot-protection"
 
-// How long until the next look: while the VM is locked, which keeps it from starting; while the
-// storage driver only has to finish; and while something else has to happen first.
+// Requeue intervals: while the VM is locked, and thus can't start; while only the storage driver
+// has to finish; and while the snapshot waits for something else.
 const (
 	whileLocked = 250 * time.Millisecond
 	whileStored = time.Second
@@ -28,95 +28,94 @@ const (
 	longestWait = time.Minute
 )
 
-// Observed is what a decision is made on. All of it is what the API server itself has said, but for
-// a snapshot that has succeeded.
+// Observed is the input of a decision. All of it was read from the API server, except for a
+// snapshot that has succeeded.
 type Observed struct {
 	Snapshot *snapshotv1.VirtualMachineSnapshot
 	// Supported means that the cluster serves VolumeSnapshots.
 	Supported bool
-	// VM is the source, nil when there is none.
+	// VM is the source, nil for none.
 	VM *v1.VirtualMachine
-	// VMI is the VM's, nil if it has none that has not ended.
+	// VMI is the VM's, nil if it has none or an ended one.
 	VMI *v1.VirtualMachineInstance
-	// Hold is what holds the guest still, or has held it last; nil if nobody could be asked, or it does not matter
-	// (AsksHold). It is newer than VolumeSnapshots.
+	// Hold is the guest's current or last hold; nil if unknown, or if it does not matter
+	// (AsksHold). It was read after VolumeSnapshots.
 	Hold *launch.Hold
-	// Content is the snapshot's, nil when there is none.
+	// Content is the snapshot's, nil for none.
 	Content *snapshotv1.VirtualMachineSnapshotContent
-	// Disks are the VM's volumes on claims, observed as long as there is no content.
+	// Disks are the VM's volumes on claims, observed until there is a content.
 	Disks []Disk
-	// GroupClasses are the VolumeGroupSnapshotClasses, observed as long as there is no content, and Labeled the claims
-	// with the VM's GroupLabel, in order, observed as long as there is no Group.
+	// GroupClasses are the VolumeGroupSnapshotClasses, observed until there is a content. Labeled
+	// are the sorted names of the claims with the VM's GroupLabel, observed until there is a Group.
 	GroupClasses []Class
 	Labeled      []string
-	// VolumeSnapshots are those that the content names, by name; those that don't exist are missing.
+	// VolumeSnapshots are the content's existing ones, by name.
 	VolumeSnapshots map[string]VolumeSnapshot
-	// Group is the VolumeGroupSnapshot of a content that is by one, nil if there is none; and Volumes what is behind the
-	// claims, by the PersistentVolume, observed when Group is taken and the content has no names yet.
+	// Group is the VolumeGroupSnapshot of a content for which ByGroup is true, nil for none. Volumes are the
+	// claims' volumes, by PersistentVolume, observed when Group is taken and the content has no names yet.
 	Group   *Group
 	Volumes map[string]Volume
-	// Revisions are the ControllerRevisions of Revisions that exist, and whether the content is an owner of each;
-	// observed as long as HoldsRevisions.
+	// Revisions are the existing ones of the function Revisions, each with whether the content owns
+	// it; observed as long as HoldsRevisions.
 	Revisions map[string]bool
 	Now       time.Time
 }
 
-// Step is one thing to do.
+// Step is one action of a plan.
 type Step string
 
-// The steps. After each of them but Rest the loop looks again at once.
+// The steps. Each but Rest requeues at once.
 const (
-	// Rest has nothing done but the status written.
+	// Rest only writes the status.
 	Rest Step = ""
-	// Hold puts the finalizer on the snapshot, Release takes it off.
+	// Hold adds the snapshot's finalizer, Release removes it.
 	Hold    Step = "put the finalizer on"
 	Release Step = "take the finalizer off"
-	// Lock makes the VM's status name the snapshot, Unlock no longer. Before that it lets the guest go on.
+	// Lock records the snapshot in the VM's status. Unlock removes it, after it has ended the hold.
 	Lock   Step = "lock the VM"
 	Unlock Step = "unlock the VM"
-	// MakeContent makes the content of Plan.
+	// MakeContent creates Plan.Content.
 	MakeContent Step = "make the content"
-	// HoldRevisions makes the content an owner of the ControllerRevisions of Plan.
+	// HoldRevisions makes the content an owner of Plan.Revisions.
 	HoldRevisions Step = "hold the revisions that the VM goes by"
-	// Quiesce has the guest held still for as long as Plan says.
+	// Quiesce holds the guest for up to Plan.Timeout.
 	Quiesce Step = "hold the guest still"
-	// Cut makes the VolumeSnapshots of Plan, or its VolumeGroupSnapshot.
+	// Cut creates Plan.Cuts or Plan.Group.
 	Cut Step = "make the VolumeSnapshots"
-	// Name writes the names of a group's VolumeSnapshots into the content.
+	// Name writes the names of a group's VolumeSnapshots to the content.
 	Name Step = "write the names of the VolumeSnapshots into the content"
-	// Report writes the content's status, and lets the guest go on if that says that the cuts are taken.
+	// Report writes the content's status, and ends the hold if all cuts are taken.
 	Report Step = "write the content's status"
 	// Discard deletes the content, and with it its VolumeSnapshots.
 	Discard Step = "delete the content"
 )
 
-// Plan is the status to write, and then one step.
+// Plan is the status to write, followed by one step.
 type Plan struct {
-	// Snapshot carries the wanted status; never nil.
+	// Snapshot has the desired status; never nil.
 	Snapshot *snapshotv1.VirtualMachineSnapshot
 	Step     Step
-	// Content is the one to make, or the one with the status or the names to write.
+	// Content is the one to create, or has the status or names to write.
 	Content *snapshotv1.VirtualMachineSnapshotContent
-	// Labels is to be changed before the content, or Group, is made; nil for nothing to change.
-	Labels *Labels
-	// Revisions are the names of the ControllerRevisions to hold.
+	// Labels is changed before the content or Group is created; nil for no change.
+	Labels    *Labels
 	Revisions []string
-	// Cuts are the VolumeSnapshots to make, or Group is the VolumeGroupSnapshot.
+	// Cuts are the VolumeSnapshots to create, or Group is the VolumeGroupSnapshot.
 	Cuts  []NewVolumeSnapshot
 	Group *NewGroup
-	// Timeout is how long the guest may be held still.
+	// Timeout limits the hold on the guest.
 	Timeout time.Duration
-	// After asks for another look at a later time; zero for none.
+	// After is the requeue delay, zero for none.
 	After time.Duration
 }
 
-// decision is a Plan in the making.
+// decision is a plan in the making.
 type decision struct {
 	Plan
 	o Observed
 }
 
-// Decide returns the plan for what was observed.
+// Decide returns the plan for an observation.
 func Decide(o Observed) Plan {
 	d := &decision{Plan: Plan{Snapshot: o.Snapshot.DeepCopy()}, o: o}
 	if d.Snapshot.Status == nil {
@@ -142,13 +141,13 @@ func Ended(s *snapshotv1.VirtualMachineSnapshot) bool {
 	return s.Status != nil && (s.Status.Phase == snapshotv1.Succeeded || s.Status.Phase == snapshotv1.Failed)
 }
 
-// locked reports whether the VM is locked by this snapshot.
+// locked reports whether this snapshot has locked the VM.
 func (d *decision) locked() bool {
 	return d.o.VM != nil && d.o.VM.Status.SnapshotInProgress != nil && *d.o.VM.Status.SnapshotInProgress == d.o.Snapshot.Name
 }
 
-// goAway lets the VM go before the snapshot. The content follows by ownership; one that is to be
-// retained has no owner.
+// goAway unlocks the VM before the snapshot is gone. The content follows by ownership; a retained
+// one has no owner.
 func (d *decision) goAway() {
 	if !slices.Contains(d.Snapshot.Finalizers, Finalizer) {
 		return
@@ -161,14 +160,14 @@ func (d *decision) goAway() {
 	case d.locked():
 		d.Step = Unlock
 	case incomplete && d.content() && !ready(d.o.Content):
-		// Nobody can use it, whatever the deletion policy says.
+		// It can't be used, whatever the deletion policy.
 		d.Step = Discard
 	default:
 		d.Step = Release
 	}
 }
 
-// content reports whether there is a content that is not on its way out.
+// content reports whether there is a content that is not being deleted.
 func (d *decision) content() bool {
 	return d.o.Content != nil && d.o.Content.DeletionTimestamp == nil
 }
@@ -177,7 +176,7 @@ func ready(c *snapshotv1.VirtualMachineSnapshotContent) bool {
 	return c.Status != nil && c.Status.ReadyToUse != nil && *c.Status.ReadyToUse
 }
 
-// takeBack undoes what a snapshot that has failed has done.
+// takeBack undoes a failed snapshot.
 func (d *decision) takeBack() {
 	switch {
 	case d.locked():
@@ -187,7 +186,7 @@ func (d *decision) takeBack() {
 	}
 }
 
-// watchContent keeps saying whether the snapshot can be used.
+// watchContent keeps Ready up to date.
 func (d *decision) watchContent() {
 	if d.content() {
 		return
@@ -196,13 +195,12 @@ func (d *decision) watchContent() {
 	d.ready(corev1.ConditionFalse, ReasonContentGone, "the VirtualMachineSnapshotContent "+ContentName(d.o.Snapshot)+" was deleted; the snapshot can't be restored")
 }
 
-// again is when to look again at what something else has to end: the sooner, the younger it is. Events of the VM come
-// sooner.
+// again returns the requeue interval for an external obstacle, which grows with the snapshot's age.
+// Events of the VM come sooner.
 func (d *decision) again() time.Duration {
 	return backoff.Growing(d.o.Now.Sub(d.o.Snapshot.CreationTimestamp.Time), whileWaits, longestWait)
 }
 
-// progress is what is next for a snapshot that has not ended.
 func (d *decision) progress() {
 	d.Snapshot.Status.Phase, d.Snapshot.Status.ReadyToUse = snapshotv1.InProgress, new(false)
 	d.recall()
@@ -219,7 +217,7 @@ func (d *decision) progress() {
 	d.expire()
 }
 
-// recall restores a status that somebody has cleared, as far as the content knows it.
+// recall restores a cleared status from the content.
 func (d *decision) recall() {
 	status, c := d.Snapshot.Status, d.o.Content
 	if c == nil || c.Spec.Source.VirtualMachine == nil {
@@ -249,7 +247,7 @@ func (d *decision) recall() {
 	}
 }
 
-// lost says why the source can't be snapshotted any more, "" when it can.
+// lost returns why the source can't be snapshotted any more, "" if it can.
 func (d *decision) lost() string {
 	uid, name := d.Snapshot.Status.SourceUID, d.o.Snapshot.Spec.Source.Name
 	switch {
@@ -265,7 +263,7 @@ func (d *decision) lost() string {
 	return ""
 }
 
-// begin locks the VM and makes the content.
+// begin locks the VM and creates the content.
 func (d *decision) begin() {
 	vm := d.o.VM
 	switch {
@@ -284,7 +282,7 @@ func (d *decision) begin() {
 	case shapeless(vm) != "":
 		d.wait(ReasonWaiting, shapeless(vm), whileStored)
 	case !d.locked():
-		// What comes next is said already, which saves a write.
+		// The status already has the next step, which saves a write.
 		d.Snapshot.Status.SourceUID = &vm.UID
 		d.selectDisks()
 		if !Ended(d.Snapshot) {
@@ -296,8 +294,8 @@ func (d *decision) begin() {
 	}
 }
 
-// maintained reports whether the VM is locked for a maintenance pod. A lock that comes later waits for the snapshot:
-// both are written into the VM on condition that it is as it was read.
+// maintained reports whether the VM is locked for a maintenance pod. A later lock waits for the
+// snapshot: both are written to the VM on condition of its resourceVersion.
 func maintained(vm *v1.VirtualMachine) bool {
 	_, locked := lock.Of(vm)
 	return locked
@@ -308,7 +306,7 @@ func waitsForMaintenance(vm *v1.VirtualMachine) string {
 	return fmt.Sprintf("the VM %s is in maintenance mode: its disks are locked for the pod %s", vm.Name, l.Pod)
 }
 
-// selectDisks says which disks are included, and reports false if that can't be said yet, or there are none.
+// selectDisks selects the included disks. It returns false if it can't yet, or there are none.
 func (d *decision) selectDisks() bool {
 	var included, excluded, reasons []string
 	for _, disk := range d.o.Disks {
@@ -339,12 +337,12 @@ func (d *decision) selectDisks() bool {
 	return true
 }
 
-// cutTaken reports whether the content says that every disk's state is kept.
+// cutTaken reports whether the content's status has the time of all disks' snapshots.
 func (d *decision) cutTaken() bool {
 	return d.o.Content != nil && d.o.Content.Status != nil && d.o.Content.Status.CreationTime != nil
 }
 
-// cut makes the VolumeSnapshots of the content and awaits them.
+// cut creates the VolumeSnapshots of the content and waits for them.
 func (d *decision) cut() {
 	state := survey(d.o)
 	switch {
@@ -358,7 +356,7 @@ func (d *decision) cut() {
 	}
 }
 
-// taken has it written, step by step, that every disk's state is kept.
+// taken records, step by step, that all snapshots are taken.
 func (d *decision) taken(state state) {
 	switch {
 	case !d.cutTaken() && state.token != "" && state.token != Unheld && d.o.Hold == nil:
@@ -371,7 +369,7 @@ func (d *decision) taken(state state) {
 		d.Content, d.Step = state.reported(d.o.Content), Report
 	case d.locked():
 		if state.token != "" && (state.token != Unheld || !state.ready) {
-			// What held the guest is not asked for any more when the VM is unlocked; that nothing did is known longer.
+			// The hold is not read any more once the VM is unlocked; that there was none is known longer.
 			d.Snapshot.Status.CreationTime = state.taken
 			d.indicate(state)
 		}
@@ -404,7 +402,7 @@ func (d *decision) spoiled(state state) bool {
 	return Ended(d.Snapshot)
 }
 
-// await waits for the driver. What it says is passed on; that it is at work is said already.
+// await waits for the driver and reports its error. Progressing already says that it is at work.
 func (d *decision) await(s state, after time.Duration) {
 	d.After = after
 	if s.trouble != "" {
@@ -415,19 +413,19 @@ func (d *decision) await(s state, after time.Duration) {
 	}
 }
 
-// reported reports whether the content's status says what is known of its VolumeSnapshots.
+// reported reports whether the content's status is up to date.
 func (d *decision) reported(s state) bool {
 	return d.cutTaken() && ready(d.o.Content) == s.ready
 }
 
-// wait says what is waited for, and leaves the rest to the deadline.
+// wait reports an obstacle and leaves the end to the deadline.
 func (d *decision) wait(reason, message string, after time.Duration) {
 	d.progressing(corev1.ConditionTrue, reason, message)
 	d.ready(corev1.ConditionFalse, reason, message)
 	d.After = after
 }
 
-// deadline is how long the snapshot may take, 0 for no limit, and how much of that is left.
+// deadline returns the time limit of the snapshot, 0 for none, and the rest of it.
 func (d *decision) deadline() (all, left time.Duration) {
 	all = snapshotv1.DefaultFailureDeadline
 	if own := d.o.Snapshot.Spec.FailureDeadline; own != nil {
@@ -436,7 +434,7 @@ func (d *decision) deadline() (all, left time.Duration) {
 	return all, d.o.Snapshot.CreationTimestamp.Add(all).Sub(d.o.Now)
 }
 
-// expire makes a snapshot fail that has not ended in time.
+// expire fails a snapshot that has not ended in time.
 func (d *decision) expire() {
 	deadline, left := d.deadline()
 	if deadline == 0 || Ended(d.Snapshot) || d.Step == Unlock {

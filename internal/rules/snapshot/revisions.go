@@ -11,16 +11,16 @@ import (
 	"drydock.dev/drydock/internal/rules/instancetype"
 )
 
-// What a VM's instance type and preference were when it was first seen, a ControllerRevision each keeps. The content
-// becomes one of their owners, so that a VM can be made with that shape when the snapshot's is gone (decision 560).
+// ControllerRevisions store the first observed state of a VM's instance type and preference. The content becomes
+// one of their owners, so that a VM can be restored with them after the snapshot's VM is gone (decision 560).
 
-// references are those of a VM that is to be as it is, of the type first.
+// references returns the VM's references, that of the type first.
 func references(vm *v1.VirtualMachine) []*instancetype.Reference {
 	toType, toPreference := instancetype.References(vm)
 	return slices.DeleteFunc([]*instancetype.Reference{toType, toPreference}, func(r *instancetype.Reference) bool { return r == nil })
 }
 
-// shapeless says why it is not known what the VM goes by, "" when it is.
+// shapeless returns why the VM's instance type or preference is not known, "" if it is.
 func shapeless(vm *v1.VirtualMachine) string {
 	for _, r := range references(vm) {
 		if r.Revision() == "" {
@@ -30,7 +30,7 @@ func shapeless(vm *v1.VirtualMachine) string {
 	return ""
 }
 
-// keepShape has the content's VM say which revisions the VM goes by.
+// keepShape stores the VM's revisions in the content.
 func keepShape(content *snapshotv1.VirtualMachine, vm *v1.VirtualMachine) {
 	toType, toPreference := instancetype.References(vm)
 	if toType != nil {
@@ -41,7 +41,7 @@ func keepShape(content *snapshotv1.VirtualMachine, vm *v1.VirtualMachine) {
 	}
 }
 
-// Revisions are the ControllerRevisions that a content's VM goes by.
+// Revisions returns the names of the ControllerRevisions of a content's VM.
 func Revisions(content *snapshotv1.VirtualMachineSnapshotContent) []string {
 	var names []string
 	if vm := content.Spec.Source.VirtualMachine; vm != nil {
@@ -54,15 +54,15 @@ func Revisions(content *snapshotv1.VirtualMachineSnapshotContent) []string {
 	return names
 }
 
-// HoldsRevisions reports whether it matters who owns the revisions of the content: as long as nothing of the VM is
-// kept, since nothing is before they are the content's, too. It is to be asked after VolumeSnapshots were read.
+// HoldsRevisions reports whether the owners of the content's revisions matter: only until the first
+// snapshot, which waits for the content's ownership. It must be called after VolumeSnapshots were read.
 func HoldsRevisions(o Observed) bool {
 	d := decision{o: o}
 	return len(o.VolumeSnapshots) == 0 && o.Group == nil && !d.cutTaken()
 }
 
-// holdRevisions has the content own what the VM goes by, before anything else is made for it. It reports false when
-// that is done.
+// holdRevisions makes the content an owner of the VM's revisions, before anything else is created
+// for it. It returns false once that is done.
 func (d *decision) holdRevisions() bool {
 	if !HoldsRevisions(d.o) || !d.locked() {
 		return false

@@ -30,7 +30,7 @@ const (
 	ReasonRefused            = "Refused"
 )
 
-// What Progressing says while the driver is at work. Which disks are not included is said until the end.
+// Messages of Progressing. The list of disks that are not included stays until the end.
 const (
 	messageCutting  = "the storage driver is making the VolumeSnapshots"
 	messageExcluded = "not included: "
@@ -51,7 +51,6 @@ func (d *decision) set(kind snapshotv1.ConditionType, status corev1.ConditionSta
 	condition.Set(&d.Snapshot.Status.Conditions, snapshotv1.Condition{Type: kind, Status: status, Reason: reason, Message: message}, d.o.Now)
 }
 
-// awaited is what the snapshot last waited for.
 func (d *decision) awaited() string {
 	if c := condition.Find(d.Snapshot.Status.Conditions, snapshotv1.ConditionProgressing); c != nil {
 		return c.Message
@@ -59,7 +58,7 @@ func (d *decision) awaited() string {
 	return "nothing was done"
 }
 
-// fail ends the snapshot. What it has made is taken back once its status says so.
+// fail ends the snapshot. Its objects are deleted once the status has the failure.
 func (d *decision) fail(reason, message string) {
 	status := d.Snapshot.Status
 	status.Phase, status.ReadyToUse, status.CreationTime = snapshotv1.Failed, new(false), nil
@@ -71,15 +70,15 @@ func (d *decision) fail(reason, message string) {
 	d.Step, d.Content, d.Labels, d.Cuts, d.Group, d.After = Rest, nil, nil, nil, nil, 0
 }
 
-// Refused is the status to write when the API server refuses for good what was planned.
+// Refused returns the snapshot with the status for a permanent refusal by the API server.
 func Refused(o Observed, p Plan, sentence string) *snapshotv1.VirtualMachineSnapshot {
 	d := &decision{Plan: Plan{Snapshot: p.Snapshot.DeepCopy()}, o: o}
 	d.fail(ReasonRefused, sentence)
 	return d.Snapshot
 }
 
-// Held is the status to write when the API server refuses what was planned, and may do it later: another's admission
-// webhook is in the way. The deadline goes on.
+// Held returns the snapshot with the status for a refusal by another component's admission webhook,
+// which may be temporary. The deadline continues.
 func Held(p Plan, sentence string) *snapshotv1.VirtualMachineSnapshot {
 	d := &decision{Plan: Plan{Snapshot: p.Snapshot.DeepCopy()}}
 	c := condition.Find(d.Snapshot.Status.Conditions, snapshotv1.ConditionProgressing)
@@ -105,7 +104,7 @@ func (d *decision) succeed(s state) {
 	d.ready(corev1.ConditionTrue, ReasonComplete, "the snapshot can be restored")
 }
 
-// Waits reports whether a snapshot says that it waits for something of its VM.
+// Waits reports whether a snapshot waits for its VM.
 func Waits(s *snapshotv1.VirtualMachineSnapshot) bool {
 	if s.Status == nil {
 		return false

@@ -6,11 +6,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// notOnClaims is said of volumes whose content is nowhere but in the guest's pod, or somebody else's.
+// notOnClaims is for volumes whose content is in the guest's pod, or another owner's.
 const notOnClaims = "only volumes on PersistentVolumeClaims are snapshotted"
 
-// Statuses says of each volume whether snapshots of its VM have it. drivers has the names of the claims that exist, each
-// with the driver of its storage class, "" for none. A claim need not be bound yet: the answer is of its class.
+// Statuses returns for each volume whether snapshots of its VM include it. drivers has the existing claims, each
+// with the driver of its storage class, "" for none. A claim need not be bound: the answer is for its class.
 func Statuses(volumes []v1.Volume, drivers map[string]string, classes []Class) []v1.VolumeSnapshotStatus {
 	claims := map[string]string{}
 	for _, volume := range OnClaims(volumes) {
