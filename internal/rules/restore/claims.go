@@ -15,13 +15,13 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// Annotations of a claim that a restore has made: its name, for readers, and its UID.
+// Annotations of a restore's claim: the restore's name, for readers, and its UID.
 const (
 	nameAnnotation = "restore.kubevirt.io/name"
 	uidAnnotation  = "drydock.dev/restore-uid"
 )
 
-// Labels of a claim that a restore has made: the VM of the snapshot.
+// Labels of a restore's claim: the snapshot's VM.
 const (
 	sourceNameLabel      = "restore.kubevirt.io/source-vm-name"
 	sourceNamespaceLabel = "restore.kubevirt.io/source-vm-namespace"
@@ -34,7 +34,7 @@ func policy(r *snapshotv1.VirtualMachineRestore) snapshotv1.VolumeRestorePolicy 
 	return *r.Spec.VolumeRestorePolicy
 }
 
-// Volumes lists which claim each of the content's disks is restored to. The VM's state is none of them.
+// Volumes returns the claim of each of the content's disks, without the VM's state.
 func Volumes(r *snapshotv1.VirtualMachineRestore, content *snapshotv1.VirtualMachineSnapshotContent) ([]snapshotv1.VolumeRestore, error) {
 	var out []snapshotv1.VolumeRestore
 	taken := map[string]bool{}
@@ -59,7 +59,6 @@ func Volumes(r *snapshotv1.VirtualMachineRestore, content *snapshotv1.VirtualMac
 	return out, nil
 }
 
-// claimName is the name of the claim that a disk is restored to.
 func claimName(r *snapshotv1.VirtualMachineRestore, backup *snapshotv1.VolumeBackup) string {
 	if o := override(r, backup.VolumeName); o.RestoreName != "" {
 		return o.RestoreName
@@ -73,7 +72,7 @@ func claimName(r *snapshotv1.VirtualMachineRestore, backup *snapshotv1.VolumeBac
 	return fmt.Sprintf("restore-%s-%s", r.UID, backup.VolumeName)
 }
 
-// override is what the restore asks for about one volume; the zero value is nothing.
+// override returns the restore's override for a volume, or the zero value.
 func override(r *snapshotv1.VirtualMachineRestore, volume string) snapshotv1.VolumeRestoreOverride {
 	for _, o := range r.Spec.VolumeRestoreOverrides {
 		if o.VolumeName == volume {
@@ -83,7 +82,7 @@ func override(r *snapshotv1.VirtualMachineRestore, volume string) snapshotv1.Vol
 	return snapshotv1.VolumeRestoreOverride{}
 }
 
-// volumes are those that the status records, or else follow from the restore.
+// volumes returns the volumes to restore, after a check of the overrides.
 func (d *decision) volumes() ([]snapshotv1.VolumeRestore, error) {
 	volumes, err := Volumes(d.o.Restore, d.o.Content)
 	if err != nil {
@@ -109,7 +108,7 @@ func (d *decision) backup(volume string) *snapshotv1.VolumeBackup {
 	return nil
 }
 
-// newClaim is a claim as the snapshot has it, filled from its VolumeSnapshot.
+// newClaim returns a claim like the snapshot's, filled from its VolumeSnapshot.
 func (d *decision) newClaim(backup *snapshotv1.VolumeBackup, to *snapshotv1.VolumeRestore, source snapshot.VolumeSnapshot) *corev1.PersistentVolumeClaim {
 	was, asked := &backup.PersistentVolumeClaim, override(d.o.Restore, backup.VolumeName)
 	claim := &corev1.PersistentVolumeClaim{
@@ -127,7 +126,7 @@ func (d *decision) newClaim(backup *snapshotv1.VolumeBackup, to *snapshotv1.Volu
 	return claim
 }
 
-// fill has a claim filled from a VolumeSnapshot, and says whose it is.
+// fill sets a claim's data source and the annotations of a restore's claim.
 func (d *decision) fill(claim *corev1.PersistentVolumeClaim, to *snapshotv1.VolumeRestore, source snapshot.VolumeSnapshot) {
 	if claim.Annotations == nil {
 		claim.Annotations = map[string]string{}
@@ -138,7 +137,7 @@ func (d *decision) fill(claim *corev1.PersistentVolumeClaim, to *snapshotv1.Volu
 	}
 	claim.Annotations[nameAnnotation], claim.Annotations[uidAnnotation] = d.o.Restore.Name, string(d.o.Restore.UID)
 	claim.Spec.DataSource = volumeSnapshotRef(to.VolumeSnapshotName)
-	// A claim must be as large as what it is filled with; the volume may have been larger than was asked for.
+	// A claim must be as large as its source, whose volume may have been larger than its claim's request.
 	if size := claim.Spec.Resources.Requests[corev1.ResourceStorage]; source.Size != nil && source.Size.Cmp(size) > 0 {
 		if claim.Spec.Resources.Requests == nil {
 			claim.Spec.Resources.Requests = corev1.ResourceList{}
@@ -151,8 +150,8 @@ func volumeSnapshotRef(name string) *corev1.TypedLocalObjectReference {
 	return &corev1.TypedLocalObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: name}
 }
 
-// users are a claim's labels or annotations without those that a program keeps there, which would
-// say of the new claim what is true of the old one, and with what the restore asks for.
+// users returns a claim's labels or annotations with those of the restore, without those that
+// programs maintain: they would be wrong for the new claim.
 func users(was, asked map[string]string) map[string]string {
 	out := maps.Clone(was)
 	if out == nil {
@@ -166,12 +165,11 @@ func users(was, asked map[string]string) map[string]string {
 	return out
 }
 
-// ours reports whether the claim was made by this restore.
 func (d *decision) ours(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[uidAnnotation] == string(d.o.Restore.UID)
 }
 
-// mayReplace reports whether the claim is the one that the disk was on, and the restore is to replace it.
+// mayReplace reports whether the restore must replace this claim, which is the disk's original one.
 func (d *decision) mayReplace(backup *snapshotv1.VolumeBackup, claim *corev1.PersistentVolumeClaim) bool {
 	return policy(d.o.Restore) == snapshotv1.VolumeRestorePolicyInPlace && d.verb == identity.RestoreInPlace &&
 		claim.Name == backup.PersistentVolumeClaim.Name

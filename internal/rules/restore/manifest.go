@@ -23,7 +23,7 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// manifest is the VM as the restore makes it.
+// manifest returns the VM with the restore's changes.
 func (d *decision) manifest(volumes []snapshotv1.VolumeRestore) (*v1.VirtualMachine, error) {
 	var vm *v1.VirtualMachine
 	var err error
@@ -35,7 +35,7 @@ func (d *decision) manifest(volumes []snapshotv1.VolumeRestore) (*v1.VirtualMach
 	if vm.Spec.Template == nil {
 		return nil, fmt.Errorf("the VM of the snapshot has no template")
 	}
-	// A content that is older than the rule of the UUID has none: its guest knew itself by this one.
+	// An old content may have no UUID. Then its guest had this one.
 	firmware.Persist(&vm.Spec.Template.Spec, vm.Name)
 	if err := d.useClaims(vm, volumes); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (d *decision) manifest(volumes []snapshotv1.VolumeRestore) (*v1.VirtualMach
 	return vm, nil
 }
 
-// inPlace is the target with the snapshot's spec. Whether it is to run is its owner's wish of today.
+// inPlace returns the target with the snapshot's spec, but with its current run strategy.
 func (d *decision) inPlace() *v1.VirtualMachine {
 	vm, was := d.o.VM.DeepCopy(), d.o.Content.Spec.Source.VirtualMachine
 	running, strategy := vm.Spec.Running, vm.Spec.RunStrategy
@@ -58,21 +58,21 @@ func (d *decision) inPlace() *v1.VirtualMachine {
 	vm.Spec.Running, vm.Spec.RunStrategy = running, strategy
 	keepShape(vm, was)
 	if writers := was.Annotations[layout.AnnCloneWriters]; writers != "" {
-		// The templates come back with the rights that they were written with.
+		// The templates return with the rights with which they were written.
 		metav1.SetMetaDataAnnotation(&vm.ObjectMeta, layout.AnnCloneWriters, writers)
 	}
 	return vm
 }
 
-// halted is the VM with the wish that it does not run.
+// halted returns the VM with the run strategy Halted.
 func halted(vm *v1.VirtualMachine) *v1.VirtualMachine {
 	out := vm.DeepCopy()
 	out.Spec.Running, out.Spec.RunStrategy = nil, new(v1.RunStrategyHalted)
 	return out
 }
 
-// anew is a VM of the snapshot's manifest, with the restore's patches, that is not running. One that
-// takes the place of a VM that is gone is that VM; any other must not be taken for it.
+// anew returns a halted VM from the snapshot's manifest and the restore's patches. One with a
+// deleted VM's name continues as that VM; any other gets an identity of its own.
 func (d *decision) anew() (*v1.VirtualMachine, error) {
 	was := d.o.Content.Spec.Source.VirtualMachine
 	original := halted(&v1.VirtualMachine{
@@ -108,7 +108,7 @@ func (d *decision) anew() (*v1.VirtualMachine, error) {
 	}, nil
 }
 
-// keepShape has a VM go by the revisions that the snapshot's VM went by, unless it does already.
+// keepShape sets the revisions of the snapshot's VM.
 func keepShape(vm *v1.VirtualMachine, was *snapshotv1.VirtualMachine) {
 	toType, toPreference := instancetype.References(vm)
 	if name := instancetype.RevisionOf(was.Status.InstancetypeRef); toType != nil && name != "" && toType.Revision() != name {
@@ -119,7 +119,7 @@ func keepShape(vm *v1.VirtualMachine, was *snapshotv1.VirtualMachine) {
 	}
 }
 
-// public are annotations without those that only Drydock and its loops write.
+// public returns annotations without those that only Drydock writes.
 func public(annotations map[string]string) map[string]string {
 	out := maps.Clone(annotations)
 	maps.DeleteFunc(out, func(key, _ string) bool {
@@ -129,14 +129,14 @@ func public(annotations map[string]string) map[string]string {
 	return out
 }
 
-// Stand-ins for what is renewed, by which it is known whether a patch has said something of it.
+// Stand-ins for the renewed fields, which show whether a patch has set them.
 const (
 	standInUUID = "00000000-0000-4000-8000-000000000000"
 	standInMAC  = "stand-in"
 )
 
-// renew takes from a patched VM what must not be the original's, as the table of identities says,
-// unless a patch gives it a value: the original's, too.
+// renew replaces the parts of the identity that must not be the original's by the table of
+// identities, unless a patch sets a value, even the original's.
 func renew(patched, original *v1.VirtualMachine, patches []vmpatch.Operation) error {
 	marked := original.DeepCopy()
 	spec := &marked.Spec.Template.Spec
@@ -171,8 +171,8 @@ func renew(patched, original *v1.VirtualMachine, patches []vmpatch.Operation) er
 	return nil
 }
 
-// useClaims has the VM's volumes use the restored claims. A claim with its old name is used through
-// the volume as it is, so that a manifest that is applied again changes nothing.
+// useClaims makes the VM's volumes use the restored claims. With unchanged names the volumes stay
+// as they are, so that applying the manifest again changes nothing.
 func (d *decision) useClaims(vm *v1.VirtualMachine, volumes []snapshotv1.VolumeRestore) error {
 	inPlace := d.verb == identity.RestoreInPlace
 	keepsNames := inPlace && policy(d.o.Restore) == snapshotv1.VolumeRestorePolicyInPlace && len(d.o.Restore.Spec.VolumeRestoreOverrides) == 0
@@ -203,7 +203,7 @@ func (d *decision) hasToday(onClaim [2]string) bool {
 	return d.o.VM.Spec.Template != nil && slices.Contains(snapshot.OnClaims(d.o.VM.Spec.Template.Spec.Volumes), onClaim)
 }
 
-// onRestored is a volume's source on another claim, read-only and hotpluggable as it was.
+// onRestored returns a volume's source with another claim, read-only and hotpluggable as it was.
 func onRestored(was *v1.Volume, claim string) v1.VolumeSource {
 	source := &v1.PersistentVolumeClaimVolumeSource{Hotpluggable: machine.Hotpluggable(was)}
 	before, _ := volumeclaim.Of(&was.VolumeSource)

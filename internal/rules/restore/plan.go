@@ -18,88 +18,86 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// Finalizer keeps a restore until what it has not finished is taken back.
+// Finalizer keeps a restore until its unfinished work is undone.
 const Finalizer = "snapshot.kubevirt.io/vmrestore-protection"
 
-// LastRestore is the annotation of a VM that names the restore that it has seen last.
+// LastRestore is the annotation of a VM that names its last restore.
 const LastRestore = "restore.kubevirt.io/lastRestoreUID"
 
-// How long until the next look: at claims that are being filled, and at what has to happen first.
+// Requeue intervals: while claims are being filled, and while the restore waits for something else.
 const (
 	whileFilled = time.Second
 	whileWaits  = 5 * time.Second
 	longestWait = time.Minute
 )
 
-// Observed is what a decision is made on: what the API server itself has said.
+// Observed is the input of a decision, read from the API server.
 type Observed struct {
 	Restore  *snapshotv1.VirtualMachineRestore
 	Snapshot *snapshotv1.VirtualMachineSnapshot
 	Content  *snapshotv1.VirtualMachineSnapshotContent
-	// VM is the target, nil when there is none, and Guest means that it has a VMI that has not ended.
+	// VM is the target, nil for none. Guest means that it has a VMI that has not ended.
 	VM    *v1.VirtualMachine
 	Guest bool
-	// VolumeSnapshots are those that the content names, by name.
+	// VolumeSnapshots are the content's, by name.
 	VolumeSnapshots map[string]snapshot.VolumeSnapshot
-	// Claims are those that exist of the names that the restore uses, and Fillers the names of the
-	// DataVolumes among their controllers.
+	// Claims are the existing ones of ClaimNames. Fillers are the names of the DataVolumes among
+	// their controllers.
 	Claims  map[string]*corev1.PersistentVolumeClaim
 	Fillers map[string]bool
-	// Waits are the storage classes whose claims are bound only where a pod uses them.
+	// Waits has the storage classes that bind a claim only when a pod uses it.
 	Waits map[string]bool
 	Now   time.Time
 }
 
-// Step is one thing to do.
+// Step is one action of a plan.
 type Step string
 
-// The steps. After each of them but Rest the loop looks again at once.
+// The steps. Each but Rest requeues at once.
 const (
-	// Rest has nothing done but the status written.
+	// Rest only writes the status.
 	Rest Step = ""
-	// Hold puts the finalizer on the restore, Release takes it off.
+	// Hold adds the restore's finalizer, Release removes it.
 	Hold    Step = "put the finalizer on"
 	Release Step = "take the finalizer off"
-	// Lock makes the VM's status name the restore, Unlock no longer.
+	// Lock records the restore in the VM's status, Unlock removes it.
 	Lock   Step = "lock the VM"
 	Unlock Step = "unlock the VM"
 	// Adopt makes the VM the owner of the restore.
-	Adopt Step = "give the restore its owner"
-	// Stop has the VM stopped.
-	Stop Step = "stop the VM"
-	// MakeClaims makes the claims of Plan.
+	Adopt      Step = "give the restore its owner"
+	Stop       Step = "stop the VM"
 	MakeClaims Step = "make the claims"
-	// DropClaims deletes the claims of Plan, with the DataVolumes of their names that control them.
+	// DropClaims deletes Plan.Claims, with the DataVolumes of their names that control them.
 	DropClaims Step = "delete claims"
-	// Switch gives the VM the spec of Plan's, MakeVM makes it.
+	// Switch gives the VM the spec of Plan.VM, MakeVM creates it.
 	Switch Step = "change the VM"
 	MakeVM Step = "make the VM"
-	// Admit lets a VM that was made start: it gets Plan's annotations.
+	// Admit lets a created VM start: it gets the annotations of Plan.VM.
 	Admit Step = "let the VM start"
-	// Own makes the VM the owner of the claims of Plan.
+	// Own makes the VM an owner of Plan.Claims.
 	Own Step = "give the claims their owner"
 )
 
-// Plan is the status to write, and then one step.
+// Plan is the status to write, followed by one step.
 type Plan struct {
-	// Restore carries the wanted status; never nil.
+	// Restore has the desired status; never nil.
 	Restore *snapshotv1.VirtualMachineRestore
 	Step    Step
 	VM      *v1.VirtualMachine
 	Claims  []*corev1.PersistentVolumeClaim
-	// After asks for another look at a later time; zero for none.
+	// After is the requeue delay, zero for none.
 	After time.Duration
 }
 
-// decision is a Plan in the making.
+// decision is a plan in the making.
 type decision struct {
 	Plan
 	o Observed
-	// verb is what happens to the target.
+	// verb is the operation on the target.
 	verb identity.Verb
 }
 
-// Decide returns the plan for what was observed.
+// Decide returns the plan for an observation.
 func Decide(o Observed) Plan {
 	d := &decision{Plan: Plan{Restore: o.Restore.DeepCopy()}, o: o, verb: identity.RestoreToNew}
 	if d.Restore.Status == nil {
@@ -109,7 +107,7 @@ func Decide(o Observed) Plan {
 	case o.Restore.DeletionTimestamp != nil:
 		d.goAway()
 	case Complete(o.Restore):
-		// Nothing that happens afterwards is the restore's.
+		// Later changes are not the restore's.
 	case Failed(o.Restore):
 		d.takeBack()
 	case !slices.Contains(o.Restore.Finalizers, Finalizer):
@@ -122,15 +120,15 @@ func Decide(o Observed) Plan {
 	return d.Plan
 }
 
-// Complete reports whether the restore has done what it was made for.
+// Complete reports whether the restore has succeeded.
 func Complete(r *snapshotv1.VirtualMachineRestore) bool {
 	return r.Status != nil && r.Status.Complete != nil && *r.Status.Complete
 }
 
-// mark is the value of LastRestore by which a VM names this restore.
+// mark returns the value of LastRestore for this restore.
 func mark(r *snapshotv1.VirtualMachineRestore) string { return r.Name + "-" + string(r.UID) }
 
-// switched reports whether the VM is what the restore wanted to make of it.
+// switched reports whether the VM has the restore's changes.
 func (d *decision) switched() bool {
 	return d.o.VM != nil && d.o.VM.Annotations[LastRestore] == mark(d.o.Restore)
 }
@@ -139,7 +137,7 @@ func (d *decision) locked() bool {
 	return d.o.VM != nil && d.o.VM.Status.RestoreInProgress != nil && *d.o.VM.Status.RestoreInProgress == d.o.Restore.Name
 }
 
-// goAway finishes a restore whose switch was made, and takes back any other.
+// goAway finishes a restore whose switch was made, and undoes any other.
 func (d *decision) goAway() {
 	switch {
 	case !slices.Contains(d.o.Restore.Finalizers, Finalizer):
@@ -158,9 +156,9 @@ func (d *decision) goAway() {
 	d.Step = Release
 }
 
-// takeBack deletes the claims that were made for nothing, and unlocks the VM.
+// takeBack deletes unused claims and unlocks the VM.
 func (d *decision) takeBack() {
-	// What has replaced a claim of the target is its disk, finished or not.
+	// A claim that has replaced the target's is its disk, finished or not.
 	replaced := policy(d.o.Restore) == snapshotv1.VolumeRestorePolicyInPlace && d.locked()
 	switch made := d.made(); {
 	case len(made) > 0 && !d.switched() && !replaced:
@@ -170,7 +168,7 @@ func (d *decision) takeBack() {
 	}
 }
 
-// made are the claims that this restore has made and that are not on their way out.
+// made returns this restore's claims, except those being deleted.
 func (d *decision) made() []*corev1.PersistentVolumeClaim {
 	var out []*corev1.PersistentVolumeClaim
 	for _, name := range d.names() {
@@ -181,7 +179,7 @@ func (d *decision) made() []*corev1.PersistentVolumeClaim {
 	return out
 }
 
-// names are those of the claims of disks that the status records.
+// names returns the names of the disks' claims in the status.
 func (d *decision) names() []string {
 	var names []string
 	for _, volume := range d.Restore.Status.Restores {
@@ -192,13 +190,12 @@ func (d *decision) names() []string {
 	return names
 }
 
-// again is when to look again at what something else has to end: the sooner, the younger it is. Events of the VM come
-// sooner.
+// again returns the requeue interval for an external obstacle, which grows with the restore's age.
+// Events of the VM come sooner.
 func (d *decision) again() time.Duration {
 	return backoff.Growing(d.o.Now.Sub(d.o.Restore.CreationTimestamp.Time), whileWaits, longestWait)
 }
 
-// progress is what is next before the switch.
 func (d *decision) progress() {
 	s, c := d.o.Snapshot, d.o.Content
 	switch name := d.o.Restore.Spec.VirtualMachineSnapshotName; {
@@ -219,7 +216,7 @@ func (d *decision) progress() {
 	}
 }
 
-// chooseTarget finds out whether the VM is restored in place or made.
+// chooseTarget decides whether the VM is restored in place or created.
 func (d *decision) chooseTarget() {
 	vm, name := d.o.VM, d.o.Restore.Spec.Target.Name
 	switch source := d.o.Content.Spec.Source.VirtualMachine; {
@@ -237,13 +234,13 @@ func (d *decision) chooseTarget() {
 	}
 }
 
-// beganInPlace reports whether there was a target when the claims were begun.
+// beganInPlace reports whether there was a target when the creation of the claims began.
 func (d *decision) beganInPlace() bool {
 	c := condition.Find(d.Restore.Status.Conditions, snapshotv1.ConditionProgressing)
 	return c != nil && c.Reason == ReasonInPlace
 }
 
-// doing is the reason of what is said once the target is known.
+// doing returns the reason for conditions once the target is known.
 func (d *decision) doing() string {
 	if d.verb == identity.RestoreInPlace {
 		return ReasonInPlace
@@ -251,7 +248,7 @@ func (d *decision) doing() string {
 	return ReasonNewVM
 }
 
-// prepareTarget stops the target or waits until it is stopped, and locks it.
+// prepareTarget stops the target or waits for its end, and locks it.
 func (d *decision) prepareTarget() {
 	vm := d.o.VM
 	switch {
@@ -272,14 +269,14 @@ func (d *decision) prepareTarget() {
 	}
 }
 
-// maintained reports whether the VM is locked for a maintenance pod. A lock that comes later waits for the restore: both
-// are written into the VM on condition that it is as it was read.
+// maintained reports whether the VM is locked for a maintenance pod. A later lock waits for the
+// restore: both are written to the VM on condition of its resourceVersion.
 func maintained(vm *v1.VirtualMachine) bool {
 	_, locked := lock.Of(vm)
 	return locked
 }
 
-// stop does what the restore asks for as long as the target runs.
+// stop applies the restore's targetReadinessPolicy to a running target.
 func (d *decision) stop() {
 	policy, name := snapshotv1.VirtualMachineRestoreWaitGracePeriodAndFail, d.o.VM.Name
 	if p := d.o.Restore.Spec.TargetReadinessPolicy; p != nil {
@@ -308,7 +305,7 @@ func (d *decision) stop() {
 	}
 }
 
-// restore makes the claims and, when all are there, the switch.
+// restore creates the claims and, when all exist, plans the switch.
 func (d *decision) restore() {
 	volumes, err := d.volumes()
 	if err == nil {
@@ -329,16 +326,16 @@ func (d *decision) restore() {
 	}
 }
 
-// progressOfClaims is how far the claims are.
+// progressOfClaims is the progress of the claims.
 type progressOfClaims struct {
 	missing, inTheWay []*corev1.PersistentVolumeClaim
-	// awaited says what has to happen first.
+	// awaited is an obstacle that will go.
 	awaited string
-	// reason and failure say why there will be no claim; failure is "" when there can be one.
+	// reason and failure are set if a claim is impossible.
 	reason, failure string
 }
 
-// claims brings about every claim. It reports whether the VM can have them.
+// claims plans the creation of every claim, and reports whether the VM can have them.
 func (d *decision) claims(volumes []snapshotv1.VolumeRestore) bool {
 	var p progressOfClaims
 	for i := range volumes {
@@ -365,7 +362,7 @@ func (d *decision) claims(volumes []snapshotv1.VolumeRestore) bool {
 	return false
 }
 
-// recordFillers has the status name the DataVolumes that go with the claims that are deleted.
+// recordFillers adds the DataVolumes that are deleted with their claims to the status.
 func (d *decision) recordFillers() {
 	deleted := &d.Restore.Status.DeletedDataVolumes
 	for _, claim := range d.Claims {
@@ -375,7 +372,7 @@ func (d *decision) recordFillers() {
 	}
 }
 
-// judge looks at the claim that a volume is restored to.
+// judge checks the claim of a volume.
 func (d *decision) judge(p *progressOfClaims, volume *snapshotv1.VolumeRestore) {
 	backup, claim := d.backup(volume.VolumeName), d.o.Claims[volume.PersistentVolumeClaimName]
 	source, exists := d.o.VolumeSnapshots[volume.VolumeSnapshotName]
@@ -392,7 +389,7 @@ func (d *decision) judge(p *progressOfClaims, volume *snapshotv1.VolumeRestore) 
 	}
 }
 
-// judgeExisting looks at a claim that is there.
+// judgeExisting checks an existing claim.
 func (d *decision) judgeExisting(p *progressOfClaims, backup *snapshotv1.VolumeBackup, claim *corev1.PersistentVolumeClaim) {
 	switch ours := d.ours(claim); {
 	case claim.DeletionTimestamp != nil:
@@ -408,7 +405,7 @@ func (d *decision) judgeExisting(p *progressOfClaims, backup *snapshotv1.VolumeB
 	}
 }
 
-// abandon fails, unless claims of the target may be gone already: then only the wait is left.
+// abandon fails, unless claims of the target may be gone already: then it waits.
 func (d *decision) abandon(reason, message string) {
 	if d.replaces() {
 		d.wait(d.doing(), message, d.again())
@@ -417,7 +414,7 @@ func (d *decision) abandon(reason, message string) {
 	d.fail(reason, message)
 }
 
-// replaces reports whether a claim of the target is missing that the restore was to replace.
+// replaces reports whether a claim of the target that the restore was to replace is gone.
 func (d *decision) replaces() bool {
 	if policy(d.o.Restore) != snapshotv1.VolumeRestorePolicyInPlace || d.verb != identity.RestoreInPlace {
 		return false
@@ -428,8 +425,8 @@ func (d *decision) replaces() bool {
 	})
 }
 
-// adopts has the VM own the restore, if nobody controls that yet: a clone's goes with the clone. It reports whether that
-// is left to do.
+// adopts makes the VM the owner of the restore, unless it has a controller: a clone's is deleted
+// with the clone. It reports whether that is left to do.
 func (d *decision) adopts() bool {
 	if metav1.GetControllerOf(d.o.Restore) != nil || d.o.Restore.DeletionTimestamp != nil {
 		return false
@@ -438,7 +435,7 @@ func (d *decision) adopts() bool {
 	return true
 }
 
-// Owner makes a restore go with its VM.
+// Owner returns the owner reference that deletes a restore with its VM.
 func Owner(vm *v1.VirtualMachine) metav1.OwnerReference {
 	return *metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)
 }
@@ -448,7 +445,7 @@ func (d *decision) waits(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.StorageClassName != nil && d.o.Waits[*claim.Spec.StorageClassName]
 }
 
-// finish follows the switch: the VM's state is brought back, the claims get their owner, the VM is unlocked.
+// finish follows the switch: it restores the VM's state, sets the claims' owner, and unlocks the VM.
 func (d *decision) finish() {
 	if d.adopts() || !d.finishState() {
 		return
@@ -480,7 +477,7 @@ func owned(claim *corev1.PersistentVolumeClaim, vm *v1.VirtualMachine) bool {
 	return slices.ContainsFunc(claim.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == vm.UID })
 }
 
-// ownerRef makes a claim go with its VM; it controls nothing.
+// ownerRef returns the reference that deletes a claim with its VM. It is not a controller reference.
 func ownerRef(vm *v1.VirtualMachine) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineGroupVersionKind.Kind, Name: vm.Name, UID: vm.UID,

@@ -16,19 +16,19 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// The claim of a VM's state has a name that follows from the VM's name and UID, so it can't be made beside the one
-// that the VM has, nor before a new VM is there. It is replaced or made once the VM has its disks, before the VM may
-// start: in place the lock keeps it from that, and a VM that is made is born with vmstate.AwaitedAnnotation.
+// The name of the claim of a VM's state follows from the VM's name and UID, so it can't exist beside the
+// VM's current one, nor before a new VM. It is replaced or created once the VM has its disks, before the
+// VM may start: the lock prevents that in place, and vmstate.AwaitedAnnotation on a VM that is created.
 
-// ClaimNames are the names of the claims that the decision needs to know of: those that the status records, or else
-// follow from the restore, and that of the target's state.
+// ClaimNames returns the names of the claims that the decision needs: those in the status, or else
+// those that follow from the restore, and that of the target's state.
 func ClaimNames(o *Observed) []string {
 	var volumes []snapshotv1.VolumeRestore
 	if o.Restore.Status != nil {
 		volumes = o.Restore.Status.Restores
 	}
 	if len(volumes) == 0 && o.Content != nil {
-		// What is wrong with the names is said by the decision.
+		// The decision reports problems with the names.
 		volumes, _ = Volumes(o.Restore, o.Content)
 	}
 	var names []string
@@ -49,8 +49,8 @@ func hasState(volumes []snapshotv1.VolumeRestore) bool {
 	return slices.ContainsFunc(volumes, func(v snapshotv1.VolumeRestore) bool { return v.VolumeName == vmstate.Volume })
 }
 
-// verbOfState is what happens to the VM as far as its state goes. A VM that takes the place of one that is gone is
-// that VM. A restore that a clone controls makes a machine of its own.
+// verbOfState returns the operation as regards the VM's state. A VM that replaces a deleted one of
+// that name counts as that VM. A restore that a clone controls creates a machine of its own.
 func (d *decision) verbOfState() identity.Verb {
 	owner := metav1.GetControllerOf(d.o.Restore)
 	switch {
@@ -62,14 +62,13 @@ func (d *decision) verbOfState() identity.Verb {
 	return identity.RestoreToNew
 }
 
-// keepsState reports whether the VM is to have the state that the snapshot has.
+// keepsState reports whether the VM gets the snapshot's state.
 func (d *decision) keepsState(vm *v1.VirtualMachine) bool {
 	backup := d.backup(vmstate.Volume)
 	return backup != nil && backup.VolumeSnapshotName != nil && vmstate.ClaimOf(vm) != "" && identity.KeepsState(d.verbOfState())
 }
 
-// state is what the status records of the state that the VM is to have; the claim of a VM that is not there yet has
-// no name.
+// state returns the status entry for the VM's state. Until the VM exists, the claim has no name.
 func (d *decision) state(vm *v1.VirtualMachine) []snapshotv1.VolumeRestore {
 	if !d.keepsState(vm) {
 		return nil
@@ -81,7 +80,7 @@ func (d *decision) state(vm *v1.VirtualMachine) []snapshotv1.VolumeRestore {
 	return []snapshotv1.VolumeRestore{to}
 }
 
-// recordedState is the record of the state in the status, nil when none is restored.
+// recordedState returns the state's entry in the status, nil if none is restored.
 func (d *decision) recordedState() *snapshotv1.VolumeRestore {
 	all := d.Restore.Status.Restores
 	at := slices.IndexFunc(all, func(v snapshotv1.VolumeRestore) bool { return v.VolumeName == vmstate.Volume })
@@ -91,12 +90,11 @@ func (d *decision) recordedState() *snapshotv1.VolumeRestore {
 	return &all[at]
 }
 
-// awaited reports whether the VM waits for its state.
 func (d *decision) awaited() bool {
 	return d.o.VM.Annotations[vmstate.AwaitedAnnotation] == mark(d.o.Restore)
 }
 
-// done is the reason of what is said after the switch.
+// done returns the reason for conditions after the switch.
 func (d *decision) done() string {
 	if d.awaited() {
 		return ReasonNewVM
@@ -104,7 +102,7 @@ func (d *decision) done() string {
 	return ReasonInPlace
 }
 
-// noSource says why the state can't be had from its VolumeSnapshot now, "" when it can; gone means never.
+// noSource returns why the state's VolumeSnapshot can't be used now, "" if it can; gone means never.
 func (d *decision) noSource(to *snapshotv1.VolumeRestore) (why string, gone bool) {
 	switch source, exists := d.o.VolumeSnapshots[to.VolumeSnapshotName]; {
 	case d.o.Content == nil || !exists || !snapshot.IsOf(d.o.Content, d.backup(vmstate.Volume), source):
@@ -115,7 +113,7 @@ func (d *decision) noSource(to *snapshotv1.VolumeRestore) (why string, gone bool
 	return "", false
 }
 
-// judgeState finds out before anything is changed whether the VM's state can be brought back afterwards.
+// judgeState checks before any change whether the VM's state can be restored afterwards.
 func (d *decision) judgeState(p *progressOfClaims) {
 	to := d.recordedState()
 	if to == nil {
@@ -132,8 +130,8 @@ func (d *decision) judgeState(p *progressOfClaims) {
 	}
 }
 
-// finishState brings back the state of a VM that has its disks. It reports whether nothing is left of that. It does
-// not fail: the VM waits until its state is there, or the restore is deleted.
+// finishState restores the state of a VM that has its disks, and reports whether that is done. It
+// does not fail: the VM waits for its state, or until the restore is deleted.
 func (d *decision) finishState() bool {
 	to := d.recordedState()
 	name := vmstate.ClaimOf(d.o.VM)
@@ -156,7 +154,7 @@ func (d *decision) finishState() bool {
 	return false
 }
 
-// replaceState makes the claim of a VM that can't start; claim is the one in its place, nil for none.
+// replaceState replaces the claim of a VM that can't start; claim is the existing one, nil for none.
 func (d *decision) replaceState(to *snapshotv1.VolumeRestore, claim *corev1.PersistentVolumeClaim) {
 	why, _ := d.noSource(to)
 	switch {
@@ -186,8 +184,8 @@ func (d *decision) filled(claim *corev1.PersistentVolumeClaim) bool {
 	return false
 }
 
-// newState is the claim of the VM's state, as its loop would make it but filled from the VolumeSnapshot, and of the
-// class and the size that it had.
+// newState returns the claim of the VM's state as its loop would create it, but filled from the
+// VolumeSnapshot and with the original class and size.
 func (d *decision) newState(to *snapshotv1.VolumeRestore, source snapshot.VolumeSnapshot) *corev1.PersistentVolumeClaim {
 	was := d.backup(vmstate.Volume).PersistentVolumeClaim.Spec
 	claim := vmstate.Claim(vmstate.Next(d.o.VM), "", nil)

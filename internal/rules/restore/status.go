@@ -12,8 +12,7 @@ import (
 
 // Reasons of the conditions.
 const (
-	// ReasonInPlace and ReasonNewVM say what the restore has found its target to be, and by that
-	// remember it.
+	// ReasonInPlace and ReasonNewVM also record whether the target existed.
 	ReasonInPlace      = "RestoringInPlace"
 	ReasonNewVM        = "MakingVirtualMachine"
 	ReasonWaiting      = "Waiting"
@@ -30,7 +29,6 @@ func (d *decision) set(kind snapshotv1.ConditionType, status corev1.ConditionSta
 	condition.Set(&d.Restore.Status.Conditions, snapshotv1.Condition{Type: kind, Status: status, Reason: reason, Message: message}, d.o.Now)
 }
 
-// say reports what is being done.
 func (d *decision) say(reason, message string) {
 	if c := d.progressing(); c != nil && c.Reason == reason {
 		message = condition.Again(c.Message, message)
@@ -39,8 +37,8 @@ func (d *decision) say(reason, message string) {
 	d.set(snapshotv1.ConditionReady, corev1.ConditionFalse, reason, message)
 }
 
-// Held is the status to write when the API server refuses what was planned, and may do it later: another's admission
-// webhook is in the way.
+// Held returns the restore with the status for a refusal by another component's admission webhook,
+// which may be temporary.
 func Held(p Plan, sentence string) *snapshotv1.VirtualMachineRestore {
 	d := &decision{Plan: Plan{Restore: p.Restore.DeepCopy()}}
 	if c := d.progressing(); c != nil && c.Status == corev1.ConditionTrue {
@@ -53,12 +51,12 @@ func (d *decision) progressing() *snapshotv1.Condition {
 	return condition.Find(d.Restore.Status.Conditions, snapshotv1.ConditionProgressing)
 }
 
-// WaitsForTarget reports whether the restore says that its target has to be stopped first.
+// WaitsForTarget reports whether the restore waits for its target to stop.
 func WaitsForTarget(r *snapshotv1.VirtualMachineRestore) bool {
 	return says(r, func(c *snapshotv1.Condition) bool { return c.Reason == ReasonTargetRuns })
 }
 
-// Trouble is what the API server says against the restore for now, "" for nothing.
+// Trouble returns the API server's temporary refusal in the restore's status, "" for none.
 func Trouble(r *snapshotv1.VirtualMachineRestore) string {
 	if says(r, func(*snapshotv1.Condition) bool { return true }) {
 		return condition.Refusal(condition.Find(r.Status.Conditions, snapshotv1.ConditionProgressing).Message)
@@ -66,7 +64,7 @@ func Trouble(r *snapshotv1.VirtualMachineRestore) string {
 	return ""
 }
 
-// says reports whether the restore is in progress, and what it says of that is so.
+// says reports whether the restore is in progress and its condition satisfies so.
 func says(r *snapshotv1.VirtualMachineRestore, so func(*snapshotv1.Condition) bool) bool {
 	if r.Status == nil {
 		return false
@@ -75,13 +73,12 @@ func says(r *snapshotv1.VirtualMachineRestore, so func(*snapshotv1.Condition) bo
 	return c != nil && c.Status == corev1.ConditionTrue && so(c)
 }
 
-// wait reports what is waited for.
 func (d *decision) wait(reason, message string, after time.Duration) {
 	d.say(reason, message)
 	d.Step, d.After = Rest, after
 }
 
-// fail ends the restore. What it has made is taken back once its status says so.
+// fail ends the restore. Its objects are deleted once the status has the failure.
 func (d *decision) fail(reason, message string) {
 	d.set(snapshotv1.ConditionProgressing, corev1.ConditionFalse, reason, message)
 	d.set(snapshotv1.ConditionReady, corev1.ConditionFalse, reason, message)
@@ -89,13 +86,13 @@ func (d *decision) fail(reason, message string) {
 	d.Step, d.VM, d.Claims, d.After = Rest, nil, nil, 0
 }
 
-// Failed reports whether the restore has failed for good.
+// Failed reports whether the restore has failed, which is final.
 func Failed(r *snapshotv1.VirtualMachineRestore) bool {
 	return r.Status != nil && condition.IsTrue(r.Status.Conditions, snapshotv1.ConditionFailure)
 }
 
-// Refused is the status to write when the API server refuses for good what was planned. A restore
-// that has begun to replace claims, or whose VM has the disks already, waits until it can go on.
+// Refused returns the restore with the status for a permanent refusal by the API server. If it has
+// begun to replace claims, or its VM has the disks already, it waits until it can continue.
 func Refused(o Observed, p Plan, sentence string) *snapshotv1.VirtualMachineRestore {
 	d := &decision{Plan: Plan{Restore: p.Restore.DeepCopy()}, o: o}
 	switch {
