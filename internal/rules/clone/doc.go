@@ -1,35 +1,35 @@
-// Package clone decides what virt-controller does for one VirtualMachineClone: which snapshot and which
-// restore it makes, what the restore is to make of the source's manifest, and what the status says. How
-// disks are kept and filled is the rules' of snapshots and restores.
+// Package clone decides virt-controller's actions for one VirtualMachineClone: its snapshot, its
+// restore, the restore's patches of the source's manifest, and the status. Packages snapshot and
+// restore own the rules for disks.
 //
 // It owns the decision only. It is pure: it must not import a client or read the clock.
 //
 //	(new) ──> SnapshotInProgress ──> RestoreInProgress ──> CreatingTargetVM ──> Succeeded
-//	            waits for its          the restore           the VM is there,     everything that was
-//	            source; makes a        makes claims          the restore ends     made on the way goes
+//	            waits for its          the restore           the VM exists,       the temporary objects
+//	            source; creates a      creates claims        the restore ends     are deleted
 //	            snapshot of a VM           │                      │
 //	              └────────────────────────┴──── Failed ──────────┘
 //
-// Who writes what:
+// Writers:
 //
 //	VirtualMachineClone      spec: its owner; status: virt-controller
-//	VirtualMachineSnapshot   of a VM: made by virt-controller, owned by the clone; a snapshot that is the
+//	VirtualMachineSnapshot   of a VM: created by virt-controller, owned by the clone; a snapshot that is the
 //	                         source is its owner's and is only read
-//	VirtualMachineRestore    made by virt-controller, owned by the clone
-//	target                   made by the restore; the clone never writes a VM
+//	VirtualMachineRestore    created by virt-controller, owned by the clone
+//	target                   created by the restore; the clone never writes a VM
 //
-// When a part dies:
-//   - virt-controller between two actions: snapshot and restore have names that follow from the clone's
-//     UID, so that making one twice makes it once. Failed and Succeeded are written before anything is
-//     deleted, and deleting is repeated until the status names neither of them.
-//   - The clone: both go by ownership. The restore's own end takes back claims that no VM has.
-//   - The snapshot or the restore, by somebody's hand: made again, unless the VM says that the
-//     restore has made it.
+// Failures:
+//   - virt-controller between two actions: snapshot and restore have names that follow from the clone's UID,
+//     so that a repeated creation has no effect. Failed and Succeeded are written before any deletion, and
+//     deletions are repeated until the status names neither object.
+//   - The clone: both are deleted by ownership. The end of the restore deletes claims that no VM uses.
+//   - The snapshot or the restore, deleted by a user: created again, unless the VM has the restore's
+//     annotation.
 //   - The source VM: the snapshot fails, unless it has its cuts; then its end changes nothing.
 //
 // Invariants:
-//   - A VM that was there before the restore is never touched.
-//   - Nothing is deleted that the clone does not control.
+//   - A VM that existed before the restore is never changed.
+//   - Only objects that the clone controls are deleted.
 //   - The snapshot stays until the target's claims are filled from it, or the restore has failed and has
-//     taken back its claims.
+//     deleted its claims.
 package clone

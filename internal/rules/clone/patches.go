@@ -16,18 +16,18 @@ import (
 	"drydock.dev/drydock/internal/rules/vmpatch"
 )
 
-// part is a part of the manifest as the target has it.
+// part is a part of the target's manifest.
 type part struct {
 	path    string
 	to      any
 	changed bool
 }
 
-// mayPatch are the parts of a VM that are its owner's.
+// mayPatch are the parts of a VM that belong to its owner.
 var mayPatch = []string{"/spec", "/metadata/labels", "/metadata/annotations"}
 
-// parse reads the clone's own patches. They are of a VM's spec, labels or annotations; what they do
-// there is judged by the restore, and the VM by admission. The error names all that is wrong with them.
+// parse parses the clone's own patches of a VM's spec, labels or annotations. The restore checks
+// their effect, and admission the VM. The error has all faults.
 func parse(texts []string) ([]vmpatch.Operation, error) {
 	operations, err := vmpatch.Parse(texts)
 	if len(operations) == 0 {
@@ -35,7 +35,7 @@ func parse(texts []string) ([]vmpatch.Operation, error) {
 	}
 	faults := []error{err}
 	for i := range texts {
-		// Those that can be read, which may not be all.
+		// One by one, since some may not be readable.
 		one, err := vmpatch.Parse(texts[i : i+1])
 		if err == nil && !slices.ContainsFunc(mayPatch, func(path string) bool { return one[0].Path == path || strings.HasPrefix(one[0].Path, path+"/") }) {
 			faults = append(faults, fmt.Errorf("patch %d is of %q; a clone's patches are of %s", i+1, one[0].Path, strings.Join(mayPatch, ", ")))
@@ -44,8 +44,8 @@ func parse(texts []string) ([]vmpatch.Operation, error) {
 	return operations, errors.Join(faults...)
 }
 
-// patches are what the restore is to do to the source's manifest: first the clone's own fields, and then
-// the patches that it has.
+// patches returns the restore's patches for the source's manifest: first for the clone's own
+// fields, then the clone's patches.
 func patches(c *clonev1.VirtualMachineClone, source *snapshotv1.VirtualMachine) ([]string, error) {
 	own, wrong := parse(c.Spec.Patches)
 	spec := &source.Spec.Template.Spec
@@ -55,7 +55,7 @@ func patches(c *clonev1.VirtualMachineClone, source *snapshotv1.VirtualMachine) 
 	}
 	meta := source.Spec.Template.ObjectMeta
 	var out []vmpatch.Operation
-	// A part is written whole, so that the number of patches does not follow the number of labels.
+	// A part is written whole, so that the number of patches does not depend on the number of labels.
 	for _, f := range []part{
 		filtered("/metadata/labels", source.Labels, c.Spec.LabelFilters),
 		filtered("/metadata/annotations", source.Annotations, c.Spec.AnnotationFilters),
@@ -71,7 +71,7 @@ func patches(c *clonev1.VirtualMachineClone, source *snapshotv1.VirtualMachine) 
 	return vmpatch.Texts(append(out, own...))
 }
 
-// filtered is a map of labels or annotations with what the filters let through.
+// filtered returns the labels or annotations that pass the filters.
 func filtered(path string, was map[string]string, filters []string) part {
 	to := map[string]string{}
 	for key, value := range was {
@@ -82,8 +82,8 @@ func filtered(path string, was map[string]string, filters []string) part {
 	return part{path, to, !maps.Equal(was, to)}
 }
 
-// copied reports whether the filters let a key through: one of them has to match it, and none that
-// begins with "!". Without filters everything is copied.
+// copied reports whether a key passes the filters: one must match it, and none that begins with
+// "!". Without filters everything is copied.
 func copied(key string, filters []string) bool {
 	matched := len(filters) == 0
 	for _, filter := range filters {
@@ -100,8 +100,8 @@ func copied(key string, filters []string) bool {
 	return matched
 }
 
-// firmwareOf is the source's firmware with the identity of the target. A machine with a serial gets
-// another one; the clone's UID is nobody else's.
+// firmwareOf returns the source's firmware with the target's identity. A serial is replaced by the
+// clone's UID, which is unique.
 func firmwareOf(c *clonev1.VirtualMachineClone, source *v1.VirtualMachineInstanceSpec) *v1.Firmware {
 	spec := source.DeepCopy()
 	if spec.Domain.Firmware == nil {
@@ -119,7 +119,7 @@ func firmwareOf(c *clonev1.VirtualMachineClone, source *v1.VirtualMachineInstanc
 	return spec.Domain.Firmware
 }
 
-// interfaces are the source's with the MAC addresses that the clone names, and otherwise none of their own.
+// interfaces returns the source's interfaces with the clone's MAC addresses, and otherwise without any.
 func interfaces(c *clonev1.VirtualMachineClone, source []v1.Interface) ([]v1.Interface, error) {
 	var out []v1.Interface
 	left := maps.Clone(c.Spec.NewMacAddresses)

@@ -18,71 +18,71 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
-// How long until the next look: at a source, which no event leads back to its clones; and at claims
-// that are bound when somebody starts the VM.
+// Requeue intervals: for a source, whose events do not enqueue its clones; and for claims that are
+// bound when somebody starts the VM.
 const (
 	whileWaits   = 5 * time.Second
 	longestWait  = time.Minute
 	whileUnbound = time.Minute
 )
 
-// Observed is what a decision is made on: what the API server itself has said.
+// Observed is the input of a decision, read from the API server.
 type Observed struct {
 	Clone *clonev1.VirtualMachineClone
-	// Source is the VM that is cloned; nil when there is none, or when a snapshot is cloned.
+	// Source is the cloned VM; nil for none, or if a snapshot is cloned.
 	Source *v1.VirtualMachine
-	// Snapshot is the clone's own or, of a clone of a snapshot, its source; Content is the snapshot's.
+	// Snapshot is the clone's own or the cloned one; Content is the snapshot's.
 	Snapshot *snapshotv1.VirtualMachineSnapshot
 	Content  *snapshotv1.VirtualMachineSnapshotContent
-	// Restore is the one of the clone's name for it.
+	// Restore has the name RestoreName.
 	Restore *snapshotv1.VirtualMachineRestore
-	// Target is the VM with the target's name.
+	// Target has the name TargetName.
 	Target *v1.VirtualMachine
-	// Unbound means that a claim of the restore is there and not bound.
+	// Unbound means that a claim of the restore exists and is not bound.
 	Unbound bool
 	Now     time.Time
 }
 
-// Step is one thing to do.
+// Step is one action of a plan.
 type Step string
 
-// The steps. After each of them but Rest the loop looks again at once.
+// The steps. Each but Rest requeues at once.
 const (
-	// Rest has nothing done but the status written.
+	// Rest only writes the status.
 	Rest Step = ""
-	// MakeSnapshot and MakeRestore make what Plan has.
+	// MakeSnapshot and MakeRestore create Plan.Snapshot and Plan.Restore.
 	MakeSnapshot Step = "make the snapshot"
 	MakeRestore  Step = "make the restore"
 	// Adopt makes the target an owner of the clone.
 	Adopt Step = "have the clone go with its target"
-	// DropRestore and DropSnapshot delete what was observed.
+	// DropRestore and DropSnapshot delete the observed objects.
 	DropRestore  Step = "delete the restore"
 	DropSnapshot Step = "delete the snapshot"
 )
 
-// Plan is the status to write, and then one step.
+// Plan is the status to write, followed by one step.
 type Plan struct {
-	// Clone carries the wanted status; never nil.
+	// Clone has the desired status; never nil.
 	Clone    *clonev1.VirtualMachineClone
 	Step     Step
 	Snapshot *snapshotv1.VirtualMachineSnapshot
 	Restore  *snapshotv1.VirtualMachineRestore
-	// After asks for another look at a later time; zero for none.
+	// After is the requeue delay, zero for none.
 	After time.Duration
 }
 
-// decision is a Plan in the making.
+// decision is a plan in the making.
 type decision struct {
 	Plan
 	o Observed
 }
 
-// Decide returns the plan for what was observed.
+// Decide returns the plan for an observation.
 func Decide(o Observed) Plan {
 	d := &decision{Plan: Plan{Clone: o.Clone.DeepCopy()}, o: o}
 	switch {
 	case o.Clone.DeletionTimestamp != nil:
-		// What was made goes by ownership.
+		// Ownership deletes the clone's objects.
 	case Ended(o.Clone):
 		d.tidy()
 	default:
@@ -96,15 +96,14 @@ func Ended(c *clonev1.VirtualMachineClone) bool {
 	return c.Status.Phase == clonev1.Succeeded || c.Status.Phase == clonev1.Failed
 }
 
-// Settled reports whether nothing is left to do for the clone, whatever there is beside it.
+// Settled reports whether nothing is left to do for the clone, whatever other objects exist.
 func Settled(c *clonev1.VirtualMachineClone) bool {
 	return Ended(c) && c.Status.SnapshotName == nil && c.Status.RestoreName == nil
 }
 
-// ofVM reports whether a VM is cloned, and not a snapshot.
 func ofVM(c *clonev1.VirtualMachineClone) bool { return c.Spec.Source.Kind == "VirtualMachine" }
 
-// SnapshotName is the name of the snapshot that is restored.
+// SnapshotName returns the name of the snapshot to restore.
 func SnapshotName(c *clonev1.VirtualMachineClone) string {
 	if !ofVM(c) {
 		return c.Spec.Source.Name
@@ -112,14 +111,14 @@ func SnapshotName(c *clonev1.VirtualMachineClone) string {
 	return "tmp-snapshot-" + string(c.UID)
 }
 
-// RestoreName is the name of the clone's restore.
+// RestoreName returns the name of the clone's restore.
 func RestoreName(c *clonev1.VirtualMachineClone) string { return "tmp-restore-" + string(c.UID) }
 
-// maxBase is how much of the source's name is part of a name that is generated: it has at most 63
-// characters, as VMs' names have.
+// maxBase is the maximum length of the source's name in a generated name, which has at most 63
+// characters like other VMs' names.
 const maxBase = 63 - len("-clone-") - 8
 
-// TargetName is the name of the VM to make. One that is generated follows from the clone's UID.
+// TargetName returns the name of the VM to create. A generated one follows from the clone's UID.
 func TargetName(c *clonev1.VirtualMachineClone) string {
 	if c.Spec.Target != nil && c.Spec.Target.Name != "" {
 		return c.Spec.Target.Name
@@ -130,18 +129,16 @@ func TargetName(c *clonev1.VirtualMachineClone) string {
 	return base + "-clone-" + string(c.UID)[:min(len(c.UID), 8)]
 }
 
-// controls reports whether the object was made for the clone.
 func (d *decision) controls(object metav1.Object) bool {
 	return metav1.IsControlledBy(object, d.o.Clone)
 }
 
-// again is when to look again at what something else has to end: the sooner, the younger it is. Events of the VM come
-// sooner.
+// again returns the requeue interval for an external obstacle, which grows with the clone's age.
+// Events of the VM come sooner.
 func (d *decision) again() time.Duration {
 	return backoff.Growing(d.o.Now.Sub(d.o.Clone.CreationTimestamp.Time), whileWaits, longestWait)
 }
 
-// progress is what is next for a clone that has not ended.
 func (d *decision) progress() {
 	status := &d.Clone.Status
 	status.SnapshotName, status.RestoreName = new(SnapshotName(d.o.Clone)), new(RestoreName(d.o.Clone))
@@ -166,12 +163,12 @@ func (d *decision) progress() {
 	}
 }
 
-// madeByRestore reports whether the target says that the clone's restore, which is gone, has made it.
+// madeByRestore reports whether the target's annotation names the clone's restore, which is gone.
 func (d *decision) madeByRestore() bool {
 	return strings.HasPrefix(d.o.Target.Annotations[restore.LastRestore], RestoreName(d.o.Clone)+"-")
 }
 
-// takeSnapshot brings about the snapshot of a VM.
+// takeSnapshot creates the snapshot of a VM and waits for it.
 func (d *decision) takeSnapshot() {
 	switch s, name := d.o.Snapshot, d.o.Clone.Spec.Source.Name; {
 	case s == nil && d.o.Source == nil:
@@ -192,7 +189,7 @@ func (d *decision) takeSnapshot() {
 	}
 }
 
-// useSnapshot waits until the snapshot that is cloned can be restored.
+// useSnapshot waits until the cloned snapshot can be restored.
 func (d *decision) useSnapshot() {
 	switch s, name := d.o.Snapshot, d.o.Clone.Spec.Source.Name; {
 	case s == nil:
@@ -208,7 +205,7 @@ func (d *decision) useSnapshot() {
 	}
 }
 
-// restore has the target made of a snapshot that is complete.
+// restore creates the restore of a complete snapshot.
 func (d *decision) restore() {
 	c := d.o.Content
 	if c == nil || c.DeletionTimestamp != nil || c.Spec.Source.VirtualMachine == nil || c.Spec.Source.VirtualMachine.Spec.Template == nil {
@@ -224,7 +221,7 @@ func (d *decision) restore() {
 	d.Restore, d.Step = made, MakeRestore
 }
 
-// follow says what the restore does.
+// follow reports the progress of the restore.
 func (d *decision) follow() {
 	r := d.o.Restore
 	switch {
@@ -239,7 +236,7 @@ func (d *decision) follow() {
 	}
 }
 
-// complete ends a clone whose target is there, and which goes with it.
+// complete ends a clone whose target exists and owns it.
 func (d *decision) complete() {
 	target := d.o.Target
 	if target != nil && !slices.ContainsFunc(d.o.Clone.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == target.UID }) {
@@ -250,15 +247,14 @@ func (d *decision) complete() {
 	d.succeed()
 }
 
-// Owner makes a clone go with its target; it controls nothing.
+// Owner returns the reference that deletes a clone with its target. It is not a controller reference.
 func Owner(target *v1.VirtualMachine) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineGroupVersionKind.Kind, Name: target.Name, UID: target.UID,
 	}
 }
 
-// tidy deletes what was made on the way: the restore, which may have claims to take back, and then the
-// snapshot.
+// tidy deletes the temporary objects: the restore, which may have claims to delete, and then the snapshot.
 func (d *decision) tidy() {
 	r, s, status := d.o.Restore, d.o.Snapshot, &d.Clone.Status
 	switch {
@@ -277,7 +273,7 @@ func (d *decision) tidy() {
 	}
 }
 
-// owner makes an object go with the clone.
+// owner returns the reference that deletes an object with the clone.
 func (d *decision) owner() []metav1.OwnerReference {
 	return []metav1.OwnerReference{{
 		APIVersion: clonev1.SchemeGroupVersion.String(), Kind: clonev1.VirtualMachineCloneKind.Kind,
@@ -313,7 +309,6 @@ func vmReference(name string) corev1.TypedLocalObjectReference {
 	return corev1.TypedLocalObjectReference{APIGroup: new(v1.GroupVersion.Group), Kind: v1.VirtualMachineGroupVersionKind.Kind, Name: name}
 }
 
-// snapshotSays is what the snapshot says of itself.
 func snapshotSays(s *snapshotv1.VirtualMachineSnapshot) string {
 	if s.Status == nil {
 		return "it was not begun"
@@ -327,7 +322,6 @@ func snapshotSays(s *snapshotv1.VirtualMachineSnapshot) string {
 	return "it was not begun"
 }
 
-// restoreSays is what a condition of the restore says.
 func restoreSays(r *snapshotv1.VirtualMachineRestore, kind snapshotv1.ConditionType) string {
 	if r.Status != nil {
 		if c := condition.Find(r.Status.Conditions, kind); c != nil {

@@ -27,7 +27,6 @@ func (d *decision) set(kind clonev1.ConditionType, status corev1.ConditionStatus
 	condition.Set(&d.Clone.Status.Conditions, clonev1.Condition{Type: kind, Status: status, Reason: reason, Message: message}, d.o.Now)
 }
 
-// say reports what is being done.
 func (d *decision) say(phase clonev1.VirtualMachineClonePhase, reason, message string) {
 	d.Clone.Status.Phase = phase
 	message = condition.Again(Says(d.Clone), message)
@@ -35,13 +34,13 @@ func (d *decision) say(phase clonev1.VirtualMachineClonePhase, reason, message s
 	d.set(clonev1.ConditionReady, corev1.ConditionFalse, reason, message)
 }
 
-// wait reports what the source lacks.
+// wait reports an obstacle of the source.
 func (d *decision) wait(reason, message string) {
 	d.say(clonev1.SnapshotInProgress, reason, message)
 	d.After = d.again()
 }
 
-// fail ends the clone. What it has made is deleted once its status says so.
+// fail ends the clone. Its objects are deleted once the status has the failure.
 func (d *decision) fail(reason, message string) {
 	d.Clone.Status.Phase = clonev1.Failed
 	d.set(clonev1.ConditionProgressing, corev1.ConditionFalse, reason, message)
@@ -56,15 +55,15 @@ func (d *decision) succeed() {
 	d.set(clonev1.ConditionReady, corev1.ConditionTrue, ReasonComplete, message)
 }
 
-// Refused is the status to write when the API server refuses for good what was planned.
+// Refused returns the clone with the status for a permanent refusal by the API server.
 func Refused(o Observed, p Plan, sentence string) *clonev1.VirtualMachineClone {
 	d := &decision{Plan: Plan{Clone: p.Clone.DeepCopy()}, o: o}
 	d.fail(ReasonRefused, sentence)
 	return d.Clone
 }
 
-// Held is the status to write when the API server refuses what was planned, and may do it later: another's admission
-// webhook is in the way.
+// Held returns the clone with the status for a refusal by another component's admission webhook,
+// which may be temporary.
 func Held(p Plan, sentence string) *clonev1.VirtualMachineClone {
 	d := &decision{Plan: Plan{Clone: p.Clone.DeepCopy()}}
 	c := condition.Find(d.Clone.Status.Conditions, clonev1.ConditionProgressing)
@@ -74,7 +73,7 @@ func Held(p Plan, sentence string) *clonev1.VirtualMachineClone {
 	return d.Clone
 }
 
-// Says is what the clone's status says in words.
+// Says returns the message of the clone's condition Progressing.
 func Says(c *clonev1.VirtualMachineClone) string {
 	if progressing := condition.Find(c.Status.Conditions, clonev1.ConditionProgressing); progressing != nil {
 		return progressing.Message
@@ -82,7 +81,7 @@ func Says(c *clonev1.VirtualMachineClone) string {
 	return ""
 }
 
-// Waits reports whether a clone says that it waits for its source.
+// Waits reports whether a clone waits for its source.
 func Waits(c *clonev1.VirtualMachineClone) bool {
 	p := condition.Find(c.Status.Conditions, clonev1.ConditionProgressing)
 	return p != nil && p.Status == corev1.ConditionTrue && p.Reason == ReasonWaiting
