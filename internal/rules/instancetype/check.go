@@ -18,11 +18,10 @@ import (
 	"drydock.dev/drydock/internal/rules/quantity"
 )
 
-// maxSize bounds a type and a preference: each VM that uses one has a copy of it.
+// maxSize limits a type or preference in bytes: each VM that uses one has a copy of it.
 const maxSize = 64 << 10
 
-// CheckType refuses a type that no VM can be made of, whatever the VM says. Whether Drydock has what a type names is
-// asked of the VM that results.
+// CheckType returns the errors of a type for any VM. The resulting VM is checked for Drydock's support.
 func CheckType(t *instancetypev1.VirtualMachineInstancetypeSpec) field.ErrorList {
 	errs := size(t)
 	errs = append(errs, positive(int64(t.CPU.Guest), specPath.Child("cpu", "guest"))...)
@@ -51,7 +50,7 @@ func CheckType(t *instancetypev1.VirtualMachineInstancetypeSpec) field.ErrorList
 	return append(errs, annotations(t.Annotations)...)
 }
 
-// CheckPreference does so for a preference.
+// CheckPreference returns the errors of a preference for any VM.
 func CheckPreference(p *instancetypev1.VirtualMachinePreferenceSpec) field.ErrorList {
 	errs := size(p)
 	errs = append(errs, checkSpread(p)...)
@@ -71,7 +70,6 @@ func CheckPreference(p *instancetypev1.VirtualMachinePreferenceSpec) field.Error
 	return append(errs, annotations(p.Annotations)...)
 }
 
-// checkSpread judges how CPUs are arranged.
 func checkSpread(p *instancetypev1.VirtualMachinePreferenceSpec) field.ErrorList {
 	if p.CPU == nil {
 		return nil
@@ -99,7 +97,6 @@ func checkSpread(p *instancetypev1.VirtualMachinePreferenceSpec) field.ErrorList
 	return errs
 }
 
-// topologies are those that a preference can ask for.
 func topologies() []instancetypev1.PreferredCPUTopology {
 	all := slices.Concat(slices.Collect(maps.Keys(current)), slices.Collect(maps.Values(current)))
 	slices.Sort(all)
@@ -110,7 +107,7 @@ var spreadings = []instancetypev1.SpreadAcross{
 	instancetypev1.SpreadAcrossSocketsCores, instancetypev1.SpreadAcrossCoresThreads, instancetypev1.SpreadAcrossSocketsCoresThreads,
 }
 
-// checkFirmware refuses to prefer two kinds of firmware.
+// checkFirmware refuses two preferred kinds of firmware.
 func checkFirmware(p *instancetypev1.FirmwarePreferences) field.ErrorList {
 	if p == nil || !value(p.PreferredUseBios) || p.PreferredEfi == nil && !value(p.DeprecatedPreferredUseEfi) {
 		return nil
@@ -118,7 +115,7 @@ func checkFirmware(p *instancetypev1.FirmwarePreferences) field.ErrorList {
 	return field.ErrorList{field.Forbidden(specPath.Child("firmware", "preferredUseBios"), "a guest has either a BIOS or EFI; prefer one of them")}
 }
 
-// DeprecatedType lists the fields of a type that are served, but by which nothing new should be written.
+// DeprecatedType returns warnings for the deprecated fields of a type.
 func DeprecatedType(t *instancetypev1.VirtualMachineInstancetypeSpec) []string {
 	if t.LaunchSecurity == nil {
 		return nil
@@ -126,7 +123,7 @@ func DeprecatedType(t *instancetypev1.VirtualMachineInstancetypeSpec) []string {
 	return []string{"spec.launchSecurity is deprecated: a preference has preferredLaunchSecurity"}
 }
 
-// DeprecatedPreference does so for a preference.
+// DeprecatedPreference returns warnings for the deprecated fields of a preference.
 func DeprecatedPreference(p *instancetypev1.VirtualMachinePreferenceSpec) []string {
 	var warnings []string
 	if p.CPU != nil {
@@ -145,7 +142,6 @@ func DeprecatedPreference(p *instancetypev1.VirtualMachinePreferenceSpec) []stri
 	return warnings
 }
 
-// size refuses what is too much to be copied for each VM.
 func size(spec any) field.ErrorList {
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -164,7 +160,6 @@ func positive(number int64, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, number, "must be greater than 0")}
 }
 
-// amount judges an amount of memory.
 func amount(q resource.Quantity, path *field.Path) field.ErrorList {
 	if err := quantity.Memory(q); err != nil {
 		return field.ErrorList{field.Invalid(path, q.String(), err.Error())}
@@ -172,7 +167,7 @@ func amount(q resource.Quantity, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// annotations are a VMI's in the end: those in which Drydock's components keep what they know are theirs.
+// annotations refuses annotations that Drydock's components own, since these become a VMI's.
 func annotations(all map[string]string) field.ErrorList {
 	path := specPath.Child("annotations")
 	errs := apivalidation.ValidateAnnotations(all, path)

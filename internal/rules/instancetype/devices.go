@@ -8,7 +8,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// devices fills in what is preferred of devices, also of those that the VM has without naming them.
+// devices applies device preferences, also to devices that the VM has by default.
 func devices(spec *v1.VirtualMachineInstanceSpec, p *instancetypev1.DevicePreferences, binding string) {
 	if p == nil {
 		return
@@ -33,7 +33,6 @@ func devices(spec *v1.VirtualMachineInstanceSpec, p *instancetypev1.DevicePrefer
 	peripherals(d, p)
 }
 
-// disks gives disks what is preferred of their kind.
 func disks(spec *v1.VirtualMachineInstanceSpec, p *instancetypev1.DevicePreferences) {
 	implied.Disks(spec)
 	hot, metrics := map[string]bool{}, map[string]bool{}
@@ -46,7 +45,7 @@ func disks(spec *v1.VirtualMachineInstanceSpec, p *instancetypev1.DevicePreferen
 		v1.SetDefaults_DiskDevice(&disk.DiskDevice)
 		switch {
 		case disk.Disk != nil:
-			// On another bus a disk can't be plugged, or can't be only read.
+			// Other buses don't support hotplug, and SATA no read-only disk.
 			if bus := p.PreferredDiskBus; !hot[disk.Name] && (!metrics[disk.Name] || bus != v1.DiskBusSATA) || bus == v1.DiskBusVirtio || bus == v1.DiskBusSCSI {
 				set(&disk.Disk.Bus, bus)
 			}
@@ -68,8 +67,7 @@ func diskOptions(disk *v1.Disk, p *instancetypev1.DevicePreferences) {
 	set(&disk.BlockSize, p.PreferredDiskBlockSize.DeepCopy())
 }
 
-// interfaces gives interfaces what is preferred. How one of the pod's network is bound that does not say it, the
-// preference says.
+// interfaces applies interface preferences. Masquerade is only for a pod network's interface without a binding.
 func interfaces(spec *v1.VirtualMachineInstanceSpec, p *instancetypev1.DevicePreferences, binding string) {
 	implied.Network(spec, binding)
 	pod := map[string]bool{}

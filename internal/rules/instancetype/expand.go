@@ -7,7 +7,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Where a VM says what it is made from, and what is made from it.
+// Paths of the fields of a VM.
 var (
 	specPath       = field.NewPath("spec")
 	typePath       = specPath.Child("instancetype")
@@ -16,13 +16,13 @@ var (
 	vmiPath        = templatePath.Child("spec")
 )
 
-// Used are the type and the preference that a VM is made from, nil for none.
+// Used are the type and the preference of a VM, nil for none.
 type Used struct {
 	Type, Preference *Source
 }
 
-// Expand makes of a VM the VM that says by itself what its type and its preference say. binding is the binding of the
-// pod network's interface in a VM that lists no network. It gives back every conflict, and then no VM.
+// Expand returns the VM with its type and its preference applied. binding is the binding of the pod network's
+// interface in a VM that lists no network. If there are conflicts, it returns all of them and no VM.
 func Expand(vm *v1.VirtualMachine, used Used, binding string) (*v1.VirtualMachine, field.ErrorList) {
 	out := vm.DeepCopy()
 	out.Spec.Instancetype, out.Spec.Preference = nil, nil
@@ -50,7 +50,7 @@ func Expand(vm *v1.VirtualMachine, used Used, binding string) (*v1.VirtualMachin
 	return out, nil
 }
 
-// usable refuses a type or a preference that is not well-formed: a revision may hold anything.
+// usable refuses a malformed type or preference, since a revision may have any content.
 func usable(used Used) field.ErrorList {
 	var errs field.ErrorList
 	for _, part := range []struct {
@@ -67,7 +67,7 @@ func usable(used Used) field.ErrorList {
 	return errs
 }
 
-// set fills in a value where there is none.
+// set sets a value that is not set.
 func set[T comparable](to *T, value T) {
 	var none T
 	if *to == none {
@@ -75,7 +75,7 @@ func set[T comparable](to *T, value T) {
 	}
 }
 
-// need makes sure that there is something to fill in.
+// need allocates the target of a nil pointer.
 func need[T any](to **T) *T {
 	if *to == nil {
 		*to = new(T)
@@ -83,7 +83,7 @@ func need[T any](to **T) *T {
 	return *to
 }
 
-// value is what a pointer points to, nothing for nil.
+// value returns the pointer's target, the zero value for nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p

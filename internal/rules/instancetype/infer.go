@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// Bearer is an object whose labels may say which type and which preference a volume is for.
+// Bearer is an object whose labels may have the default type and preference of a volume.
 type Bearer struct {
 	// Kind is PersistentVolumeClaim, DataVolume, DataSource or VolumeSnapshot.
 	Kind, Namespace, Name string
@@ -23,30 +23,28 @@ const (
 	BearerSnapshot   = "VolumeSnapshot"
 )
 
-// String names it.
 func (b Bearer) String() string { return fmt.Sprintf("the %s %s/%s", b.Kind, b.Namespace, b.Name) }
 
-// Uninferable says why nothing can be inferred from a volume.
+// Uninferable is the error for a volume from which nothing can be inferred.
 type Uninferable struct {
 	why string
-	// Silent means that the volume says nothing, which the policy Ignore is about, and not that it can't be asked.
+	// Silent means that the labels are missing, which the policy Ignore permits, not that they can't be read.
 	Silent bool
 }
 
-// Error says why.
 func (u *Uninferable) Error() string { return u.why }
 
 func silent(format string, args ...any) error {
 	return &Uninferable{why: fmt.Sprintf(format, args...), Silent: true}
 }
 
-// Refuse says why a volume can't be asked.
+// Refuse returns the error for a volume whose labels can't be read.
 func (r *Reference) Refuse(why string) error {
 	return &Uninferable{why: fmt.Sprintf("the %s can't be inferred from the volume %s: %s", r.what, r.InferFromVolume, why)}
 }
 
-// FirstBearer is the object behind the volume that a reference names, or, when the VM makes the DataVolume of the volume
-// itself, that DataVolume's spec, whose source is asked. Every error is an Uninferable.
+// FirstBearer returns the object behind the reference's volume. If the VM creates the volume's
+// DataVolume, it also returns its template, whose source is the next one. Every error is an Uninferable.
 func (r *Reference) FirstBearer(vm *v1.VirtualMachine) (Bearer, *v1.DataVolumeTemplateSpec, error) {
 	volume := volumeOf(vm, r.InferFromVolume)
 	if volume == nil {
@@ -79,7 +77,7 @@ func volumeOf(vm *v1.VirtualMachine, name string) *v1.Volume {
 	return nil
 }
 
-// NextBearer is what a DataVolume is made from, whose labels are asked when those of the DataVolume say nothing.
+// NextBearer returns the source of a DataVolume, for a DataVolume without labels.
 func (r *Reference) NextBearer(spec *cdiv1.DataVolumeSpec, namespace string) (Bearer, error) {
 	or := func(named string) string {
 		if named == "" {
@@ -99,7 +97,7 @@ func (r *Reference) NextBearer(spec *cdiv1.DataVolumeSpec, namespace string) (Be
 		r.what, r.InferFromVolume, r.label)
 }
 
-// SourceBearer is what a DataSource points to.
+// SourceBearer returns the source of a DataSource.
 func (r *Reference) SourceBearer(source *cdiv1.DataSource) (Bearer, error) {
 	s := source.Spec.Source
 	spec := &cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{PVC: s.PVC, Snapshot: s.Snapshot}}
@@ -109,7 +107,7 @@ func (r *Reference) SourceBearer(source *cdiv1.DataSource) (Bearer, error) {
 	return r.NextBearer(spec, source.Namespace)
 }
 
-// Infer is the reference that the labels say, false when they say none.
+// Infer returns the reference in the labels, false for none.
 func (r *Reference) Infer(labels map[string]string) (*Reference, bool) {
 	name := labels[r.label]
 	if name == "" {
@@ -118,13 +116,13 @@ func (r *Reference) Infer(labels map[string]string) (*Reference, bool) {
 	return &Reference{Role: r.Role, InstancetypeMatcher: v1.InstancetypeMatcher{Name: name, Kind: labels[r.kindLabel]}, Status: r.Status}, true
 }
 
-// Unlabeled says that the last object that was asked says nothing.
+// Unlabeled returns the error for labels that are missing from the last bearer.
 func (r *Reference) Unlabeled(b Bearer) error {
 	return silent("the %s can't be inferred from the volume %s: %s has no label %s", r.what, r.InferFromVolume, b, r.label)
 }
 
-// Inferred puts a reference into a VM, nil for none, in the place of the one that names a volume. Who has the failure of it
-// ignored has given the memory of a guest without a type, which gives way to the type's.
+// Inferred replaces the VM's reference to a volume with the inferred one, nil for none. A VM that
+// ignores failures has a guest memory for the case without a type; the type's replaces it.
 func (r *Reference) Inferred(vm *v1.VirtualMachine, to *Reference) {
 	var matcher *v1.InstancetypeMatcher
 	if to != nil {
@@ -140,7 +138,7 @@ func (r *Reference) Inferred(vm *v1.VirtualMachine, to *Reference) {
 	}
 }
 
-// Ignores reports whether a VM is to be made without what can't be inferred.
+// Ignores reports whether a VM may be created without the type or preference that can't be inferred.
 func (r *Reference) Ignores() bool {
 	return value(r.InferFromVolumeFailurePolicy) == v1.IgnoreInferFromVolumeFailure
 }

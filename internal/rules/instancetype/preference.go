@@ -10,7 +10,7 @@ import (
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 )
 
-// applyPreference fills in what the VM does not say.
+// applyPreference sets the fields that are not set.
 func applyPreference(vm *v1.VirtualMachine, p *instancetypev1.VirtualMachinePreferenceSpec, binding string) {
 	template := vm.Spec.Template
 	spec := &template.Spec
@@ -36,7 +36,7 @@ func applyPreference(vm *v1.VirtualMachine, p *instancetypev1.VirtualMachinePref
 	}
 }
 
-// PreferMachine gives a VM that names no machine type the one that a preference does.
+// PreferMachine sets the preferred machine type in a VM without one.
 func PreferMachine(vm *v1.VirtualMachine, preference *Source) {
 	if vm.Spec.Template != nil {
 		preferMachine(&vm.Spec.Template.Spec.Domain, preference.Preference)
@@ -56,7 +56,7 @@ func annotate(meta *metav1.ObjectMeta, key, text string) {
 	meta.Annotations[key] = text
 }
 
-// addFeatures adds the features of the CPU that the VM says nothing about.
+// addFeatures adds the preferred CPU features that the VM does not mention.
 func addFeatures(domain *v1.DomainSpec, preferred []v1.CPUFeature) {
 	for _, feature := range preferred {
 		cpu := need(&domain.CPU)
@@ -76,13 +76,13 @@ func features(domain *v1.DomainSpec, p *instancetypev1.FeaturePreferences) {
 	set(&f.KVM, p.PreferredKvm)
 	set(&f.Pvspinlock, p.PreferredPvspinlock)
 	set(&f.SMM, p.PreferredSmm)
-	// Who passes all of it through can't name any.
+	// HypervPassthrough excludes named features.
 	if p.PreferredHyperv != nil && f.HypervPassthrough == nil {
 		setMembers(need(&f.Hyperv), p.PreferredHyperv)
 	}
 }
 
-// setMembers fills in the members of a struct of pointers that it lacks.
+// setMembers sets the missing members of a struct of pointers.
 func setMembers[T any](to, from *T) {
 	into, of := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
 	for i := range into.NumField() {
@@ -92,7 +92,7 @@ func setMembers[T any](to, from *T) {
 	}
 }
 
-// bootloader chooses the firmware of a VM that does not.
+// bootloader sets the firmware of a VM without one.
 func bootloader(domain *v1.DomainSpec, p *instancetypev1.FirmwarePreferences) {
 	if p == nil || *p == (instancetypev1.FirmwarePreferences{}) {
 		return
@@ -129,7 +129,7 @@ func clock(domain *v1.DomainSpec, p *instancetypev1.ClockPreferences) {
 	set(&c.Timer, p.PreferredTimer)
 }
 
-// storageClass gives the claims that are made for the VM a class, where they name none.
+// storageClass sets the class of the VM's DataVolumes without one.
 func storageClass(vm *v1.VirtualMachine, class string) {
 	for i := range vm.Spec.DataVolumeTemplates {
 		spec := &vm.Spec.DataVolumeTemplates[i].Spec

@@ -10,7 +10,7 @@ import (
 	instancetypeapi "kubevirt.io/api/instancetype"
 )
 
-// Kinds of what a VM refers to.
+// Kinds of types and preferences.
 const (
 	KindType              = "VirtualMachineInstancetype"
 	KindClusterType       = "VirtualMachineClusterInstancetype"
@@ -18,7 +18,7 @@ const (
 	KindClusterPreference = "VirtualMachineClusterPreference"
 )
 
-// names are what a kind may be called in a VM, in lower case.
+// names are a kind's names in a VM, in lower case.
 var names = map[string][]string{
 	KindType:              {instancetypeapi.SingularResourceName, instancetypeapi.PluralResourceName},
 	KindClusterType:       {instancetypeapi.ClusterSingularResourceName, instancetypeapi.ClusterPluralResourceName},
@@ -26,13 +26,13 @@ var names = map[string][]string{
 	KindClusterPreference: {instancetypeapi.ClusterSingularPreferenceResourceName, instancetypeapi.ClusterPluralPreferenceResourceName},
 }
 
-// Role is what a reference is to.
+// Role is a kind of reference: to a type, or to a preference.
 type Role struct {
-	// kinds are those that it may be to; the last one is meant where none is named.
+	// kinds are the possible kinds; the last one is the default.
 	kinds []string
 	path  *field.Path
 	what  string
-	// The labels of a volume that say the default, and its kind.
+	// The labels of a volume with the default, and its kind.
 	label, kindLabel string
 }
 
@@ -48,16 +48,16 @@ var (
 	}
 )
 
-// Reference is what a VM says of its type or its preference.
+// Reference is a VM's reference to its type or preference.
 type Reference struct {
 	Role
-	// Matcher is the VM's; one to a preference has the same fields.
+	// Matcher is the VM's; that of a preference has the same fields.
 	v1.InstancetypeMatcher
-	// Status is what the VM's status says of it, nil for nothing.
+	// Status is the VM's status entry for it, nil for none.
 	Status *v1.InstancetypeStatusRef
 }
 
-// References are those of a VM, of the type first; nil for one that it does not have.
+// References returns a VM's references; nil for none.
 func References(vm *v1.VirtualMachine) (toType, toPreference *Reference) {
 	if m := vm.Spec.Instancetype; m != nil {
 		toType = &Reference{Role: TypeRole, InstancetypeMatcher: *m, Status: vm.Status.InstancetypeRef}
@@ -73,7 +73,7 @@ func Refers(vm *v1.VirtualMachine) bool {
 	return vm.Spec.Instancetype != nil || vm.Spec.Preference != nil
 }
 
-// KindOf is the kind that a reference is to, "" when it names none that it could be to.
+// KindOf returns the kind of the reference, "" for an unknown one.
 func (r *Reference) KindOf() string {
 	if r.Kind == "" {
 		return r.kinds[len(r.kinds)-1]
@@ -86,19 +86,18 @@ func (r *Reference) KindOf() string {
 	return ""
 }
 
-// Namespaced reports whether what it is to is in the VM's namespace, and not the cluster's.
+// Namespaced reports whether the reference is to an object in the VM's namespace, not a cluster-wide one.
 func (r *Reference) Namespaced() bool { return r.KindOf() == r.kinds[0] }
 
-// Path is where the VM has it.
+// Path returns the path of the reference in the VM.
 func (r *Reference) Path() *field.Path { return r.path }
 
-// String names what it is to.
 func (r *Reference) String() string {
 	return fmt.Sprintf("the %s %s (%s)", r.what, r.Name, r.KindOf())
 }
 
-// Revision is the name of the revision that the VM is to go by, "" while none is kept: then it goes by what the type, or
-// the preference, is.
+// Revision returns the name of the VM's effective revision, "" while none is kept: then the current
+// type or preference is effective.
 func (r *Reference) Revision() string {
 	if r.RevisionName != "" {
 		return r.RevisionName
@@ -109,7 +108,7 @@ func (r *Reference) Revision() string {
 	return ""
 }
 
-// Check refuses a reference that is to nothing.
+// Check returns the errors of the reference itself.
 func (r *Reference) Check() field.ErrorList {
 	var errs field.ErrorList
 	switch {
@@ -127,8 +126,8 @@ func (r *Reference) Check() field.ErrorList {
 	return errs
 }
 
-// Complete fills in the kinds that a VM's references lack, in the lower case that KubeVirt writes, and forgets the revision
-// of an earlier reference; old is nil when the VM is being created. Wrong references stay, to be refused.
+// Complete sets the missing kinds of a VM's references, in KubeVirt's lower case, and removes the revision
+// of a former reference. old is nil for a new VM. Invalid references stay, and are refused later.
 func Complete(vm, old *v1.VirtualMachine) {
 	var typeBefore, preferenceBefore *Reference
 	if old != nil {

@@ -10,10 +10,10 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// architecture is that of a guest that names none.
+// architecture is the default of a guest.
 const architecture = "amd64"
 
-// requirements refuses what is less than the preference needs. spec is the expanded one.
+// requirements refuses an expanded spec that has less than the preference requires.
 func requirements(spec *v1.VirtualMachineInstanceSpec, used Used) field.ErrorList {
 	needs := used.Preference.Preference.Requirements
 	if needs == nil {

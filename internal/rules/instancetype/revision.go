@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/controllerrevision"
 )
 
-// Source is a type or a preference, as the API server has it or as a revision keeps it.
+// Source is a type or a preference, from the API server or a revision.
 type Source struct {
 	Kind       string
 	Name       string
@@ -28,7 +28,6 @@ type Source struct {
 	Preference *instancetypev1.VirtualMachinePreferenceSpec
 }
 
-// String names it.
 func (s *Source) String() string {
 	what := TypeRole.what
 	if s.Preference != nil {
@@ -37,7 +36,7 @@ func (s *Source) String() string {
 	return fmt.Sprintf("the %s %s (%s)", what, s.Name, s.Kind)
 }
 
-// Check refuses what no VM can be made of.
+// Check returns the reasons why no VM can use the source.
 func (s *Source) Check() field.ErrorList {
 	if s.Type != nil {
 		return CheckType(s.Type)
@@ -45,7 +44,7 @@ func (s *Source) Check() field.ErrorList {
 	return CheckPreference(s.Preference)
 }
 
-// SourceOf reads one of the four kinds.
+// SourceOf converts an object of one of the four kinds.
 func SourceOf(object metav1.Object) *Source {
 	s := &Source{Name: object.GetName(), UID: string(object.GetUID()), Generation: object.GetGeneration()}
 	switch o := object.(type) {
@@ -61,7 +60,7 @@ func SourceOf(object metav1.Object) *Source {
 	return s
 }
 
-// kept is what a revision keeps. It reads as the type, or the preference, itself.
+// kept is the content of a revision, in the form of the type or preference itself.
 type kept struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        keptMeta        `json:"metadata"`
@@ -76,12 +75,12 @@ type keptMeta struct {
 
 var apiVersion = instancetypev1.SchemeGroupVersion.String()
 
-// RevisionName names the revision of a type, or a preference, that a VM keeps.
+// RevisionName returns the name of a VM's revision of a type or preference.
 func RevisionName(vm *v1.VirtualMachine, s *Source) string {
 	return layout.RevisionName(vm.Name+"-"+s.Name, fmt.Sprintf("-%s-%s-%d", instancetypeapi.LatestVersion, s.UID, s.Generation))
 }
 
-// NewRevision keeps a type or a preference for a VM.
+// NewRevision returns the VM's revision of a type or preference.
 func NewRevision(vm *v1.VirtualMachine, s *Source) *appsv1.ControllerRevision {
 	var spec any = s.Type
 	if s.Preference != nil {
@@ -117,7 +116,7 @@ func mustMarshal(v any) []byte {
 	return data
 }
 
-// FromRevision reads what a revision keeps, which must be what the reference could be to.
+// FromRevision returns a revision's content, which must be of a kind that the reference may have.
 func FromRevision(r *Reference, revision *appsv1.ControllerRevision) (*Source, error) {
 	refuse := func(why string, args ...any) (*Source, error) {
 		return nil, fmt.Errorf("the ControllerRevision %s keeps no %s: %w", revision.Name, r.what, fmt.Errorf(why, args...))
@@ -144,14 +143,14 @@ func FromRevision(r *Reference, revision *appsv1.ControllerRevision) (*Source, e
 	return s, nil
 }
 
-// StatusOf is what the VM's status says of a reference and the revision that it goes by.
+// StatusOf returns the status entry for a reference and its revision.
 func (r *Reference) StatusOf(revision string) *v1.InstancetypeStatusRef {
 	return &v1.InstancetypeStatusRef{
 		Name: r.Name, Kind: r.KindOf(), ControllerRevisionRef: &v1.ControllerRevisionRef{Name: revision},
 	}
 }
 
-// RevisionOf is the revision that a status names, "" for none.
+// RevisionOf returns the revision in a status entry, "" for none.
 func RevisionOf(ref *v1.InstancetypeStatusRef) string {
 	if ref == nil || ref.ControllerRevisionRef == nil {
 		return ""
@@ -159,7 +158,7 @@ func RevisionOf(ref *v1.InstancetypeStatusRef) string {
 	return ref.ControllerRevisionRef.Name
 }
 
-// Annotations say on a VMI what it is made from.
+// Annotations returns a VMI's annotations for its VM's type and preference.
 func Annotations(vm *v1.VirtualMachine) map[string]string {
 	out := map[string]string{}
 	toType, toPreference := References(vm)

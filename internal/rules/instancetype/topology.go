@@ -7,21 +7,20 @@ import (
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 )
 
-// defaultRatio is how many of the smaller part there are in each of the greater one, where a preference spreads CPUs
-// and does not say it.
+// defaultRatio is the default number of smaller parts in each greater one, when a preference spreads CPUs.
 const defaultRatio = 2
 
-// threadsOfCore is how many threads a core has that CPUs are spread across.
+// threadsOfCore is the number of threads per core when CPUs are spread across threads.
 const threadsOfCore = 2
 
-// topology is how a preference would have a type's CPUs arranged.
+// topology is a preference's arrangement of a type's CPUs.
 type topology struct {
 	kind   instancetypev1.PreferredCPUTopology
 	across instancetypev1.SpreadAcross
 	ratio  uint32
 }
 
-// current names that a topology had before by the one that it has.
+// current maps the deprecated names of topologies to the current ones.
 var current = map[instancetypev1.PreferredCPUTopology]instancetypev1.PreferredCPUTopology{
 	instancetypev1.DeprecatedPreferSockets: instancetypev1.Sockets,
 	instancetypev1.DeprecatedPreferCores:   instancetypev1.Cores,
@@ -30,7 +29,7 @@ var current = map[instancetypev1.PreferredCPUTopology]instancetypev1.PreferredCP
 	instancetypev1.DeprecatedPreferAny:     instancetypev1.Any,
 }
 
-// topologyOf is what a preference asks for; without one, sockets.
+// topologyOf returns a preference's topology; the default is sockets.
 func topologyOf(preference *Source) topology {
 	t := topology{kind: instancetypev1.Sockets, across: instancetypev1.SpreadAcrossSocketsCores, ratio: defaultRatio}
 	if preference == nil {
@@ -60,7 +59,7 @@ func topologyOf(preference *Source) topology {
 	return t
 }
 
-// each is how many CPUs come together: the number of a type's CPUs must be a multiple of it.
+// each returns the divisor of the number of CPUs that the topology requires.
 func (t topology) each() uint64 {
 	switch {
 	case t.kind != instancetypev1.Spread:
@@ -73,7 +72,7 @@ func (t topology) each() uint64 {
 	return uint64(t.ratio)
 }
 
-// of arranges CPUs, whose number is a multiple of each.
+// of arranges CPUs, whose number must be a multiple of each.
 func (t topology) of(vcpus uint32) (sockets, cores, threads uint32) {
 	switch {
 	case t.kind == instancetypev1.Cores:
@@ -90,7 +89,7 @@ func (t topology) of(vcpus uint32) (sockets, cores, threads uint32) {
 	return vcpus / t.ratio, t.ratio, 1
 }
 
-// spreads refuses a type whose CPUs can't be arranged as the preference would have them.
+// spreads refuses a number of CPUs that does not fit the preferred topology.
 func spreads(used Used) field.ErrorList {
 	t := topologyOf(used.Preference)
 	if uint64(used.Type.Type.CPU.Guest)%t.each() == 0 {

@@ -12,15 +12,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// typed is a template that gets what a type says.
+// typed is a template to which a type is applied.
 type typed struct {
 	template *v1.VirtualMachineInstanceTemplateSpec
 	source   *Source
 	errs     field.ErrorList
 }
 
-// applyType brings what a type says into a template, its CPUs in the given topology. It gives back every field of the
-// template that the type says, too.
+// applyType applies a type to a template, with its CPUs in the given topology. It returns an error
+// for each field that both set.
 func applyType(template *v1.VirtualMachineInstanceTemplateSpec, source *Source, t topology) field.ErrorList {
 	a := typed{template: template, source: source}
 	a.cpu(t)
@@ -31,7 +31,7 @@ func applyType(template *v1.VirtualMachineInstanceTemplateSpec, source *Source, 
 	return a.errs
 }
 
-// taken reports whether the VM says what the type says, and then refuses that.
+// taken adds an error if the VM sets a field of the type.
 func (a *typed) taken(says bool, path *field.Path) bool {
 	if says {
 		a.errs = append(a.errs, field.Forbidden(path, fmt.Sprintf("VM field(s) %s conflicts with selected instance type: "+
@@ -59,7 +59,7 @@ func (a *typed) cpu(t topology) {
 	a.pinning(cpu, path)
 }
 
-// pinning is what the type says of the CPUs of its node that a guest has for itself.
+// pinning applies the fields for dedicated CPUs.
 func (a *typed) pinning(cpu *v1.CPU, path *field.Path) {
 	says := a.source.Type.CPU
 	if says.DedicatedCPUPlacement != nil && !a.taken(cpu.DedicatedCPUPlacement, path.Child("dedicatedCpuPlacement")) {
@@ -76,7 +76,7 @@ func (a *typed) pinning(cpu *v1.CPU, path *field.Path) {
 	}
 }
 
-// resource refuses that the VM says how much its pod asks for of what the type gives.
+// resource refuses pod resources in the VM for a resource of the type.
 func (a *typed) resource(name corev1.ResourceName) bool {
 	resources, path := &a.template.Spec.Domain.Resources, vmiPath.Child("domain", "resources")
 	_, requested := resources.Requests[name]
@@ -107,7 +107,7 @@ func (a *typed) memory() {
 	}
 }
 
-// share is a part of an amount of memory in whole bytes. An amount may have more bytes than an int64 can count, times a hundred.
+// share returns a percentage of an amount in whole bytes. The product may exceed an int64.
 func share(amount resource.Quantity, percent int) resource.Quantity {
 	bytes := big.NewInt(amount.Value())
 	bytes.Mul(bytes, big.NewInt(int64(percent)))
@@ -157,7 +157,7 @@ func (a *typed) annotations() {
 	}
 }
 
-// deepCopy keeps a source apart from what is made of it.
+// deepCopy separates the expanded VM from its source.
 func (s *Source) deepCopy() *Source {
 	out := *s
 	if s.Type != nil {
