@@ -19,14 +19,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
-	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -223,12 +220,12 @@ func newWorld(t *testing.T, changes ...func(*options)) *world {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	t.Cleanup(cancel)
-	w := &world{t: t, ctx: ctx, client: c, writes: &writes{}, config: config}
+	w := &world{t: t, ctx: ctx, client: c, writes: &writes{}, config: config, progress: &progress{}}
 
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "controller-test-"}}
 	w.do("creating a namespace", c.Create(ctx, ns))
 	w.namespace = ns.Name
-	t.Cleanup(func() { w.sweep(ns) })
+	t.Cleanup(w.sweep)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: ns.Name}}
 	if err := c.Create(ctx, account); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatalf("creating the default service account: %v", err)
@@ -292,30 +289,29 @@ func (w *world) anotherNamespace() string {
 // cleanup is the context of what is to be done when the test has ended.
 func (w *world) cleanup() context.Context { return context.WithoutCancel(w.ctx) }
 
-// sweep leaves nothing behind. The loops have ended, so what they would let go
-// is let go here. A KubeVirt object does not wait for the end of its namespace: a
-// cluster has but one, and the tests that follow make theirs.
-func (w *world) sweep(ns *corev1.Namespace) {
-	ctx, here := w.cleanup(), client.InNamespace(w.namespace)
-	var objects []client.Object
-	for _, list := range []client.ObjectList{
-		&v1.KubeVirtList{},
-		&v1.VirtualMachineList{}, &v1.VirtualMachineInstanceList{}, &corev1.PodList{}, &v1.VirtualMachineInstanceMigrationList{},
-		&clonev1.VirtualMachineCloneList{}, &snapshotv1.VirtualMachineSnapshotList{}, &snapshotv1.VirtualMachineRestoreList{},
-	} {
-		err := errors.Join(w.client.List(ctx, list, here), meta.EachListItem(list, func(o runtime.Object) error {
-			objects = append(objects, o.(client.Object))
-			return nil
-		}))
-		if err != nil {
+// sweep leaves nothing in the namespace that the loops of later tests look at. The loops have ended, so what they would let go
+// is let go here. The namespace itself stays, until its cluster goes: to end one, kube-controller-manager asks for the objects of
+// every kind that there is.
+func (w *world) sweep() {
+	ctx := w.cleanup()
+	for _, kind := range w.progress.kinds() {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		mapping, err := w.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+		if err == nil && mapping.Scope.Name() == meta.RESTScopeNameRoot {
+			continue
+		}
+		if err = errors.Join(err, w.client.List(ctx, list, client.InNamespace(w.namespace))); err != nil {
 			w.t.Errorf("sweeping namespace %s: %v", w.namespace, err)
 		}
-	}
-	for _, object := range append(objects, ns) {
-		_ = w.client.Delete(ctx, object, client.GracePeriodSeconds(0))
-		if len(object.GetFinalizers()) > 0 {
-			patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-			_ = w.client.Patch(ctx, object, patch)
+		for i := range list.Items {
+			object := &list.Items[i]
+			object.SetGroupVersionKind(kind)
+			_ = w.client.Delete(ctx, object, client.GracePeriodSeconds(0))
+			if len(object.GetFinalizers()) > 0 {
+				patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+				_ = w.client.Patch(ctx, object, patch)
+			}
 		}
 	}
 }

@@ -65,6 +65,19 @@ func (p *progress) count() int {
 	return p.steps
 }
 
+// kinds are those that the loops watch.
+func (p *progress) kinds() []schema.GroupVersionKind {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var kinds []schema.GroupVersionKind
+	for _, h := range p.handlers {
+		if !slices.Contains(kinds, h.kind) {
+			kinds = append(kinds, h.kind)
+		}
+	}
+	return kinds
+}
+
 // working says what the loops have to do; "" for nothing.
 func (p *progress) working() string {
 	p.mu.Lock()
