@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -72,6 +74,34 @@ func (w *world) edit(name string, change func(*v1.VirtualMachine)) {
 	from := vm.DeepCopy()
 	change(vm)
 	w.do("changing the VM "+name, w.client.Patch(w.ctx, vm, client.MergeFrom(from)))
+}
+
+// shiftedClock runs as the machine's does, ahead of it by what a test says.
+type shiftedClock struct{ ahead atomic.Int64 }
+
+func (c *shiftedClock) apply(o *options) {
+	o.now = func() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+}
+
+func (c *shiftedClock) set(ahead time.Duration) { c.ahead.Store(int64(ahead)) }
+
+// expire waits until a snapshot says what it waits for, and has its time be over.
+func (c *shiftedClock) expire(w *world, name, why string) {
+	w.t.Helper()
+	s := &snapshotv1.VirtualMachineSnapshot{}
+	w.eventually("the snapshot "+name+" to say what it waits for", func() (bool, string) {
+		w.do("reading the snapshot", w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, s))
+		return s.Status != nil && slices.ContainsFunc(s.Status.Conditions, func(c snapshotv1.Condition) bool {
+			return strings.Contains(c.Message, why)
+		}), fmt.Sprintf("%+v", s.Status)
+	})
+	deadline := snapshotv1.DefaultFailureDeadline
+	if own := s.Spec.FailureDeadline; own != nil {
+		deadline = own.Duration
+	}
+	c.set(deadline)
+	// Any change has it looked at.
+	w.do("changing the snapshot", w.client.Patch(w.ctx, s, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"time":"is over"}}}`))))
 }
 
 func (w *world) snapshot(name, vm string, edits ...func(*snapshotv1.VirtualMachineSnapshot)) {
@@ -296,7 +326,8 @@ func lastClaim(vm *v1.VirtualMachine) string {
 }
 
 func TestSnapshotsThatFailLeaveNothing(t *testing.T) {
-	w := newWorld(t)
+	clock := &shiftedClock{}
+	w := newWorld(t, clock.apply)
 	w.createBoundClaim("one")
 	w.createBoundClaim("two")
 	w.localClaim("path")
@@ -310,25 +341,28 @@ func TestSnapshotsThatFailLeaveNothing(t *testing.T) {
 			return contents+cuts == 0, fmt.Sprintf("%d contents and %d VolumeSnapshots are there", contents, cuts)
 		})
 	}
-	soon := func(s *snapshotv1.VirtualMachineSnapshot) {
-		s.Spec.FailureDeadline = &metav1.Duration{Duration: 2 * time.Second}
+	expires := func(name, why string) {
+		t.Helper()
+		clock.expire(w, name, why)
+		fails(name, why)
+		clock.set(0)
 	}
 
-	w.snapshot("nobody", "nobody", soon)
-	fails("nobody", "the VM nobody does not exist")
+	w.snapshot("nobody", "nobody")
+	expires("nobody", "the VM nobody does not exist")
 	w.createVMOn("on-path", "path")
 	w.snapshot("no-class", "on-path")
 	fails("no-class", "the claim path is on no CSI volume")
 	w.createVMOn("unfinished", "one", "missing")
-	w.snapshot("unfinished", "unfinished", soon)
-	fails("unfinished", "the claim missing of the volume missing does not exist")
+	w.snapshot("unfinished", "unfinished")
+	expires("unfinished", "the claim missing of the volume missing does not exist")
 	w.eventually("the VM to be unlocked", func() (bool, string) {
 		return w.vm("unfinished").Status.SnapshotInProgress == nil, "it is locked"
 	})
 	w.createVM("runs", v1.RunStrategyAlways)
 	w.eventually("a VMI", func() (bool, string) { return w.vmi("runs") != nil, "there is none" })
-	w.snapshot("online", "runs", soon)
-	fails("online", "the VM runs is being started")
+	w.snapshot("online", "runs")
+	expires("online", "the VM runs is being started")
 
 	// One of three can't be snapshotted: it is named, and the others are kept.
 	w.createVMOn("three", "one", "path", "two")

@@ -79,8 +79,8 @@ func (n *node) set(change func(*node)) {
 // A VM that runs is snapshotted while its guest is held; if it was not held all the time, or can't be, the snapshot
 // fails, and nothing of it stays.
 func TestAVMThatRunsIsSnapshotted(t *testing.T) {
-	n := &node{}
-	w := newWorld(t, func(o *options) { o.guests = n })
+	n, clock := &node{}, &shiftedClock{}
+	w := newWorld(t, clock.apply, func(o *options) { o.guests = n })
 	w.createBoundClaim("one")
 	w.createBoundClaim("two")
 	w.createVMOn("vm", "one", "two")
@@ -121,9 +121,11 @@ func TestAVMThatRunsIsSnapshotted(t *testing.T) {
 		n.refusal = apierrors.NewConflict(v1.Resource("virtualmachineinstances"), "vm", fmt.Errorf("it is being migrated"))
 	})
 	w.snapshot("waits", "vm", func(s *snapshotv1.VirtualMachineSnapshot) {
-		s.Spec.FailureDeadline = &metav1.Duration{Duration: 15 * time.Second}
+		s.Spec.FailureDeadline = &metav1.Duration{Duration: time.Minute}
 	})
+	clock.expire(w, "waits", "it is being migrated")
 	fails("waits", "it is being migrated")
+	clock.set(0)
 
 	n.set(func(n *node) {
 		n.refusal = &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusInternalServerError, Reason: nodeapi.NotHeld, Message: "the agent hangs"}}
