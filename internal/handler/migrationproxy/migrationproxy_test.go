@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
-	"drydock.dev/drydock/internal/handler/greeting"
+	"drydock.dev/drydock/internal/greeting"
 )
 
 // The way there ends, and QEMU still answers on the way back.

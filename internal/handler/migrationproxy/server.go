@@ -14,7 +14,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
-	"drydock.dev/drydock/internal/handler/greeting"
+	"drydock.dev/drydock/internal/greeting"
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
 

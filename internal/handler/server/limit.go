@@ -10,7 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/nodeapi"
-	"drydock.dev/drydock/internal/handler/greeting"
+	"drydock.dev/drydock/internal/greeting"
 )
 
 // callers bounds the connections on which virt-api's certificate was not shown yet. The zero value has none.

@@ -30,7 +30,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
-	"drydock.dev/drydock/internal/handler/greeting"
+	"drydock.dev/drydock/internal/greeting"
 	"drydock.dev/drydock/internal/handler/stream"
 )
 

@@ -2,11 +2,12 @@
 //
 // It owns their number and which of them goes when there are too many. A newcomer is always taken; it
 // displaces the oldest connection of the host that has the most. So whoever opens connections and says
-// nothing displaces its own. Hosts from which a certificate was shown lately have room of their own, which
+// nothing displaces its own. Hosts from which a certificate, or another proof, was shown lately have room of their own, which
 // no other host can take. The package must not read from a connection, or judge who calls.
 package greeting
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 	"slices"
@@ -14,14 +15,17 @@ import (
 )
 
 const (
-	// MaxOpen is how many connections a room holds: each costs some 70 KiB with its buffers.
+	// MaxOpen is how many connections a room holds that says no number: each costs some 70 KiB with its buffers.
 	MaxOpen = 256
-	// maxTrusted is how many hosts are remembered for a certificate that was shown from there.
+	// maxTrusted is how many hosts are remembered for a proof that was shown from there.
 	maxTrusted = 1024
 )
 
 // Rooms are where connections are until their caller is known. The zero value is empty.
 type Rooms struct {
+	// Size is how many connections a room holds; 0 for MaxOpen. It is set before the first one comes.
+	Size int
+
 	mu sync.Mutex
 	// strangers are the connections of hosts that have proven nothing, trusted those of the others.
 	strangers, trusted room
@@ -46,14 +50,14 @@ func (r *Rooms) Enter(from net.Addr, drop func()) *Caller {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.Contains(r.hosts, c.host) {
-		r.trusted.add(c)
+		r.trusted.add(c, r.size())
 	} else {
-		r.strangers.add(c)
+		r.strangers.add(c, r.size())
 	}
 	return c
 }
 
-// Proven notes that the caller has shown its certificate. It reports false if the connection was dropped
+// Proven notes that the caller has shown who it is. It reports false if the connection was dropped
 // before.
 func (c *Caller) Proven() bool {
 	r := c.rooms
@@ -62,7 +66,7 @@ func (c *Caller) Proven() bool {
 	if !r.strangers.remove(c) && !r.trusted.remove(c) {
 		return false
 	}
-	r.trusted.add(c)
+	r.trusted.add(c, r.size())
 	r.hosts = append(slices.DeleteFunc(r.hosts, func(h netip.Addr) bool { return h == c.host }), c.host)
 	if len(r.hosts) > maxTrusted {
 		r.hosts = slices.Delete(r.hosts, 0, len(r.hosts)-maxTrusted)
@@ -79,6 +83,9 @@ func (c *Caller) Leave() {
 	}
 }
 
+// Host is who has opened the connection: an address, or with IPv6 the network of one.
+func (c *Caller) Host() netip.Addr { return c.host }
+
 // Open is how many connections there are.
 func (r *Rooms) Open() int {
 	r.mu.Lock()
@@ -86,9 +93,12 @@ func (r *Rooms) Open() int {
 	return len(r.strangers.open) + len(r.trusted.open)
 }
 
-// add takes a connection, and drops another one if there are too many.
-func (r *room) add(c *Caller) {
-	if len(r.open) >= MaxOpen {
+// size is how many connections a room holds.
+func (r *Rooms) size() int { return cmp.Or(r.Size, MaxOpen) }
+
+// add takes a connection, and drops another one if there are as many as the room holds.
+func (r *room) add(c *Caller, most int) {
+	if len(r.open) >= most {
 		victim := r.oldestOfMost()
 		r.remove(victim)
 		victim.drop()
