@@ -2,20 +2,112 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"strconv"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// metricsPort is where each component serves its metrics.
-const metricsPort = 8080
+const (
+	// metricsPort is the name of the port at which each component serves its metrics.
+	metricsPort = "metrics"
+	// metricsName is in their certificate, whose authority the ConfigMap has.
+	metricsName                         = "kubevirt-prometheus-metrics." + Namespace + ".svc"
+	metricsTrust, metricsAuthoritiesKey = "kubevirt-ca", "kubevirt-metrics-certs.crt"
+	// metricsReader is the service account that is made to read them.
+	metricsReader = "bench-metrics"
+)
 
-// Metrics reads what one of the components' pods says to Prometheus.
-func (c *Cluster) Metrics(ctx context.Context, pod string) (string, error) {
-	page, err := c.Page(ctx, pod, metricsPort, "metrics", nil)
-	return string(page), err
+// Metrics reads what one of the components' pods says to Prometheus, at the pod's own address, which this machine
+// reaches: the API server passes no token on.
+func (c *Cluster) Metrics(ctx context.Context, name string) (string, error) {
+	var pod corev1.Pod
+	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, &pod); err != nil {
+		return "", fmt.Errorf("looking for %s: %w", name, err)
+	}
+	token, err := c.metricsToken(ctx)
+	if err != nil {
+		return "", err
+	}
+	roots, err := c.metricsAuthorities(ctx)
+	if err != nil {
+		return "", err
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: metricsName}}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+metricsAddress(&pod)+"/metrics", nil)
+	if err != nil {
+		return "", fmt.Errorf("asking %s for its metrics: %w", name, err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return "", fmt.Errorf("asking %s for its metrics: %w", name, err)
+	}
+	defer response.Body.Close()
+	page, err := io.ReadAll(response.Body)
+	if err != nil {
+		return "", fmt.Errorf("reading the metrics of %s: %w", name, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("reading the metrics of %s: %s: %s", name, response.Status, page)
+	}
+	return string(page), nil
+}
+
+// metricsAddress is where a pod's metrics are.
+func metricsAddress(pod *corev1.Pod) string {
+	for _, container := range pod.Spec.Containers {
+		for _, port := range container.Ports {
+			if port.Name == metricsPort {
+				return net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(port.ContainerPort)))
+			}
+		}
+	}
+	return pod.Status.PodIP
+}
+
+// metricsToken is that of an account that may read metrics, which is made if it is not there yet.
+func (c *Cluster) metricsToken(ctx context.Context) (string, error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: metricsReader}}
+	for _, object := range []client.Object{account, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: metricsReader},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "kubevirt.io:metrics"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: Namespace, Name: metricsReader}},
+	}} {
+		if err := c.Client.Create(ctx, object); client.IgnoreAlreadyExists(err) != nil {
+			return "", fmt.Errorf("making the account that reads metrics: %w", err)
+		}
+	}
+	token := &authenticationv1.TokenRequest{}
+	if err := c.Client.SubResource("token").Create(ctx, account, token); err != nil {
+		return "", fmt.Errorf("asking for a token of the account that reads metrics: %w", err)
+	}
+	return token.Status.Token, nil
+}
+
+// metricsAuthorities are those of the certificate that metrics are served with.
+func (c *Cluster) metricsAuthorities(ctx context.Context) (*x509.CertPool, error) {
+	var trusted corev1.ConfigMap
+	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: metricsTrust}, &trusted); err != nil {
+		return nil, fmt.Errorf("reading the metrics' authority: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(trusted.Data[metricsAuthoritiesKey])) {
+		return nil, fmt.Errorf("the ConfigMap %s has no certificate in %s", metricsTrust, metricsAuthoritiesKey)
+	}
+	return roots, nil
 }
 
 // Page reads a page of one of the components' pods, through the API server.

@@ -36,7 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	ctrlserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"drydock.dev/drydock/internal/api/notserved"
 	"drydock.dev/drydock/internal/api/registration"
@@ -46,6 +46,7 @@ import (
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/nodesigner"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
@@ -58,11 +59,12 @@ const (
 
 // options are the command's flags.
 type options struct {
-	kubeconfig     string
-	address        string
-	metricsAddress string
-	uploadAddress  string
-	guestfsImage   string
+	kubeconfig    string
+	address       string
+	uploadAddress string
+	guestfsImage  string
+	// serving is where metrics and health are.
+	serving metricsserver.Options
 }
 
 // NewCommand is the command that runs virt-api.
@@ -79,7 +81,8 @@ func NewCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty inside of a cluster")
 	cmd.Flags().StringVar(&o.address, "address", ":8443", "address to serve webhooks and the API on")
 	cmd.Flags().StringVar(&o.uploadAddress, "upload-address", ":8444", "address to take uploads of disk images on")
-	cmd.Flags().StringVar(&o.metricsAddress, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
+	// Where the other components have their metrics, virt-api has its API.
+	o.serving.Flags(cmd.Flags(), 8445)
 	cmd.Flags().StringVar(&o.guestfsImage, "guestfs-image", layout.DevelGuestfsImage, "container image of maintenance pods that name no other")
 	return cmd
 }
@@ -128,14 +131,8 @@ func (p *served) manager() (manager.Manager, error) {
 	}
 	namespace := map[string]cache.Config{clusterconfig.Namespace: {}}
 	mgr, err := ctrl.NewManager(p.config, ctrl.Options{
-		Scheme: scheme,
-		Metrics: metricsserver.Options{
-			BindAddress: p.options.metricsAddress,
-			ExtraHandlers: map[string]http.Handler{
-				"/healthz": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
-				"/readyz":  http.HandlerFunc(p.readyz),
-			},
-		},
+		Scheme:  scheme,
+		Metrics: ctrlserver.Options{BindAddress: metricsserver.None},
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
@@ -152,21 +149,25 @@ func (p *served) manager() (manager.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
-	return mgr, nil
+	serving := p.options.serving
+	serving.Restrict = func(config *tls.Config) { p.settings.Get().TLS.Restrict(config) }
+	serving.Ready = p.ready
+	return mgr, metricsserver.Add(mgr, serving)
 }
 
-// readyz answers when kube-apiserver can call webhooks and API, and not before: the kubelet warns of each answer that says no.
-func (p *served) readyz(w http.ResponseWriter, r *http.Request) {
+// ready returns when kube-apiserver can call webhooks and API, or with an error when the probe gives up: the kubelet warns of
+// each answer that says no.
+func (p *served) ready(r *http.Request) error {
 	select {
 	case <-p.serving:
 	case <-r.Context().Done():
-		http.Error(w, "virt-api does not serve yet", http.StatusServiceUnavailable)
-		return
+		return errors.New("virt-api does not serve yet")
 	}
 	select {
 	case <-p.known:
+		return nil
 	case <-r.Context().Done():
-		http.Error(w, "kube-apiserver does not know the certificate's authority yet", http.StatusServiceUnavailable)
+		return errors.New("kube-apiserver does not know the certificate's authority yet")
 	}
 }
 

@@ -42,6 +42,7 @@ import (
 	"drydock.dev/drydock/internal/api/admission"
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
@@ -71,6 +72,8 @@ type world struct {
 	stop func()
 	// address is virt-api's, uploadAddress the upload proxy's.
 	address, uploadAddress string
+	// metricsAddress and healthAddress are where virt-api is looked after, with the certificate that is in the folder.
+	metricsAddress, healthAddress, certificates string
 }
 
 // patience is how long a test waits for one thing on a busy machine.
@@ -91,12 +94,14 @@ func start(t *testing.T) *world {
 	admin, err := client.New(config, client.Options{Scheme: scheme})
 	must(t, err)
 	w := &world{t: t, admin: admin, config: config, address: freeAddress(t, "0.0.0.0")}
-	w.uploadAddress = freeAddress(t, "127.0.0.1")
+	w.uploadAddress, w.metricsAddress, w.healthAddress = freeAddress(t, "127.0.0.1"), freeAddress(t, "127.0.0.1"), freeAddress(t, "127.0.0.1")
+	w.certificates = t.TempDir()
 	w.install(w.address)
 	w.namespace = w.newNamespace()
 
 	w.kubeconfig = impersonating(t, path)
-	o := options{kubeconfig: w.kubeconfig, address: w.address, metricsAddress: "127.0.0.1:0", uploadAddress: w.uploadAddress}
+	o := options{kubeconfig: w.kubeconfig, address: w.address, uploadAddress: w.uploadAddress,
+		serving: metricsserver.Options{Metrics: w.metricsAddress, Health: w.healthAddress, Certificates: w.certificates}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, o) }()
@@ -150,7 +155,7 @@ func (w *world) install(address string) {
 	w.t.Helper()
 	host, port := w.reachable(), portOf(address)
 	defer w.leaveSharedKey()
-	for _, file := range []string{"namespace.yaml", "rbac/api.yaml", "rbac/handler.yaml", "rbac/users.yaml", "deploy/api.yaml"} {
+	for _, file := range []string{"namespace.yaml", "rbac/api.yaml", "rbac/handler.yaml", "rbac/users.yaml", "rbac/monitoring.yaml", "deploy/api.yaml"} {
 		for _, object := range manifests(w.t, filepath.Join("../../config", file)) {
 			switch object.GetKind() {
 			case "Deployment":

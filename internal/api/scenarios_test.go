@@ -47,6 +47,7 @@ func TestVirtAPI(t *testing.T) {
 	t.Run("a VM is migrated by a verb", w.migrate)
 	t.Run("evictions of launcher pods are judged", w.evictions)
 	t.Run("webhooks answer kube-apiserver and nobody else", w.forgedReviews)
+	t.Run("metrics are for those who may read them", w.metrics)
 	t.Run("examples are accepted", w.examples)
 	t.Run("manifests as people write them get the verdict that they are to get", w.ours)
 	t.Run("manifests of others are accepted", w.others)

@@ -261,3 +261,26 @@ func TestAuthoritiesAreKeptUntilTheyExpire(t *testing.T) {
 		}
 	}
 }
+
+// The key that metrics are served with is on every node.
+func TestMetricsCertificatesOpenNothingElse(t *testing.T) {
+	metrics, handlers, api, uploads := issue(t, MetricsSecret), issue(t, HandlerAuthoritySecret), issue(t, HandlerClientSecret), issue(t, UploadSecret)
+	own := source(Identity{Secret: MetricsSecret}, metrics).pair.Load().tls
+	for what, server := range map[string]*Source{
+		"virt-handler's consoles": node(t, "node1", handlers, api),
+		"a server of uploads":     source(UploadProxy(), uploads, uploads),
+	} {
+		address := serve(t, server.ServerConfig())
+		show := &tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }}
+		if _, err := call(t, address, "x", show); err == nil {
+			t.Errorf("%s: it is let in", what)
+		}
+	}
+	// Nor does it pass for a server that others call.
+	address := serve(t, source(Identity{Secret: MetricsSecret, TrustKey: "x"}, metrics, api).ServerConfig())
+	for _, name := range []string{nodecert.DNSName("node1"), MetricsName} {
+		if _, err := call(t, address, name, source(HandlerClient(), api, handlers).ClientConfig()); err == nil || !strings.Contains(err.Error(), "is not accepted") {
+			t.Errorf("as %s: %v", name, err)
+		}
+	}
+}

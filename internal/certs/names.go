@@ -1,7 +1,8 @@
 // Package certs owns the certificates of Drydock's components: it has them
 // made and rotated by cert-controller (Add), publishes the authorities that
 // peers trust, and follows all of it through the API (Source), so that a
-// rotation needs neither a restart nor a mounted Secret.
+// rotation needs neither a restart nor a mounted Secret. Only that of metrics is mounted:
+// virt-handler, which has it too, may read no Secret.
 //
 // It must not know what a certificate is used for.
 //
@@ -10,10 +11,11 @@
 //	kubevirt-virt-handler-ca            virt-api      virt-api and virt-handlers, of virt-handlers
 //	kubevirt-virt-handler-client-certs  virt-api      virt-handler
 //	kubevirt-upload-certs               virt-api      workers that take uploads and clones
+//	kubevirt-metrics-certs              all           Prometheus, of all components
 //
 // A virt-handler has a key and a certificate for its node alone, in no Secret; the
 // authority in kubevirt-virt-handler-ca signs it (nodecert, nodekey, nodesigner).
-// The authority of the last Secret also signs the workers' own certificates, for which
+// The authority in kubevirt-upload-certs also signs the workers' own certificates, for which
 // virt-controller reads it (workertls.Authority).
 //
 // Each Secret has an authority of its own, so that nobody can pass
@@ -32,12 +34,17 @@ const (
 	HandlerAuthoritySecret = "kubevirt-virt-handler-ca"
 	HandlerClientSecret    = "kubevirt-virt-handler-client-certs"
 	UploadSecret           = "kubevirt-upload-certs"
+	MetricsSecret          = "kubevirt-metrics-certs"
 	TrustConfigMap         = "kubevirt-ca"
 )
 
 // UploadProxyService is the name of the Service, in clusterconfig.Namespace,
 // that leads to the upload proxy in virt-api.
 const UploadProxyService = "cdi-uploadproxy"
+
+// MetricsName is the name in the certificate that all components serve metrics with: that of the Service that leads to
+// them.
+const MetricsName = "kubevirt-prometheus-metrics." + clusterconfig.Namespace + ".svc"
 
 // Identity names a certificate and those that its holder trusts.
 type Identity struct {
@@ -79,6 +86,9 @@ func UploadProxy() Identity {
 // upload proxy serves with.
 func UploadProxyTrust() string { return trustKey(APISecret) }
 
+// MetricsTrust is the entry of TrustConfigMap with the authorities of what metrics are served with.
+func MetricsTrust() string { return trustKey(MetricsSecret) }
+
 // trustKey is the ConfigMap's entry for the authorities of a Secret.
 func trustKey(secret string) string { return secret + ".crt" }
 
@@ -94,6 +104,8 @@ func dnsName(secret string) string {
 		return "virt-handler-ca." + clusterconfig.Namespace + ".svc"
 	case UploadSecret:
 		return workertls.ProxyName
+	case MetricsSecret:
+		return MetricsName
 	default:
 		return "virt-api-client." + clusterconfig.Namespace + ".svc"
 	}

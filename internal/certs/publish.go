@@ -41,7 +41,7 @@ type publisher struct {
 func ours() predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		switch o.GetName() {
-		case APISecret, HandlerAuthoritySecret, HandlerClientSecret, UploadSecret:
+		case APISecret, HandlerAuthoritySecret, HandlerClientSecret, UploadSecret, MetricsSecret:
 			return true
 		}
 		return false

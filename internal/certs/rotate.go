@@ -34,6 +34,7 @@ func Add(mgr manager.Manager, apiServices ...string) (<-chan struct{}, error) {
 		newRotator(HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth, nil),
 		newRotator(HandlerClientSecret, x509.ExtKeyUsageClientAuth, nil),
 		newRotator(UploadSecret, x509.ExtKeyUsageClientAuth, nil),
+		newRotator(MetricsSecret, x509.ExtKeyUsageServerAuth, nil),
 	}
 	for _, r := range rotators {
 		r.CertDir = dir

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"drydock.dev/drydock/internal/controller/hotplug"
+	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
@@ -232,7 +233,7 @@ func newWorld(t *testing.T, changes ...func(*options)) *world {
 	}
 	w.config.Impersonate = w.leastPrivilege()
 	w.options = options{namespace: ns.Name, launcherImage: "example.com/launcher:1", importerImage: "example.com/importer:1",
-		metricsAddr: "0", identity: t.Name(), several: true, mapper: mapper, now: time.Now, maxAttachmentPods: hotplug.DefaultMaxAttachmentPods}
+		serving: metricsserver.Options{Metrics: metricsserver.None, Health: metricsserver.None}, identity: t.Name(), several: true, mapper: mapper, now: time.Now, maxAttachmentPods: hotplug.DefaultMaxAttachmentPods}
 	for _, change := range changes {
 		change(&w.options)
 	}

@@ -26,6 +26,7 @@ import (
 	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/metrics"
 	"drydock.dev/drydock/internal/controller/snapshot"
+	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
@@ -35,7 +36,8 @@ type options struct {
 	namespace     string
 	launcherImage string
 	importerImage string
-	metricsAddr   string
+	// serving is where metrics and health are.
+	serving metricsserver.Options
 	// pprofAddr is empty where nobody looks for what time and memory go into.
 	pprofAddr string
 	// deniedNetworks and allowedNetworks are where imports must not go, beside what
@@ -99,7 +101,7 @@ func NewCommand() *cobra.Command {
 	flags.StringSliceVar(&o.deniedNetworks, "import-denied-networks", nil,
 		"networks, such as 10.0.0.0/8, that imports must not read from, beside loopback and link-local addresses")
 	flags.StringSliceVar(&o.allowedNetworks, "import-allowed-networks", nil, "networks that imports may read from whatever else denies them")
-	flags.StringVar(&o.metricsAddr, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
+	o.serving.Flags(flags, 8443)
 	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles show what others do")
 	flags.StringVar(&o.identity, "identity", defaultIdentity(), "name of this process in the leader election")
 	return cmd

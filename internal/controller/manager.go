@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -33,13 +34,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	ctrlserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/kubevirt"
 	"drydock.dev/drydock/internal/controller/lenient"
 	"drydock.dev/drydock/internal/controller/snapshot"
+	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/components"
@@ -105,14 +107,18 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 		LeaseDuration:                       new(leaseDuration),
 		RenewDeadline:                       new(renewDeadline),
 		RetryPeriod:                         new(retryPeriod),
-		Metrics:                             metricsserver.Options{BindAddress: o.metricsAddr},
+		Metrics:                             ctrlserver.Options{BindAddress: metricsserver.None},
 		PprofBindAddress:                    o.pprofAddr,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
-	return mgr, errors.Join(addHealth(mgr), mgr.Add(&process.Follower{Cache: mgr.GetCache(), Settings: &clusterconfig.Watched{
-		Home: o.namespace, Current: &clusterconfig.Current{}, Changed: func(s clusterconfig.Settings) {
+	settings := &clusterconfig.Current{}
+	serving := o.serving
+	serving.Restrict = func(config *tls.Config) { settings.Get().TLS.Restrict(config) }
+	serving.Ready = cachesSynced(mgr)
+	return mgr, errors.Join(metricsserver.Add(mgr, serving), mgr.Add(&process.Follower{Cache: mgr.GetCache(), Settings: &clusterconfig.Watched{
+		Home: o.namespace, Current: settings, Changed: func(s clusterconfig.Settings) {
 			process.SetVerbosity(s.Verbosity.Controller)
 			pace.Set(s.Rates.Controller)
 		},
@@ -129,21 +135,6 @@ const noTimeout = 365 * 24 * time.Hour
 // would then hold the lease until its grace period is over (decision 178).
 func loopDefaults(o options) config.Controller {
 	return config.Controller{SkipNameValidation: &o.several, UsePriorityQueue: new(false), CacheSyncTimeout: noTimeout}
-}
-
-// addHealth serves liveness and readiness beside the metrics, on one port for
-// every component.
-func addHealth(mgr ctrl.Manager) error {
-	checks := map[string]healthz.Checker{"ping": healthz.Ping}
-	alive := &healthz.Handler{Checks: checks}
-	if err := mgr.AddMetricsServerExtraHandler("/healthz", http.StripPrefix("/healthz", alive)); err != nil {
-		return fmt.Errorf("serving /healthz: %w", err)
-	}
-	ready := &healthz.Handler{Checks: map[string]healthz.Checker{"caches": cachesSynced(mgr)}}
-	if err := mgr.AddMetricsServerExtraHandler("/readyz", http.StripPrefix("/readyz", ready)); err != nil {
-		return fmt.Errorf("serving /readyz: %w", err)
-	}
-	return nil
 }
 
 // cachesSynced is ready as soon as the process could lead.

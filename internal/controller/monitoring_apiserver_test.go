@@ -14,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/rules/components"
 )
 
@@ -46,15 +47,30 @@ func (w *world) monitored(namespace string, account string) {
 		var binding rbacv1.RoleBinding
 		bound := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: components.MonitoringRole}, &binding)
 		if account == "" {
-			return err != nil && apierrors.IsNotFound(bound), "they are there"
+			_, there := w.metricsAuthorities(namespace)
+			return err != nil && apierrors.IsNotFound(bound) && !there, "they are there"
 		}
 		if err != nil || bound != nil {
 			_, message := w.synchronized()
 			return false, message
 		}
 		where, _, _ := unstructured.NestedStringSlice(monitor.Object, "spec", "namespaceSelector", "matchNames")
+		authorities, there := w.metricsAuthorities(namespace)
+		if !there || authorities != theAuthorities {
+			return false, "Prometheus is to trust " + authorities
+		}
 		return len(where) == 1 && where[0] == w.namespace && len(binding.Subjects) == 1 && binding.Subjects[0].Name == account, "they are of others"
 	})
+}
+
+// theAuthorities is what virt-api has published of the metrics' authorities.
+const theAuthorities = "an authority"
+
+// metricsAuthorities is what Prometheus is to know the components by, where there is something.
+func (w *world) metricsAuthorities(namespace string) (string, bool) {
+	var found corev1.ConfigMap
+	err := w.client.Get(w.ctx, client.ObjectKey{Namespace: namespace, Name: components.MetricsAuthorities}, &found)
+	return found.Data["ca.crt"], err == nil
 }
 
 func TestPrometheusIsToldOfTheMetrics(t *testing.T) {
@@ -68,6 +84,11 @@ func TestPrometheusIsToldOfTheMetrics(t *testing.T) {
 	definition := serviceMonitors()
 	w.do("creating the definition", w.client.Create(w.ctx, definition))
 	t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), serviceMonitors()) })
+	w.monitored(w.namespace, "")
+	// It is told as soon as virt-api has made an authority.
+	w.do("publishing the authority", w.client.Create(w.ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: certs.TrustConfigMap}, Data: map[string]string{certs.MetricsTrust(): theAuthorities},
+	}))
 	w.monitored(w.namespace, "eye")
 	w.awaitSettled()
 
@@ -79,7 +100,8 @@ func TestPrometheusIsToldOfTheMetrics(t *testing.T) {
 		monitor := &unstructured.Unstructured{}
 		monitor.SetGroupVersionKind(components.ServiceMonitorKind)
 		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: components.ServiceMonitorName}, monitor)
-		return apierrors.IsNotFound(err), "it is there"
+		_, there := w.metricsAuthorities(w.namespace)
+		return apierrors.IsNotFound(err) && !there, "it is there"
 	})
 
 	w.say(func(spec *v1.KubeVirtSpec) { spec.ServiceMonitorNamespace = "nowhere-at-all" })

@@ -108,3 +108,18 @@ func TestAHostOfIPv6IsItsNetwork(t *testing.T) {
 		t.Error("hosts of IPv6 are mixed up")
 	}
 }
+
+func TestRoomsHaveTheirSize(t *testing.T) {
+	r := Rooms{Size: 3}
+	known := enter(&r, "10.0.0.2")
+	known.Proven()
+	for i := range 10 {
+		enter(&r, fmt.Sprintf("10.0.1.%d", i))
+	}
+	if n := r.Open(); n != 4 || known.dropped {
+		t.Errorf("%d connections are open, want three of strangers and the known one (dropped: %v)", n, known.dropped)
+	}
+	if host := known.Host().String(); host != "10.0.0.2" {
+		t.Errorf("the known one is %s", host)
+	}
+}

@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"runtime"
@@ -41,6 +42,7 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/server"
 	"drydock.dev/drydock/internal/handler/stream"
+	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
@@ -128,7 +130,10 @@ func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconf
 		}
 		return labeler().Await(ctx)
 	}
-	if err := serveCheck(mgr, "/readyz", ready(mgr.GetCache().WaitForCacheSync, offers)); err != nil {
+	serving := o.serving
+	serving.Restrict = func(config *tls.Config) { settings.Get().TLS.Restrict(config) }
+	serving.Ready = ready(mgr.GetCache().WaitForCacheSync, offers)
+	if err := metricsserver.Add(mgr, serving); err != nil {
 		return nil, err
 	}
 	return probed(o, probe, func() []manager.Runnable {

@@ -19,18 +19,20 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/handler/node"
+	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // options are the command's flags.
 type options struct {
-	node        string
-	podIP       string
-	namespace   string
-	kubeletDir  string
-	probeFile   string
-	metricsAddr string
+	node       string
+	podIP      string
+	namespace  string
+	kubeletDir string
+	probeFile  string
+	// serving is where metrics and health are.
+	serving metricsserver.Options
 	// pprofAddr is empty where nobody looks for what time and memory go into.
 	pprofAddr string
 }
@@ -53,7 +55,7 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.namespace, "namespace", clusterconfig.Namespace, "namespace of Drydock's components")
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's folder")
 	flags.StringVar(&o.probeFile, "probe-file", nodeprobe.File, "what virt-launcher probe-node has found out about this node")
-	flags.StringVar(&o.metricsAddr, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
+	o.serving.Flags(flags, 8443)
 	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles show what others do")
 	return cmd
 }

@@ -19,9 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	ctrlserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/nichotplug"
 	"drydock.dev/drydock/internal/rules/podstatus"
@@ -44,22 +45,13 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 	mgr, err := ctrl.NewManager(server, ctrl.Options{
 		Scheme:           newScheme(),
 		Cache:            cacheOptions(o),
-		Metrics:          metricsserver.Options{BindAddress: o.metricsAddr},
+		Metrics:          ctrlserver.Options{BindAddress: metricsserver.None},
 		PprofBindAddress: o.pprofAddr,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
-	return mgr, serveCheck(mgr, "/healthz", healthz.Ping)
-}
-
-// serveCheck has the kubelet's question at a path answered by a check.
-func serveCheck(mgr ctrl.Manager, path string, check healthz.Checker) error {
-	handler := &healthz.Handler{Checks: map[string]healthz.Checker{"ok": check}}
-	if err := mgr.AddMetricsServerExtraHandler(path, http.StripPrefix(path, handler)); err != nil {
-		return fmt.Errorf("serving %s: %w", path, err)
-	}
-	return nil
+	return mgr, nil
 }
 
 // ready answers when guests can come to the node, and not before: the kubelet warns of each answer that says no. Those that run

@@ -255,9 +255,13 @@ func goroutines(t *testing.T, pod string) int {
 	if pod == "" {
 		return 0
 	}
-	out, err := kubectl(t.Context(), "get", "--raw", "/api/v1/namespaces/kubevirt/pods/"+pod+":8080/proxy/metrics")
+	var component corev1.Pod
+	if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: "kubevirt", Name: pod}, &component); err != nil {
+		t.Fatalf("looking for %s: %v", pod, err)
+	}
+	out, err := readMetrics(t.Context(), &component)
 	if err != nil {
-		t.Fatalf("reading the metrics of %s: %v\n%s", pod, err, out)
+		t.Fatalf("reading the metrics of %s: %v", pod, err)
 	}
 	count := regexp.MustCompile(`(?m)^go_goroutines (\d+)$`).FindStringSubmatch(out)
 	if count == nil {

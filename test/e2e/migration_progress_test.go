@@ -140,9 +140,9 @@ func figuresOfMigration(t *testing.T, node, ns string, want bool) {
 	t.Helper()
 	of := regexp.MustCompile(`(?m)^kubevirt_vmi_migration_data_(bytes_total|processed_bytes|remaining_bytes)\{.*namespace="` + ns + `".*\} [1-9]`)
 	eventually(t, fmt.Sprintf("metrics of the migration being there: %v", want), func(ctx context.Context) error {
-		text, err := kubectl(ctx, "get", "--raw", "/api/v1/namespaces/kubevirt/pods/"+handlerPod(t, node).Name+":8080/proxy/metrics")
+		text, err := readMetrics(ctx, handlerPod(t, node))
 		if err != nil {
-			return fmt.Errorf("%w: %s", err, text)
+			return err
 		}
 		if found := of.FindAllString(text, -1); (len(found) == 3) != want || !want && len(found) > 0 {
 			return fmt.Errorf("it has %q", found)

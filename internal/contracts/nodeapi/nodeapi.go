@@ -16,10 +16,6 @@ import (
 // Port is the TCP port that virt-handler listens on in its pod.
 const Port = 8186
 
-// MetricsPort is the plain-HTTP port for /metrics, /healthz and /readyz that
-// every component offers.
-const MetricsPort = 8080
-
 // StreamProtocol is the WebSocket subprotocol of all KubeVirt streams: binary
 // messages that carry bytes and nothing else.
 const StreamProtocol = "plain.kubevirt.io"

@@ -90,11 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if cached != nil {
 		err = r.report(ctx, cached, refused)
 	}
-	result := ctrl.Result{}
-	if r.monitors.refused != "" {
-		result.RequeueAfter = monitorAgain
-	}
-	return result, errors.Join(err, monitored)
+	return ctrl.Result{RequeueAfter: r.monitors.again}, errors.Join(err, monitored)
 }
 
 // report brings the status up to date.

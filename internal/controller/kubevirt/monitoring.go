@@ -9,17 +9,24 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/rules/components"
 )
 
-// monitorAgain is when what was refused for Prometheus is tried again: nothing tells that a namespace has come into being.
-const monitorAgain = 5 * time.Minute
+const (
+	// monitorAgain is when what Prometheus is told is looked at again: nothing tells that a namespace has come into being,
+	// or that there is another authority.
+	monitorAgain = 5 * time.Minute
+	// awaitAuthorities is when it is looked whether virt-api has made an authority yet.
+	awaitAuthorities = 5 * time.Second
+)
 
 // monitors is what was found out about Prometheus's operator.
 type monitors struct {
@@ -27,6 +34,8 @@ type monitors struct {
 	nothing bool
 	// refused says why Prometheus can't be told.
 	refused string
+	// again is when to look again, 0 for when something changes.
+	again time.Duration
 }
 
 func monitoringDefinition() predicate.Predicate {
@@ -58,18 +67,33 @@ func (r *Reconciler) monitor(ctx context.Context, kv *v1.KubeVirt) error {
 	if account != nil {
 		namespace = asked.Namespace(*account)
 	}
-	if there {
-		if err := r.retireMonitors(ctx, namespace); err != nil {
-			return err
-		}
+	if err := r.retire(ctx, there, namespace); err != nil {
+		return err
 	}
 	if account == nil {
 		err := r.retireBinding(ctx)
 		r.monitors.nothing = err == nil && !there
 		return err
 	}
+	return r.tell(ctx, namespace, *account)
+}
+
+// tell has what Prometheus goes by be there, when virt-api has made the authority by which it knows the components.
+func (r *Reconciler) tell(ctx context.Context, namespace string, account types.NamespacedName) error {
+	trusted := &corev1.ConfigMap{}
+	name := client.ObjectKey{Namespace: r.Namespace, Name: certs.TrustConfigMap}
+	if err := r.Reader.Get(ctx, name, trusted); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the ConfigMap %s: %w", name, err)
+	}
+	bundle := trusted.Data[certs.MetricsTrust()]
+	if bundle == "" {
+		r.monitors.again = awaitAuthorities
+		return nil
+	}
+	r.monitors.again = monitorAgain
 	for _, want := range []*unstructured.Unstructured{
-		components.MonitoringBinding(r.Namespace, *account), components.ServiceMonitor(namespace, r.Namespace),
+		components.MonitoringBinding(r.Namespace, account), components.Authorities(namespace, bundle),
+		components.ServiceMonitor(namespace, r.Namespace, certs.MetricsName),
 	} {
 		if err := r.ensure(ctx, want); err != nil {
 			return err
@@ -95,20 +119,31 @@ func (r *Reconciler) monitorAccount(ctx context.Context, asked components.Monito
 	return nil, nil
 }
 
-// retireMonitors deletes the ServiceMonitors that were made here, but for that in the namespace.
-func (r *Reconciler) retireMonitors(ctx context.Context, but string) error {
+// retire deletes what was made here for Prometheus, but for that in the namespace. There may be no ServiceMonitors in
+// the cluster.
+func (r *Reconciler) retire(ctx context.Context, monitors bool, but string) error {
+	if monitors {
+		if err := r.retireAll(ctx, components.ServiceMonitorKind, components.ServiceMonitorName, but); err != nil {
+			return err
+		}
+	}
+	return r.retireAll(ctx, components.AuthoritiesKind, components.MetricsAuthorities, but)
+}
+
+// retireAll deletes the objects of that kind and name that were made here, but for that in the namespace.
+func (r *Reconciler) retireAll(ctx context.Context, kind schema.GroupVersionKind, name, but string) error {
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(components.ServiceMonitorKind)
-	if err := r.Reader.List(ctx, list, client.MatchingFields{"metadata.name": components.ServiceMonitorName}); err != nil {
-		return fmt.Errorf("listing the ServiceMonitors: %w", err)
+	list.SetGroupVersionKind(kind)
+	if err := r.Reader.List(ctx, list, client.MatchingFields{"metadata.name": name}); err != nil {
+		return fmt.Errorf("listing each %s %s: %w", kind.Kind, name, err)
 	}
 	for i := range list.Items {
-		monitor := &list.Items[i]
-		if monitor.GetNamespace() == but || !components.Ours(monitor.GetLabels()) {
+		object := &list.Items[i]
+		if object.GetNamespace() == but || !components.Ours(object.GetLabels()) {
 			continue
 		}
-		if err := r.Client.Delete(ctx, monitor, client.Preconditions{UID: new(monitor.GetUID())}); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting the ServiceMonitor in the namespace %s: %w", monitor.GetNamespace(), err)
+		if err := r.Client.Delete(ctx, object, client.Preconditions{UID: new(object.GetUID())}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting the %s %s in the namespace %s: %w", kind.Kind, name, object.GetNamespace(), err)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"reflect"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,6 +19,12 @@ const (
 	ServiceMonitorName       = "prometheus-kubevirt-rules"
 	// MonitoringRole is the Role, and the RoleBinding, by which Prometheus may find the pods (config/rbac/monitoring.yaml).
 	MonitoringRole = "kubevirt-monitoring"
+	// MetricsAuthorities is the ConfigMap beside the ServiceMonitor with the authorities by which Prometheus knows Drydock.
+	MetricsAuthorities = "kubevirt-metrics-ca"
+
+	authoritiesEntry = "ca.crt"
+	// prometheusToken is where the token of its service account is in any pod, and so in Prometheus's.
+	prometheusToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 	defaultMonitorAccount = "prometheus-k8s"
 	// monitorLabel is on the Service and the pods that have metrics.
@@ -27,7 +34,10 @@ const (
 // ServiceMonitorKind is the kind of the objects by which Prometheus's operator is told what to ask.
 var ServiceMonitorKind = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}
 
-// managedBy is on the ServiceMonitor and on the RoleBinding, so that nobody else's is deleted.
+// AuthoritiesKind is the kind of MetricsAuthorities.
+var AuthoritiesKind = corev1.SchemeGroupVersion.WithKind("ConfigMap")
+
+// managedBy is on what is made for Prometheus, so that nobody else's is deleted.
 var managedBy = map[string]string{"app.kubernetes.io/managed-by": "drydock"}
 
 // Ours reports whether an object of these labels was made here.
@@ -72,14 +82,20 @@ func (m Monitoring) Namespace(account apitypes.NamespacedName) string {
 	return cmp.Or(m.namespace, account.Namespace)
 }
 
-// ServiceMonitor has Prometheus ask the components in the namespace home. They answer plain HTTP, and their labels of
-// guests (namespace, name) are to stay as they are.
-func ServiceMonitor(namespace, home string) *unstructured.Unstructured {
+// ServiceMonitor has Prometheus ask the components in the namespace home. It shows its own token, to those alone whose
+// certificate has the name server. Their labels of guests (namespace, name) are to stay as they are.
+func ServiceMonitor(namespace, home, server string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{
 			"selector":          map[string]any{"matchLabels": map[string]any{monitorLabel: "true"}},
 			"namespaceSelector": map[string]any{"matchNames": []any{home}},
-			"endpoints":         []any{map[string]any{"port": "metrics", "scheme": "http", "honorLabels": true}},
+			"endpoints": []any{map[string]any{
+				"port": "metrics", "scheme": "https", "honorLabels": true, "bearerTokenFile": prometheusToken,
+				"tlsConfig": map[string]any{
+					"serverName": server,
+					"ca":         map[string]any{"configMap": map[string]any{"name": MetricsAuthorities, "key": authoritiesEntry}},
+				},
+			}},
 		},
 	}}
 	object.SetGroupVersionKind(ServiceMonitorKind)
@@ -91,6 +107,16 @@ func ServiceMonitor(namespace, home string) *unstructured.Unstructured {
 		labels[key] = value
 	}
 	object.SetLabels(labels)
+	return object
+}
+
+// Authorities is the ConfigMap that a ServiceMonitor of the namespace refers to.
+func Authorities(namespace, bundle string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{authoritiesEntry: bundle}}}
+	object.SetGroupVersionKind(AuthoritiesKind)
+	object.SetNamespace(namespace)
+	object.SetName(MetricsAuthorities)
+	object.SetLabels(managedBy)
 	return object
 }
 

@@ -43,7 +43,11 @@ func TestWhoMonitorsAndWhere(t *testing.T) {
 }
 
 func TestWhatIsApplied(t *testing.T) {
-	monitor, err := yaml.Marshal(ServiceMonitor("watch", "kubevirt"))
+	monitor, err := yaml.Marshal(ServiceMonitor("watch", "kubevirt", "metrics.kubevirt.svc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	authorities, err := yaml.Marshal(Authorities("watch", "a certificate"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,15 +67,32 @@ metadata:
   namespace: watch
 spec:
   endpoints:
-  - honorLabels: true
+  - bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+    honorLabels: true
     port: metrics
-    scheme: http
+    scheme: https
+    tlsConfig:
+      ca:
+        configMap:
+          key: ca.crt
+          name: kubevirt-metrics-ca
+      serverName: metrics.kubevirt.svc
   namespaceSelector:
     matchNames:
     - kubevirt
   selector:
     matchLabels:
       prometheus.kubevirt.io: "true"
+---
+apiVersion: v1
+data:
+  ca.crt: a certificate
+kind: ConfigMap
+metadata:
+  labels:
+    app.kubernetes.io/managed-by: drydock
+  name: kubevirt-metrics-ca
+  namespace: watch
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -89,7 +110,7 @@ subjects:
   name: eye
   namespace: watch
 `
-	if diff := cmp.Diff(want, string(monitor)+"---\n"+string(binding)); diff != "" {
+	if diff := cmp.Diff(want, string(monitor)+"---\n"+string(authorities)+"---\n"+string(binding)); diff != "" {
 		t.Error(diff)
 	}
 }

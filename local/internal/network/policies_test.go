@@ -279,19 +279,20 @@ func TestDrydocksOwnPoliciesAdmitWhatItNeeds(t *testing.T) {
 	n.check([]string{
 		"world -> db:8443", "guest -> db:8444", // the API server, and uploads
 		"db -> web:8186", "far -> web:8187", // virt-api, and another node's virt-handler
-		"node -> web:8080", "host -> web:8080", // probes, and the API server that all nodes' machine has
+		"node -> web:8080", "host -> web:8080", // probes, of the node and of all nodes' machine
 		"web -> world:6443", "db -> far:8186",
 	}, []string{
-		"guest -> web:8080", "guest -> db:8080", "db -> web:8080", // metrics
+		"guest -> web:8443", "guest -> db:8445", "db -> web:8443", // metrics
+		"guest -> web:8080", "guest -> db:8080", "db -> web:8080", // probes
 		"guest -> web:8186", "far -> web:8186", "guest -> web:8187", "db -> web:8187", "guest -> web:22",
 	})
 	n.state.Namespaces["lab"] = labels.Set{"drydock.dev/reads-metrics": "true"}
 	n.load()
-	n.check([]string{"guest -> web:8080", "guest -> db:8080"}, []string{"guest -> web:8186"})
+	n.check([]string{"guest -> web:8443", "guest -> db:8445"}, []string{"guest -> web:8186", "guest -> web:8080", "guest -> db:8080"})
 	n.state.Namespaces["lab"] = labels.Set{corev1.LabelMetadataName: "monitoring"}
 	n.state.Pods[1] = at("virt-controller", "db", true)
 	n.load()
-	n.check([]string{"guest -> db:8080"}, []string{"guest -> db:8443", "far -> db:8080"})
+	n.check([]string{"guest -> db:8443"}, []string{"guest -> db:8445", "far -> db:8443", "guest -> db:8080"})
 }
 
 // manifests reads the policies of Drydock's own namespace, and what policies see of the pods that are there.

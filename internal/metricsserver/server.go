@@ -1,0 +1,176 @@
+// Package metricsserver answers the machines that look after a component: Prometheus about its metrics, over TLS and with a
+// token that the API server knows; the kubelet about its health, in plain HTTP and without a token.
+//
+// It owns who gets an answer, and how much strangers can make a component do: every pod may reach these ports. It must
+// not know what is measured, or which component it is in.
+package metricsserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"drydock.dev/drydock/internal/greeting"
+)
+
+// None is the address at which nothing is served.
+const None = "0"
+
+const (
+	// room is how many connections of strangers a port holds at a time, and how many of hosts that have shown a token.
+	room = 64
+	// headerTimeout is how long a caller may take for the handshake and to say what it wants.
+	headerTimeout = 10 * time.Second
+	// idleTimeout is how long a connection may wait for the next scrape.
+	idleTimeout = 2 * time.Minute
+	// answerTimeout is how long a caller may take to read.
+	answerTimeout = time.Minute
+	// maxHeader is enough for any token.
+	maxHeader = 16 << 10
+	// maxScrapes is how many callers may be answered at a time: two Prometheuses, and somebody who looks.
+	maxScrapes = 4
+	// endTimeout is how long answers may take when the process ends.
+	endTimeout = 2 * time.Second
+)
+
+// Options say where a component answers, and how.
+type Options struct {
+	// Metrics and Health are addresses; None for none.
+	Metrics, Health string
+	// Certificates is the folder with tls.crt and tls.key. It may be empty at first, and is read again.
+	Certificates string
+	// Restrict makes TLS accept less, by settings that may change; nil for nothing.
+	Restrict func(*tls.Config)
+	// Ready is what the kubelet is told at /readyz.
+	Ready healthz.Checker
+}
+
+// Flags are those of a component that serves metrics at this port.
+func (o *Options) Flags(flags *pflag.FlagSet, port int) {
+	flags.StringVar(&o.Metrics, "metrics-addr", fmt.Sprintf(":%d", port), "address of /metrics, by https and for holders of a token that may get it")
+	flags.StringVar(&o.Health, "health-addr", ":8080", "address of /healthz and /readyz, by plain http")
+	flags.StringVar(&o.Certificates, "metrics-certificates", "/etc/virt/metrics-certificates", "folder with tls.crt and tls.key, which metrics are served with")
+}
+
+// Add has a manager serve metrics and health from its start on, whether it leads or not.
+func Add(mgr manager.Manager, o Options) error {
+	log := mgr.GetLogger().WithName("metrics")
+	if o.Health != None {
+		if err := add(mgr, "health", o.Health, healthServer(o.Ready, log), nil); err != nil {
+			return err
+		}
+	}
+	if o.Metrics == None {
+		return nil
+	}
+	reviews, err := newReviews(mgr.GetConfig())
+	if err != nil {
+		return err
+	}
+	pages := promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: maxScrapes})
+	return add(mgr, "metrics", o.Metrics, metricsServer(pages, newGate(reviews.ask, log), log), secured(&files{folder: o.Certificates}, o.Restrict))
+}
+
+// add has the manager run a server, which listens at once. The manager starts it before it waits for anything else.
+func add(mgr manager.Manager, name, address string, server *http.Server, config *tls.Config) error {
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listening on %s for %s: %w", address, name, err)
+	}
+	if config != nil {
+		listener = tls.NewListener(listener, config)
+	}
+	if err := mgr.Add(&manager.Server{Name: name, Server: server, Listener: listener, ShutdownTimeout: new(endTimeout)}); err != nil {
+		return errors.Join(fmt.Errorf("adding the server of %s: %w", name, err), listener.Close())
+	}
+	return nil
+}
+
+// healthServer answers the kubelet. What a check says stays in the log.
+func healthServer(ready healthz.Checker, log logr.Logger) *http.Server {
+	mux := http.NewServeMux()
+	for path, check := range map[string]healthz.Checker{"/healthz": healthz.Ping, "/readyz": ready} {
+		mux.Handle(path, http.StripPrefix(path, &healthz.Handler{Checks: map[string]healthz.Checker{"ok": check}}))
+	}
+	return bounded(&http.Server{Handler: mux}, log)
+}
+
+// metricsServer answers Prometheus.
+func metricsServer(pages http.Handler, g *gate, log logr.Logger) *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+path, g.guard(pages))
+	return bounded(&http.Server{Handler: mux, WriteTimeout: answerTimeout}, log)
+}
+
+// secured is the TLS of metrics. One connection asks one thing at a time: it speaks no HTTP/2.
+func secured(from *files, restrict func(*tls.Config)) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			pair, err := from.current()
+			if err != nil {
+				return nil, err
+			}
+			config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*pair}, NextProtos: []string{"http/1.1"}}
+			if restrict != nil {
+				restrict(config)
+			}
+			return config, nil
+		},
+	}
+}
+
+// callerKey is where the context of a request has the connection that it came by.
+type callerKey struct{}
+
+// callerOf is the connection that a request came by.
+func callerOf(ctx context.Context) (*greeting.Caller, bool) {
+	caller, ok := ctx.Value(callerKey{}).(*greeting.Caller)
+	return caller, ok
+}
+
+// bounded limits what strangers can make a server hold: connections, headers, and time.
+func bounded(server *http.Server, log logr.Logger) *http.Server {
+	rooms := &greeting.Rooms{Size: room}
+	var open sync.Map // of net.Conn: *greeting.Caller
+	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		caller := rooms.Enter(conn.RemoteAddr(), func() { drop(conn) })
+		open.Store(conn, caller)
+		return context.WithValue(ctx, callerKey{}, caller)
+	}
+	server.ConnState = func(conn net.Conn, state http.ConnState) {
+		if state != http.StateClosed && state != http.StateHijacked {
+			return
+		}
+		found, _ := open.LoadAndDelete(conn)
+		if caller, ok := found.(*greeting.Caller); ok {
+			caller.Leave()
+		}
+	}
+	// A limit for the whole request would break off answers that take longer.
+	server.ReadHeaderTimeout, server.IdleTimeout, server.MaxHeaderBytes = headerTimeout, idleTimeout, maxHeader
+	// Whoever breaks a handshake off must not fill the log.
+	server.ErrorLog = slog.NewLogLogger(logr.ToSlogHandler(log), slog.LevelDebug)
+	return server
+}
+
+// drop closes a connection without a word: TLS would wait until its peer has read what there is.
+func drop(conn net.Conn) {
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
+	_ = conn.Close()
+}
