@@ -346,7 +346,9 @@ func TestAProbeMayTakeItsTime(t *testing.T) {
 		}
 		_ = client.Close()
 		_ = lazy.Close()
-		<-ended
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("the server ended with %v", err)
+		}
 	})
 }
 
@@ -416,7 +418,7 @@ func TestTheKubeVirtObjectRestrictsTLS(t *testing.T) {
 			t.Errorf("version %x: %v", version, err)
 		}
 		if err == nil {
-			conn.Close()
+			_ = conn.Close()
 		}
 	}
 }

@@ -189,6 +189,19 @@ func TestANewAgentIsAskedUntilItKnowsEveryAddress(t *testing.T) {
 			if n := w.wakes.Load() - wakes; n != 0 {
 				t.Errorf("answers that are the same as the last one are told %d times", n)
 			}
+		})
+	})
+}
+
+func TestAnotherAnswerIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &guest{answers: map[string]string{"guest-get-osinfo": osInfo, "guest-network-get-interfaces": addressed}}
+		w := watch(t, g, nil)
+		w.run(func() {
+			w.becomes(true)
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			wakes := w.wakes.Load()
 			g.set("guest-network-get-interfaces", readdressed)
 			time.Sleep(rest)
 			synctest.Wait()

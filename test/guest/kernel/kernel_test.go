@@ -46,12 +46,9 @@ func TestObjtoolIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestTheKeyIsOfTheVersionAndTheFileIsFound(t *testing.T) {
-	root := t.TempDir()
-	tree := debian.Tree{Root: root}
-	if _, err := Build(t.Context(), root, t.TempDir(), tree); err == nil {
-		t.Error("a tree without a source is taken")
-	}
+// sourceIn makes a tree with the package of a kernel's source.
+func sourceIn(t *testing.T, root string) {
+	t.Helper()
 	for name, text := range map[string]string{
 		"usr/src/linux-source-6.1.tar.xz": "",
 		"var/lib/dpkg/unpacked":           "package linux-source-6.1 6.1.1-1 all\n./usr/src/linux-source-6.1.tar.xz\n",
@@ -63,7 +60,12 @@ func TestTheKeyIsOfTheVersionAndTheFileIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, version, err := find(tree)
+}
+
+func TestTheKeyIsOfTheVersion(t *testing.T) {
+	root := t.TempDir()
+	sourceIn(t, root)
+	_, version, err := find(debian.Tree{Root: root})
 	if err != nil || version != "6.1.1-1" {
 		t.Fatalf("the version is %q, %v", version, err)
 	}
@@ -74,6 +76,19 @@ func TestTheKeyIsOfTheVersionAndTheFileIsFound(t *testing.T) {
 	other, err := buildKey("6.1.2-1")
 	if err != nil || key == other {
 		t.Errorf("the same key %s for two versions, %v", key, err)
+	}
+}
+
+func TestAKernelThatIsThereIsFoundAndKept(t *testing.T) {
+	root := t.TempDir()
+	tree := debian.Tree{Root: root}
+	if _, err := Build(t.Context(), root, t.TempDir(), tree); err == nil {
+		t.Error("a tree without a source is taken")
+	}
+	sourceIn(t, root)
+	key, err := buildKey("6.1.1-1")
+	if err != nil {
+		t.Fatal(err)
 	}
 	file := filepath.Join(root, "kernel-"+key, "vmlinuz")
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
