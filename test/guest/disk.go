@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // The disk: a boot sector and one FAT partition that is an EFI system partition,
@@ -35,9 +36,9 @@ const kernelArgs = "console=tty1 console=ttyS0,115200 quiet nokaslr no_timer_che
 // What the boot loaders read: SYSLINUX under a BIOS, systemd's boot manager under
 // UEFI. Both have one entry and take it at once.
 const (
-	biosConfig = "DEFAULT guest\nPROMPT 0\nTIMEOUT 0\nLABEL guest\n LINUX /vmlinuz\n INITRD /initrd.img\n APPEND " + kernelArgs + "\n"
+	biosConfig = "DEFAULT guest\nPROMPT 0\nTIMEOUT 0\nLABEL guest\n LINUX /vmlinuz\n INITRD /initrd.img\n APPEND %s\n"
 	efiConfig  = "timeout 0\n"
-	efiEntry   = "title Drydock test guest\nlinux /vmlinuz\ninitrd /initrd.img\noptions " + kernelArgs + "\n"
+	efiEntry   = "title Drydock test guest\nlinux /vmlinuz\ninitrd /initrd.img\noptions %s\n"
 )
 
 // diskParts are the files that a disk is made from.
@@ -47,6 +48,8 @@ type diskParts struct {
 	bootSector string
 	// bootManager is systemd's, for UEFI.
 	bootManager string
+	// args are the kernel's beside those that every guest has.
+	args string
 }
 
 // writeDisk makes the bootable disk, without a loop device and without a mount.
@@ -65,9 +68,10 @@ func writeDisk(ctx context.Context, to string, from diskParts) error {
 	if err := writeEmptyDisk(raw, from.bootSector); err != nil {
 		return err
 	}
+	args := strings.TrimSpace(kernelArgs + " " + from.args)
 	err = fillPartition(ctx, scratch, raw, contents{
 		folders: []string{"/EFI", "/EFI/BOOT", "/loader", "/loader/entries"},
-		texts:   [][2]string{{"/loader/loader.conf", efiConfig}, {"/loader/entries/guest.conf", efiEntry}, {"/syslinux.cfg", biosConfig}},
+		texts:   [][2]string{{"/loader/loader.conf", efiConfig}, {"/loader/entries/guest.conf", fmt.Sprintf(efiEntry, args)}, {"/syslinux.cfg", fmt.Sprintf(biosConfig, args)}},
 		files:   [][2]string{{efiLoader, from.bootManager}, {"/vmlinuz", from.kernel}, {"/initrd.img", from.initrd}},
 	})
 	if err != nil {

@@ -87,6 +87,30 @@ func Build(ctx context.Context, cache string, flavor Flavor) (Files, error) {
 	return assemble(ctx, folder, from)
 }
 
+// WriteDiskAs makes a disk of the lean guest, which is built below cache, that greets as another distribution
+// (guestd's distributions: alpine, cirros, fedora).
+func WriteDiskAs(ctx context.Context, cache, distribution, to string) error {
+	files, err := Build(ctx, cache, Lean)
+	if err != nil {
+		return err
+	}
+	packages, err := Packages(Lean)
+	if err != nil {
+		return err
+	}
+	tree, err := debian.Extract(ctx, cache, packages)
+	if err != nil {
+		return err
+	}
+	return writeDisk(ctx, to, diskParts{
+		kernel:      files.Kernel,
+		initrd:      files.Initrd,
+		bootSector:  bootSectorOf(tree),
+		bootManager: bootManager(tree),
+		args:        "drydock.as=" + distribution,
+	})
+}
+
 // BuildKernel makes the kernel of the lean guest, which takes minutes when it
 // is not there: the rest of the guest takes seconds.
 func BuildKernel(ctx context.Context, cache string) error {

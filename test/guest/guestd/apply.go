@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ func (u userData) accounts() map[string]bool {
 }
 
 func (s *seed) applyHostname() error {
-	name := defaultHostname
+	name := cmp.Or(s.unnamed, defaultHostname)
 	if s.hostname != "" {
 		name, _, _ = strings.Cut(s.hostname, ".")
 		if err := os.WriteFile(hostnameMark, nil, 0o644); err != nil {

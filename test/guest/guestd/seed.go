@@ -18,6 +18,8 @@ import (
 type seed struct {
 	instance string
 	hostname string
+	// unnamed is the host name until somebody gives one, if it is another than this guest's own.
+	unnamed  string
 	keys     []string
 	user     userData
 	networks []nicConfig

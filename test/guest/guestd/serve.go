@@ -39,6 +39,7 @@ func serve(ctx context.Context, _ []string) error {
 
 	seed, err := findSeed()
 	report("reading cloud-init's data", err)
+	report("greeting as another distribution", seed.become())
 	report("applying cloud-init's data", seed.apply())
 
 	network := newNetwork(seed.networks)
