@@ -51,6 +51,9 @@ test-versions: images ## Guests migrate between this version and that of the com
 test-upstream-virtctl: images ## Each verb of the virtctl of a KubeVirt release, on a cluster of its own (root); building that takes minutes
 	hack/test-cluster upstream-virtctl
 
+test-upstream-suite: images ## Functional tests of a KubeVirt release, on a cluster of its own (root); GROUP=storage,migration,… MATCH=expression LISTED=passed choose, BOUND=1h bounds, WRITE=1 notes what is seen; the first build takes long
+	hack/test-cluster upstream-suite -group '$(GROUP)' -match '$(MATCH)' -listed '$(LISTED)' -bound '$(or $(BOUND),4h)' -write='$(or $(WRITE),0)'
+
 fresh: ## `make prerequisites` on a minimal Debian with nothing but Go, git and make (root)
 	hack/fresh-root make prerequisites
 
@@ -128,4 +131,4 @@ bin/gremlins: tools/go.mod tools/go.sum
 flaky: ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run soak test-versions test-upstream-virtctl fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images generate generate-check tidy-check manifests release test-release lint readability mutation flaky
+.PHONY: help run soak test-versions test-upstream-virtctl test-upstream-suite fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images generate generate-check tidy-check manifests release test-release lint readability mutation flaky

@@ -42,7 +42,7 @@ type Image struct {
 
 // Write makes the archive, which appears only when it is whole.
 func (i Image) Write(to string) error {
-	image, err := i.assemble()
+	image, err := i.Assemble()
 	if err != nil {
 		return fmt.Errorf("assembling the image %s: %w", i.Name, err)
 	}
@@ -64,9 +64,9 @@ func (i Image) Write(to string) error {
 	return os.Rename(scratch.Name(), to)
 }
 
-// assemble makes the image. Its layers are not compressed: they go from one disk
+// Assemble makes the image. Its layers are not compressed: they go from one disk
 // to another on the same machine, and every node would unpack them again.
-func (i Image) assemble() (v1.Image, error) {
+func (i Image) Assemble() (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, layer := range i.Layers {
 		var content bytes.Buffer

@@ -72,6 +72,8 @@ var dynamic = map[string][]string{
 	"local/internal/network/firewall_test.go: policies":                          {"iptables", "nft"},
 	"local/internal/network/firewall_test.go: test.before":                       {"iptables", "nft"},
 	"local/internal/network/firewall_test.go: test.after":                        {"iptables", "nft"},
+	"test/upstreamsuite/cluster.go: c.drydock":                                   nil,
+	"test/upstreamsuite/cluster.go: suite":                                       nil, // what it has compiled
 	"test/guest/disk.go: step[0]":                                                {"mformat", "mmd", "mcopy"},
 	"test/guest/owner.go: loader":                                                nil, // of a folder of Debian packages
 }

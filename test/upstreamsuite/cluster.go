@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"text/template"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// patience is how long one step of the preparations may take.
+const patience = 5 * time.Minute
+
+// silent is for what logs each request.
+var silent = log.New(io.Discard, "", 0)
+
+// registryPort is where the registry listens at the cluster's address of the host.
+const registryPort = "5000"
+
+// objects are what the suite expects to be configured.
+//
+//go:embed objects.yaml
+var objects string
+
+// cluster is the one that the suite runs on.
+type cluster struct {
+	kubeconfig string
+	// drydock is the program with kubectl, and virtctl the one that specs call.
+	drydock, virtctl string
+	// host is this machine's address for the cluster's nodes and pods.
+	host string
+}
+
+func newCluster(repository string) (cluster, error) {
+	c := cluster{
+		kubeconfig: os.Getenv("KUBECONFIG"),
+		drydock:    filepath.Join(repository, "bin", "drydock"), virtctl: filepath.Join(repository, "bin", "virtctl"),
+	}
+	if c.kubeconfig == "" {
+		return c, errors.New("KUBECONFIG is not set: the suite needs a cluster with Drydock; make test-upstream-suite starts one")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return c, fmt.Errorf("reading %s: %w", c.kubeconfig, err)
+	}
+	server, err := url.Parse(config.Host)
+	if err != nil {
+		return c, fmt.Errorf("reading the server's address in %s: %w", c.kubeconfig, err)
+	}
+	c.host = server.Hostname()
+	return c, nil
+}
+
+// prefix is what the names of the suite's images begin with.
+func (c cluster) prefix() string { return c.host + ":" + registryPort + "/kubevirt" }
+
+// run runs bin/drydock.
+func (c cluster) run(ctx context.Context, input io.Reader, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.drydock, args...)
+	cmd.Stdin = input
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("running drydock %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// prepare loads the images into the nodes and configures Drydock.
+func (c cluster) prepare(ctx context.Context, archives []string) error {
+	if err := c.run(ctx, nil, append([]string{"image", "load"}, archives...)...); err != nil {
+		return err
+	}
+	proxy, err := c.forwardUploads(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := c.objects(proxy)
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, text, "kubectl", "apply", "--server-side", "--force-conflicts", "-f", "-")
+}
+
+func (c cluster) objects(uploadProxy string) (io.Reader, error) {
+	parsed, err := template.New("objects").Parse(objects)
+	if err != nil {
+		return nil, fmt.Errorf("reading the objects: %w", err)
+	}
+	var text bytes.Buffer
+	err = parsed.Execute(&text, struct{ Registry, UploadProxy string }{c.host + ":" + registryPort, uploadProxy})
+	if err != nil {
+		return nil, fmt.Errorf("writing the objects: %w", err)
+	}
+	return &text, nil
+}
+
+var forwarded = regexp.MustCompile(`127\.0\.0\.1:\d+`)
+
+// forwardUploads makes the upload proxy reachable from here until the context ends, and returns its address.
+func (c cluster) forwardUploads(ctx context.Context) (string, error) {
+	cmd := exec.CommandContext(ctx, c.drydock, "kubectl", "-n", "kubevirt", "port-forward", "service/cdi-uploadproxy", ":443")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", fmt.Errorf("forwarding uploads: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return "", fmt.Errorf("forwarding uploads: %w", err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	address := forwarded.FindString(line)
+	if err != nil || address == "" {
+		return "", fmt.Errorf("forwarding uploads: kubectl port-forward said %q: %w", line, err)
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait() // it was killed
+	}()
+	return "https://" + address, nil
+}
+
+// order is what the suite is told to run.
+type order struct {
+	specs []spec
+	// bound is how long all of them may take.
+	bound time.Duration
+	// folder gets the report and what the suite prints.
+	folder string
+}
+
+// reportName is the suite's report in the folder of a run.
+const reportName = "report.json"
+
+// runSuite runs the chosen specs. That some fail is no error: the report says it.
+func (c cluster) runSuite(ctx context.Context, w workshop, o order) error {
+	kubectl := filepath.Join(o.folder, "kubectl")
+	if err := os.WriteFile(kubectl, []byte("#!/bin/sh\nexec "+c.drydock+" kubectl \"$@\"\n"), 0o755); err != nil {
+		return fmt.Errorf("preparing the run: %w", err)
+	}
+	config := filepath.Join(o.folder, "storage.json")
+	if err := os.WriteFile(config, []byte(storage), 0o644); err != nil {
+		return fmt.Errorf("preparing the run: %w", err)
+	}
+	args := []string{
+		"-kubeconfig=" + c.kubeconfig, "-kubectl-path=" + kubectl, "-virtctl-path=" + c.virtctl, "-config=" + config,
+		"-installed-namespace=kubevirt", "-cdi-namespace=kubevirt",
+		"-container-prefix=" + c.prefix(), "-container-tag=" + imageTag,
+		"-ginkgo.v", "-ginkgo.timeout=" + o.bound.String(),
+	}
+	return w.runSuite(ctx, o.folder, append(args, focus(o.specs)...))
+}
+
+// storage has the embedded cluster's classes.
+const storage = `{
+  "storageClassRhel": "local", "storageClassWindows": "local",
+  "storageRWXFileSystem": "shared", "storageRWXBlock": "shared",
+  "storageRWOFileSystem": "local", "storageRWOBlock": "local-immediate",
+  "storageSnapshot": "local", "storageVMState": "shared", "storageClassCSI": "local"
+}
+`
+
+// suiteName is what ginkgo puts before each spec's text when it looks whether the spec is chosen.
+const suiteName = "KubeVirt Tests Suite"
+
+// focus chooses specs by their whole texts.
+func focus(specs []spec) []string {
+	var args []string
+	for _, s := range specs {
+		args = append(args, "-ginkgo.focus=^"+regexp.QuoteMeta(suiteName+" "+s.text)+"$")
+	}
+	return args
+}
+
+// specs lists the suite's specs by a dry run, which asks no cluster.
+func (w workshop) specs(ctx context.Context) ([]spec, error) {
+	folder := filepath.Join(string(w), "dry")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return nil, fmt.Errorf("listing the suite's specs: %w", err)
+	}
+	if err := w.runSuite(ctx, folder, []string{"-ginkgo.dry-run"}); err != nil {
+		return nil, err
+	}
+	specs, _, err := readReport(filepath.Join(folder, reportName))
+	return only(specs, spec.inScope), err
+}
+
+// runSuite runs the compiled suite with its report and output in a folder.
+func (w workshop) runSuite(ctx context.Context, folder string, args []string) error {
+	report := filepath.Join(folder, reportName)
+	if err := os.RemoveAll(report); err != nil {
+		return fmt.Errorf("running the suite: %w", err)
+	}
+	output, err := os.Create(filepath.Join(folder, "output.log"))
+	if err != nil {
+		return fmt.Errorf("running the suite: %w", err)
+	}
+	defer func() { _ = output.Close() }()
+	suite, err := filepath.Abs(w.suite())
+	if err != nil {
+		return fmt.Errorf("running the suite: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, suite, append(args, "-ginkgo.no-color", "-ginkgo.json-report="+report, "-artifacts="+filepath.Join(folder, "artifacts"))...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = w.source(), output, output
+	// An interrupt has the suite clean up and write its report.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = patience
+	// It dumps the whole cluster for the first failures, which takes longer than most specs.
+	cmd.Env = append(os.Environ(), "REPORTER_MAX_FAILS=-1")
+	failed := cmd.Run()
+	if _, err := os.Stat(report); err != nil {
+		return fmt.Errorf("running the suite: %w; it wrote no report, and %s has what it printed", errors.Join(failed, err), output.Name())
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// The verdicts of the list. Those that need a reason have one after a colon.
+const (
+	verdictPassed = "passed"
+	verdictNotRun = "not run"
+)
+
+// reasons are why a spec that does not pass can't, or does not yet:
+//
+//	feature       it is of something that Drydock refuses
+//	libvirt       it looks inside libvirt or another part that Drydock does not have
+//	environment   this cluster or these guests lack what it needs
+//	decision N    Drydock behaves otherwise on purpose
+//	deviation     Drydock behaves otherwise, and is to be cured
+//	unexplained   it failed, and nobody has looked why
+var reasons = []string{"feature", "libvirt", "environment", "decision", "deviation", "unexplained"}
+
+// entry is a line of the list.
+type entry struct{ verdict, name string }
+
+func checkVerdict(verdict string) error {
+	if verdict == verdictPassed || verdict == verdictNotRun {
+		return nil
+	}
+	kind, reason, _ := strings.Cut(verdict, ":")
+	kind, number, _ := strings.Cut(kind, " ")
+	switch {
+	case !slices.Contains(reasons, kind):
+		return fmt.Errorf("the verdict %q is none: it must be %s, %s, or begin with one of %s", verdict, verdictPassed, verdictNotRun, strings.Join(reasons, ", "))
+	case (kind == "decision") != (number != ""):
+		return fmt.Errorf("the verdict %q must name a decision by its number, as in `decision 605: …`, or none", verdict)
+	case strings.TrimSpace(reason) == "":
+		return fmt.Errorf("the verdict %q must have a reason after a colon", verdict)
+	}
+	return nil
+}
+
+// readList reads the list: a line for each spec, verdict and name with a tab between.
+func readList(name string) ([]entry, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the list of specs: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	var list []entry
+	seen := map[string]bool{}
+	lines := bufio.NewScanner(file)
+	for number := 1; lines.Scan(); number++ {
+		line := lines.Text()
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		verdict, spec, found := strings.Cut(line, "\t")
+		err := checkVerdict(verdict)
+		switch {
+		case !found:
+			err = fmt.Errorf("there is no tab between verdict and name")
+		case seen[spec]:
+			err = fmt.Errorf("the spec is listed twice")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the list of specs: %s:%d: %w", name, number, err)
+		}
+		seen[spec] = true
+		list = append(list, entry{verdict, spec})
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("reading the list of specs: %w", err)
+	}
+	return list, nil
+}
+
+// verdicts returns the list by the specs' names.
+func verdicts(list []entry) map[string]string {
+	byName := map[string]string{}
+	for _, e := range list {
+		byName[e.name] = e.verdict
+	}
+	return byName
+}
+
+// checkNames compares the list with the specs that the suite has in scope.
+func checkNames(list []entry, specs []spec) []string {
+	var wrong []string
+	listed, known := verdicts(list), map[string]bool{}
+	for _, s := range specs {
+		known[s.name] = true
+		if _, is := listed[s.name]; !is {
+			wrong = append(wrong, "not in the list: "+s.name)
+		}
+	}
+	for _, e := range list {
+		if !known[e.name] {
+			wrong = append(wrong, "in the list, and the suite has no such spec in scope: "+e.name)
+		}
+	}
+	return wrong
+}
+
+// checkOutcomes compares what came of the chosen specs with the list.
+func checkOutcomes(list []entry, chosen, ran []spec) []string {
+	var wrong []string
+	listed, done := verdicts(list), map[string]bool{}
+	for _, s := range ran {
+		if !s.reached() {
+			continue
+		}
+		done[s.name] = true
+		passed, verdict := s.state == passedState, listed[s.name]
+		switch {
+		case passed && verdict != verdictPassed:
+			wrong = append(wrong, fmt.Sprintf("passes, and is listed as %q: %s", verdict, s.name))
+		case !passed && (verdict == verdictPassed || verdict == verdictNotRun):
+			wrong = append(wrong, fmt.Sprintf("%s (%s), and is listed as %q: %s", s.state, s.failure, verdict, s.name))
+		}
+	}
+	for _, s := range chosen {
+		if !done[s.name] {
+			wrong = append(wrong, "was to run, and did not: "+s.name)
+		}
+	}
+	return wrong
+}
+
+// merge returns the list with the specs that the suite has, in the order of their groups and names, and with what came of those
+// that ran. What somebody has written of one that does not pass stays.
+func merge(list []entry, specs, ran []spec) []entry {
+	listed := verdicts(list)
+	for _, s := range ran {
+		verdict := listed[s.name]
+		switch {
+		case !s.reached():
+		case s.state == passedState:
+			listed[s.name] = verdictPassed
+		case verdict == "" || verdict == verdictPassed || verdict == verdictNotRun:
+			listed[s.name] = "unexplained: " + shortened(s.failure)
+		}
+	}
+	var merged []entry
+	for _, s := range sorted(specs) {
+		verdict := listed[s.name]
+		if verdict == "" {
+			verdict = verdictNotRun
+		}
+		merged = append(merged, entry{verdict, s.name})
+	}
+	return merged
+}
+
+// most is how long a failure's text in the list is.
+const most = 120
+
+func shortened(text string) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
+}
+
+// sorted returns the specs by their groups and names.
+func sorted(specs []spec) []spec {
+	return slices.SortedFunc(slices.Values(specs), func(a, b spec) int {
+		return cmp.Or(a.group()-b.group(), strings.Compare(a.name, b.name))
+	})
+}
+
+// listHead is what the list begins with.
+const listHead = `# The specs of KubeVirt's functional tests that are in scope, with what came of each: verdict, tab, name. CONTRIBUTING.md, "Tests",
+# says how to run them and what the verdicts mean. Each run compares it with what it sees, in both directions.
+`
+
+// writeList writes the list, with a line before each group.
+func writeList(name string, list []entry, specs []spec) error {
+	groupOf := map[string]int{}
+	for _, s := range specs {
+		groupOf[s.name] = s.group()
+	}
+	var text strings.Builder
+	text.WriteString(listHead)
+	last := -1
+	for _, e := range list {
+		if now := groupOf[e.name]; now != last {
+			fmt.Fprintf(&text, "\n# %s\n", groups[now].name)
+			last = now
+		}
+		fmt.Fprintf(&text, "%s\t%s\n", e.verdict, e.name)
+	}
+	return os.WriteFile(name, []byte(text.String()), 0o644)
+}
+
+// tally says for each group how many specs have which kind of verdict.
+func tally(list []entry, specs []spec) string {
+	kinds := append([]string{verdictPassed}, append(slices.Clone(reasons), verdictNotRun)...)
+	counts := make([]map[string]int, len(groups))
+	listed := verdicts(list)
+	for _, s := range specs {
+		kind, _, _ := strings.Cut(listed[s.name], ":")
+		if word, _, several := strings.Cut(kind, " "); several && word == "decision" {
+			kind = word
+		}
+		at := s.group()
+		if counts[at] == nil {
+			counts[at] = map[string]int{}
+		}
+		counts[at][kind]++
+	}
+	var text strings.Builder
+	for i, g := range groups {
+		fmt.Fprintf(&text, "%-14s", g.name)
+		for _, kind := range kinds {
+			if n := counts[i][kind]; n > 0 {
+				fmt.Fprintf(&text, "%5d %s", n, kind)
+			}
+		}
+		text.WriteByte('\n')
+	}
+	return text.String()
+}

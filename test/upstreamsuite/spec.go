@@ -1,0 +1,138 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// spec is one of the suite's specs, and what came of it if it ran.
+type spec struct {
+	name string
+	// text is the name as the suite has it: with its own spaces, and the same for several specs.
+	text   string
+	labels []string
+	// state is ginkgo's word; empty in a dry run.
+	state string
+	// failure is the first line of why it failed.
+	failure string
+}
+
+// passedState is the one word that a spec has passed by. One that skips itself has not.
+const passedState = "passed"
+
+// reached reports whether the spec has come to an end. One that was left out is `skipped`, as one that skips itself, which says why; what the
+// end of the run broke off is `interrupted` or `timedout`.
+func (s spec) reached() bool {
+	switch s.state {
+	case passedState, "failed", "panicked", "aborted":
+		return true
+	}
+	return s.state == "skipped" && s.failure != ""
+}
+
+// report is the part of ginkgo's JSON report that is read.
+type report []struct {
+	SpecReports []struct {
+		ContainerHierarchyTexts  []string
+		ContainerHierarchyLabels [][]string
+		LeafNodeType             string
+		LeafNodeLabels           []string
+		LeafNodeText             string
+		State                    string
+		Failure                  struct{ Message string }
+	}
+	SpecialSuiteFailureReasons []string
+}
+
+// readReport reads the specs of a report, and why the suite failed as a whole.
+func readReport(name string) ([]spec, []string, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the suite's report: %w", err)
+	}
+	var suites report
+	if err := json.Unmarshal(data, &suites); err != nil {
+		return nil, nil, fmt.Errorf("reading the suite's report: %w", err)
+	}
+	var specs []spec
+	var reasons []string
+	seen := map[string]int{}
+	for _, suite := range suites {
+		for _, reason := range suite.SpecialSuiteFailureReasons {
+			reasons = append(reasons, oneLine(reason))
+		}
+		for _, r := range suite.SpecReports {
+			failure := typeOfError.ReplaceAllString(oneLine(r.Failure.Message), "")
+			if r.LeafNodeType != "It" {
+				if r.State != passedState {
+					reasons = append(reasons, fmt.Sprintf("%s %s: %s", r.LeafNodeType, r.State, failure))
+				}
+				continue
+			}
+			text := strings.Join(append(slices.Clone(r.ContainerHierarchyTexts), r.LeafNodeText), " ")
+			found := spec{
+				name: oneLine(text), text: text,
+				// Labels of the containers count for the specs in them.
+				labels: append(slices.Concat(r.ContainerHierarchyLabels...), r.LeafNodeLabels...),
+				state:  r.State, failure: failure,
+			}
+			// Specs of one name are told apart by their order.
+			if seen[found.name]++; seen[found.name] > 1 {
+				found.name = fmt.Sprintf("%s #%d", found.name, seen[found.name])
+			}
+			specs = append(specs, found)
+		}
+	}
+	return specs, reasons, nil
+}
+
+// typeOfError is what gomega says of an error before the error itself. Its address differs in each run.
+var typeOfError = regexp.MustCompile(`^Unexpected error: <[^>]*>: `)
+
+// oneLine is a text without tabs and line ends, which the list has another use for.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// outOfScope are the labels of specs about what Drydock is not about, or this machine can't have.
+var outOfScope = []string{
+	"Windows", "Sysprep", "GPU", "VGPU", "DRA-GPU", "SRIOV", "SEV", "SEVES", "SEVSNP", "secure-execution", "realtime", "sig-compute-realtime",
+	"sig-operator", "Operator", "Upgrade", "requires-dual-stack-cluster", "IPv6", "sig-performance", "requires-s390x", "requires-arm64",
+	"requires-cross-arch-emulation", "OpenShift",
+}
+
+func (s spec) inScope() bool {
+	return !slices.ContainsFunc(s.labels, func(label string) bool { return slices.Contains(outOfScope, label) })
+}
+
+// group is a part of the suite that can be run by itself.
+type group struct {
+	name string
+	// words are in the name or the labels of its specs.
+	words []string
+}
+
+// groups are in the order in which a spec is looked for in them; the last has what no other has.
+var groups = []group{
+	{"storage", []string{"sig-storage"}},
+	{"migration", []string{"sig-compute-migrations"}},
+	{"instancetype", []string{"sig-compute-instancetype"}},
+	{"clone", []string{"VirtualMachineClone"}},
+	{"network", []string{"sig-network"}},
+	{"monitoring", []string{"sig-monitoring"}},
+	{"compute", []string{""}},
+}
+
+// group returns the place of the spec's group.
+func (s spec) group() int {
+	return slices.IndexFunc(groups, func(g group) bool {
+		return slices.ContainsFunc(g.words, func(word string) bool { return slices.Contains(s.labels, word) || strings.Contains(s.name, word) })
+	})
+}
+
+// only returns the specs that are wanted.
+func only(specs []spec, wanted func(spec) bool) []spec {
+	return slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return !wanted(s) })
+}
