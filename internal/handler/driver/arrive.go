@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// take runs the guest that has arrived. From before it on, nobody may say that it has never run. The source hears
-// that it runs as soon as QEMU says so: its next answers are slow to come, since the guest is busy then.
+// take runs the guest that has arrived. From just before it resumes, nobody may report that it never ran here. The
+// source is told as soon as QEMU reports the start: the busy guest makes QEMU's next answers slow.
 func (d *Driver) take(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
 	of := o.VMI.Status.MigrationState.MigrationUID
 	d.log.Info("running the guest that has arrived", "migration", of)
@@ -42,8 +42,8 @@ func (d *Driver) take(ctx context.Context, s snapshot, o guestlifecycle.Observed
 	return nil
 }
 
-// takeTPM has the next start find what the TPM knows that has come with the guest. The source can't go on any more
-// when this is called, and the guest has not run here yet: until then both TPMs know the same (decision 442).
+// takeTPM makes the next start use the TPM state that came with the guest. It is called when the source can't resume
+// any more and the guest has not run here yet: until then both copies are equal (decision 442).
 func (d *Driver) takeTPM(vmi *v1.VirtualMachineInstance, migration types.UID) error {
 	if !machine.KeepsTPM(&vmi.Spec) {
 		return nil
@@ -51,7 +51,6 @@ func (d *Driver) takeTPM(vmi *v1.VirtualMachineInstance, migration types.UID) er
 	return disk.SetCurrentTPM(d.pod(), layout.IncomingTPM(string(migration)))
 }
 
-// doom has the next virt-handler know that a target is being ended.
 func (d *Driver) doom(ctx context.Context, s *snapshot, o guestlifecycle.Observed) error {
 	if s.attached == nil || o.VMI.Status.MigrationState == nil {
 		return nil
@@ -59,8 +58,8 @@ func (d *Driver) doom(ctx context.Context, s *snapshot, o guestlifecycle.Observe
 	return s.attached.guest.Doom(ctx, s.guest.Migration.Incoming)
 }
 
-// announceTarget makes the event of a target that can't be prepared: its virt-handler says nothing
-// else to the VMI's owner, and virt-controller gives the migration up in time.
+// announceTarget emits an event for a target that can't be prepared. Its virt-handler reports nothing else to the
+// VMI's owner; virt-controller gives the migration up in time.
 func (d *Driver) announceTarget(o guestlifecycle.Observed, s *snapshot) {
 	if s.role == guestlifecycle.Destination && d.failures.step.attempts == reportAfter {
 		d.env.Cluster.Event(o.VMI, corev1.EventTypeWarning, v1.SyncFailed.String(),

@@ -20,7 +20,6 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
-// attached is one QEMU that runs, with the parts that look after it.
 type attached struct {
 	link     *connection.Link
 	prepared *prepared
@@ -29,7 +28,7 @@ type attached struct {
 	volumes  *volumes.Volumes
 }
 
-// alive is the QEMU that the driver is attached to, if its monitor is connected.
+// alive returns the attached QEMU if its monitor is connected.
 func (d *Driver) alive() *attached {
 	a := d.attached.Load()
 	if a == nil || !a.guest.Alive() {
@@ -38,8 +37,7 @@ func (d *Driver) alive() *attached {
 	return a
 }
 
-// attach takes over a QEMU that runs, whether this driver has started it or an
-// earlier one did.
+// attach takes over a running QEMU, whether this driver or an earlier one started it.
 func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance) error {
 	if d.prepared == nil {
 		p, err := d.prepare(ctx, instance, true)
@@ -61,7 +59,6 @@ func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance
 	return nil
 }
 
-// open connects to QEMU's monitor, and finds out what has happened so far.
 func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) (*attached, error) {
 	link := d.link
 	conn, err := link.Monitor(ctx)
@@ -91,7 +88,8 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 	return a, nil
 }
 
-// credentials reads, from the launcher's files, what the guest's agent is to set; nil when that is nothing.
+// credentials returns a function that reads, from the launcher's files, the credentials for the guest's agent to set;
+// nil if there are none.
 func credentials(root *podpath.Dir, instance *v1.VirtualMachineInstance) func() (accesscredential.Delivery, error) {
 	if !accesscredential.ByAgent(&instance.Spec) {
 		return nil
@@ -103,34 +101,32 @@ func credentials(root *podpath.Dir, instance *v1.VirtualMachineInstance) func() 
 	}
 }
 
-// handleEvent hands QEMU's events on to the parts that they are for.
 func (a *attached) handleEvent(e qmp.Event) bool {
 	disks, agent := a.volumes.HandleEvent(e), a.agent.HandleEvent(e)
 	return disks || agent
 }
 
-// detach lets go of the QEMU that the driver is attached to, if it is to any.
 func (d *Driver) detach() {
 	if a := d.attached.Swap(nil); a != nil {
 		a.close()
 	}
 }
 
-// close lets go of QEMU, which is not touched.
+// close disconnects from QEMU and leaves it running.
 func (a *attached) close() {
 	a.agent.Close()
 	a.volumes.Close()
 	a.guest.Close()
 }
 
-// errMonitorEnded is a failure that mostly ends by itself: QEMU's end closes its
-// monitor a moment before virt-launcher can say how QEMU ended.
+// errMonitorEnded mostly resolves itself: QEMU's end closes its monitor a moment before virt-launcher can report how
+// QEMU ended.
 var errMonitorEnded = errors.New("the connection to QEMU's monitor has ended")
 
-// monitorPause is that moment, on a machine that has much to do.
+// monitorPause is the length of that moment on a busy machine.
 const monitorPause = 500 * time.Millisecond
 
-// observeConnection looks at the way to virt-launcher, and lets go of what went with it.
+// observeConnection also drops all that belonged to an old link.
 func (d *Driver) observeConnection() connection.Facts {
 	facts := d.connection.Observe()
 	if facts.Link != d.link {
@@ -148,8 +144,7 @@ func (d *Driver) observeConnection() connection.Facts {
 	return facts
 }
 
-// dropDeadGuest lets go of a QEMU whose monitor has ended, and has some time pass before it is
-// connected to again.
+// dropDeadGuest also delays the next attempt to attach.
 func (d *Driver) dropDeadGuest() {
 	if a := d.attached.Load(); a == nil || a.guest.Alive() {
 		return

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// usePatience is how long a guest's system may take to bring new CPUs into use, and useFirst and useLongest are
-	// the waits between two looks.
+	// usePatience is how long a guest's system may take to bring new CPUs into use. useFirst and useLongest bound the
+	// interval between two queries.
 	usePatience = 30 * time.Second
 	useFirst    = time.Second
 	useLongest  = 8 * time.Second
@@ -24,7 +24,6 @@ const (
 	reasonCPUsNotUsed = "CPUsNotUsed"
 )
 
-// observeCPUs finds out whether virtual CPUs are to be plugged or unplugged.
 func (d *Driver) observeCPUs(s *snapshot) {
 	wanted := d.wantedCPUs(s)
 	due, after := s.attached.guest.CPUsDue(wanted)
@@ -34,7 +33,7 @@ func (d *Driver) observeCPUs(s *snapshot) {
 	s.keptCPUs = s.attached.guest.KeptCPUs()
 }
 
-// wantedCPUs is how many virtual CPUs the guest is to have, 0 for those that it has.
+// wantedCPUs returns 0 for no change.
 func (d *Driver) wantedCPUs(s *snapshot) int {
 	vmi := s.presence.VMI
 	if s.role != guestlifecycle.Home || !podresize.CPUsAnnounced(vmi) || s.guest.Migration.UnderWay() {
@@ -47,7 +46,6 @@ func (d *Driver) wantedCPUs(s *snapshot) int {
 	return guestlifecycle.WantedCPUs(vmi, s.guest.VCPUs, s.guest.RunState, s.guest.KVM, s.presence.Pod, want)
 }
 
-// failure is what the VMI tells of what its node fails to do, or its guest.
 func (s *snapshot) failure(step error) error {
 	switch {
 	case step != nil:
@@ -60,8 +58,8 @@ func (s *snapshot) failure(step error) error {
 	return s.nics.Problem()
 }
 
-// changeCPUs plugs virtual CPUs, or asks the guest for some. When it has got some, its agent is asked whether it
-// uses them: QEMU does not know.
+// changeCPUs plugs virtual CPUs, or asks the guest to release some. After plugging it asks the agent whether the
+// guest uses them: QEMU does not know.
 func (d *Driver) changeCPUs(ctx context.Context, s *snapshot) error {
 	if err := s.attached.guest.ChangeCPUs(ctx, s.cpus); err != nil {
 		return err
@@ -72,8 +70,8 @@ func (d *Driver) changeCPUs(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
-// announceUnused makes an event of CPUs that the guest does not bring into use. A guest without an agent, or with one that
-// does not know, says nothing.
+// announceUnused emits an event if the guest does not bring its new CPUs into use. Without an agent that knows, there
+// is none.
 func (d *Driver) announceUnused(ctx context.Context, vmi *v1.VirtualMachineInstance, cpus int, used func(context.Context) (int, error)) {
 	looking, cancel := context.WithTimeout(ctx, usePatience)
 	defer cancel()

@@ -21,42 +21,36 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// snapshot is what the parts report at one time.
 type snapshot struct {
 	presence   presence.Facts
 	connection connection.Facts
-	// role is what the node is to the guest, migration what is decided of a migration.
-	role      guestlifecycle.Role
-	migration decision
-	// progress is the status that tells how far the migration is, nil for nothing to tell.
-	progress *changes
-	// attached is the QEMU that the rest is about; nil for none.
+	role       guestlifecycle.Role
+	migration  decision
+	progress   *changes
+	// attached is nil if there is no QEMU. The next fields are about it.
 	attached *attached
 	guest    guest.Facts
 	agent    guestagent.Facts
 	volumes  volumes.Facts
-	// plug means that something can be done about volumes; plugAfter and agentAfter are when the
-	// volumes and the agent are to be looked at again.
-	plug bool
-	// nics is what is to be done about interfaces that come or go.
-	nics nichotplug.Step
-	// linksDiffer means that links of interfaces are to be switched.
+	// plug means that a volume has a step to take; plugAfter and agentAfter are the delays until volumes and agent
+	// need another look.
+	plug        bool
+	nics        nichotplug.Step
 	linksDiffer bool
-	// cpus is how many virtual CPUs the guest is to have now, 0 for those that it has; cpusAfter is when it is
-	// to be asked again for some.
+	// cpus is the number of virtual CPUs that the guest should have now, 0 for no change; cpusAfter is the delay
+	// until it is asked again to release some.
 	cpus      int
 	cpusAfter time.Duration
-	// keptCPUs is why the guest has some that it was asked to give back, "" if it has not.
+	// keptCPUs is why the guest still has CPUs that it was asked to release, "" if it has none of those.
 	keptCPUs string
-	// memory is what is to be done about the guest's memory, keptMemory why it has other memory than it was given, "" if it
-	// has not, or may need its time.
+	// memory is the step about the guest's memory. keptMemory is why its memory differs from the requested size, ""
+	// if it does not or the guest may need more time.
 	memory                guestlifecycle.MemoryStep
 	keptMemory            string
 	plugAfter, agentAfter time.Duration
 	now                   time.Time
 }
 
-// observe has the parts look, and gathers what they report.
 func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot {
 	s := snapshot{connection: linked, attached: d.attached.Load()}
 	seen := d.presence.Observe()
@@ -78,7 +72,6 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 	}
 	d.receiveDisks(ctx, &s, seen)
 	d.agree(ctx, &s, seen)
-	// All this took some time.
 	d.dropDeadGuest()
 	s.presence, s.now = d.presence.Observe(), d.env.Now()
 	if s.presence.VMI != nil {
@@ -98,7 +91,8 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 	return s
 }
 
-// atNode is the VMI as it is for the QEMU of a node.
+// atNode returns the VMI as it applies to the QEMU of a node: at a migration's target, with the claims that the disks
+// are copied to.
 func atNode(vmi *v1.VirtualMachineInstance, role guestlifecycle.Role) *v1.VirtualMachineInstance {
 	if role == guestlifecycle.Destination {
 		return volumemigration.Target(vmi)
@@ -106,8 +100,7 @@ func atNode(vmi *v1.VirtualMachineInstance, role guestlifecycle.Role) *v1.Virtua
 	return vmi
 }
 
-// halt is what is decided about a guest whose CPUs have not been started; nil if
-// they have.
+// halt returns nil if the guest's CPUs have been started.
 func (s *snapshot) halt() *guestlifecycle.Halt {
 	if s.attached == nil || !s.guest.Halted || s.presence.VMI == nil {
 		return nil
@@ -116,7 +109,6 @@ func (s *snapshot) halt() *guestlifecycle.Halt {
 	return &h
 }
 
-// observed is what the next step is chosen on, but for whether the status is to change.
 func (s *snapshot) observed(node string) guestlifecycle.Observed {
 	o := guestlifecycle.Observed{
 		VMI: s.presence.VMI, Deserted: s.presence.Deserted, Node: node, Pod: s.presence.Pod,
@@ -140,7 +132,6 @@ func (s *snapshot) observed(node string) guestlifecycle.Observed {
 	return o
 }
 
-// facts are what the status follows from, but for the guest's.
 func (s *snapshot) facts(o guestlifecycle.Observed, failure error) guestlifecycle.Facts {
 	out := guestlifecycle.Facts{
 		Node: o.Node, Exit: s.connection.Exit, Lost: guestlifecycle.Lost(o), PodReady: o.Pod != nil && o.Pod.Ready,
@@ -154,7 +145,6 @@ func (s *snapshot) facts(o guestlifecycle.Observed, failure error) guestlifecycl
 	return out
 }
 
-// describe gathers what is known of the guest that runs.
 func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 	p := s.attached.prepared
 	g := &guestlifecycle.Guest{
@@ -183,13 +173,11 @@ func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 	return g
 }
 
-// bootOrder is the order of the disks that a halted guest has by now.
 func bootOrder(instance *v1.VirtualMachineInstance, v volumes.Facts) []machine.BootIndex {
 	return machine.BootIndexes(&instance.Spec, v.Plugged)
 }
 
-// decided gives what the next step is chosen on, and the status that follows from the
-// facts.
+// decided returns a nil status if the node must not write it.
 func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 	o := s.observed(d.env.Node)
 	_, known := d.env.kvm()
@@ -200,14 +188,14 @@ func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 	s.migration = d.migrationDecision(s, o)
 	o.Migrate = o.Attached && s.migration.acts
 	if (s.guest.Migration.UnderWay() || len(s.guest.Jobs) > 0) && s.role != guestlifecycle.Destination {
-		o.Plug = false // where the guest arrives, it finds the disks that it had
+		o.Plug = false // the target finds the disks that the guest had
 	}
 	if s.role == guestlifecycle.Destination {
 		_, missing := hotplug.Arrivals(o.VMI, s.presence.AttachmentPods)
 		o.Awaits = len(missing) > 0
 	}
 	if s.role == guestlifecycle.Former {
-		return o, nil // the status is another node's
+		return o, nil // another node owns the status
 	}
 	facts := s.facts(o, s.failure(d.failures.visible()))
 	facts.Source, facts.Target = s.migration.sourceFacts, s.migration.targetFacts

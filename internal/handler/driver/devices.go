@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/rules/sriov"
 )
 
-// devices are the devices of the node that the pod has for interfaces of the VMI: those that network-status names,
-// and that the kubelet has given to the launcher's container. See decision 404.
+// devices returns the node's devices in the pod for the VMI's interfaces: those that both network-status names and
+// the kubelet gave to the launcher's container (decision 404).
 func (d *Driver) devices(vmi *v1.VirtualMachineInstance, launcher *podpath.Peer) (nichotplug.Devices, error) {
 	if !sriov.Any(&vmi.Spec) {
 		return nil, nil
@@ -27,16 +27,17 @@ func (d *Driver) devices(vmi *v1.VirtualMachineInstance, launcher *podpath.Peer)
 	return d.presence.Devices().Among(sriov.Given(environment)), nil
 }
 
-// letLock lets the QEMU that virt-launcher is about to start lock its guest's memory, if the guest has devices of the node, or may
-// get some while it runs: QEMU's limits stay those that it was started with. The launcher's container can't raise them.
-// boot is how much memory the guest was started with elsewhere, 0 for a guest that starts.
+// letLock raises the memory lock limit for the QEMU that virt-launcher is about to start, if the guest has devices of
+// the node or may get some while it runs: QEMU keeps the limits that it started with, and the launcher's container
+// can't raise them. boot is the memory that the guest was started with on another node, in bytes; 0 for a fresh
+// start.
 func (d *Driver) letLock(vmi *v1.VirtualMachineInstance, boot int64) error {
 	if !sriov.Any(&vmi.Spec) {
 		return nil
 	}
 	err := d.link.Peer.LetLock(uint64(machine.LockedMemory(&vmi.Spec, cmp.Or(boot, machine.GuestMemory(&vmi.Spec)))))
 	if errors.Is(err, unix.EPERM) {
-		// Without CAP_SYS_RESOURCE. Whether the limit that there is will do, QEMU finds out, and says.
+		// CAP_SYS_RESOURCE is missing. If the present limit is too low, QEMU reports it.
 		d.log.Info("virt-handler can't let QEMU lock its guest's memory", "reason", err.Error())
 		return nil
 	}

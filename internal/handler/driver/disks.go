@@ -20,8 +20,8 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// tellDisks has the target of a migration hear which disks the guest has beside those that it was
-// started with, as long as nothing has been sent.
+// tellDisks reports to the migration's target the disks that were plugged into the guest. It is called only before
+// any memory is sent.
 func tellDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
 	if len(plugs.Detached) > 0 {
 		source.Refuse(fmt.Sprintf("the guest still has the disks of volumes that were taken from it by force (%s): "+
@@ -37,7 +37,7 @@ func tellDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
 	}
 }
 
-// receiveDisks looks at the disks that come with a guest, as long as QEMU waits for it.
+// receiveDisks plugs the disks that come with a guest, while QEMU waits for it.
 func (d *Driver) receiveDisks(ctx context.Context, s *snapshot, seen presence.Facts) {
 	a, target := s.attached, d.moving.target
 	if a == nil || target == nil || seen.VMI == nil || guestlifecycle.RoleOf(seen.VMI, d.env.Node) != guestlifecycle.Destination {
@@ -46,7 +46,6 @@ func (d *Driver) receiveDisks(ctx context.Context, s *snapshot, seen presence.Fa
 	if known := a.guest.Observe().Migration; !known.Arriving() {
 		return
 	}
-	// The claims of the pods here are those that the disks are copied to.
 	arrival := volumes.Arrival{VMI: volumemigration.Target(seen.VMI), AttachmentPods: seen.AttachmentPods, Copied: map[string]int64{}}
 	for _, m := range volumemigration.Of(seen.VMI) {
 		arrival.Copied[m.Volume] = volumemigration.SizeOf(seen.VMI, m.Volume)
@@ -58,8 +57,8 @@ func (d *Driver) receiveDisks(ctx context.Context, s *snapshot, seen presence.Fa
 	s.plug, s.plugAfter = a.volumes.Receive(ctx, a.guest.Monitor(), arrival)
 }
 
-// exportPlugged has the QEMU that waits for a guest take the content of the disks that have been plugged into it, and the
-// source hear that it has all of them. Before that nothing is copied.
+// exportPlugged makes the QEMU that waits for a guest accept the content of its plugged disks, and tells the source
+// that it has all of them. The source copies nothing before that.
 func (d *Driver) exportPlugged(ctx context.Context, s *snapshot) {
 	target := d.moving.target
 	if target == nil || s.attached == nil || s.role != guestlifecycle.Destination || !s.volumes.Received || d.moving.plugged {
@@ -81,7 +80,7 @@ func (d *Driver) exportPlugged(ctx context.Context, s *snapshot) {
 	target.TellPlugged()
 }
 
-// mirrorsBy are the disks that move with the guest, those that are plugged or the others.
+// mirrorsBy returns the disks that move with the guest: either the plugged or the other ones.
 func mirrorsBy(vmi *v1.VirtualMachineInstance, plugged bool) []machine.Mirror {
 	return slices.DeleteFunc(machine.Mirrors(vmi), func(m machine.Mirror) bool { return m.Plugged != plugged })
 }

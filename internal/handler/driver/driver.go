@@ -1,13 +1,11 @@
-// Package driver runs the VMIs of a node: one driver for each VMI, each with one goroutine
-// that observes, lets package guestlifecycle decide, and acts.
+// Package driver runs the VMIs of a node. Each VMI has one driver with one goroutine that observes, lets package
+// guestlifecycle decide, and acts.
 //
-// A Driver owns the parts that look after one VMI on the node, and the order in which things
-// are done: presence (VMI and pods), connection (to virt-launcher), and, for each QEMU
-// that it is attached to, guest, guestagent and volumes. They report facts, as values, and
-// wake the driver; it hands on what one part must know of another. It must not decide what a
-// VMI needs (package guestlifecycle does), make disks or networks itself, or know how VMIs and pods are
-// watched. It keeps no journal: a new driver finds a running guest by its sockets and
-// continues.
+// A Driver owns the parts that manage one VMI on the node and the order of their actions: presence (VMI and pods),
+// connection (to virt-launcher), and, for each attached QEMU, guest, guestagent and volumes. The parts report facts
+// as values and wake the driver, which passes facts from one part to another. The package must not decide what a VMI
+// needs (package guestlifecycle does), make disks or networks itself, or know how VMIs and pods are watched. It keeps
+// no journal: a new driver finds a running guest by its sockets and continues.
 package driver
 
 import (
@@ -39,68 +37,61 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
-// Network makes and serves the guests' networks.
+// Network serves the guests' networks.
 type Network interface {
 	Setup(ctx context.Context, pod network.Pod, vmi *v1.VirtualMachineInstance) ([]network.Interface, error)
-	// Connect connects a guest that has arrived.
+	// Connect connects a guest that has arrived by a migration.
 	Connect(pod network.Pod, vmi *v1.VirtualMachineInstance) error
-	// Loose are the interfaces, of those named, whose side in the pod is gone or another one.
+	// Loose returns those of the named interfaces whose side in the pod is gone or was replaced.
 	Loose(pod network.Pod, names []string) ([]string, error)
-	// Tidy removes what was made for interfaces on other networks than the pods' that are not named.
+	// Tidy removes leftovers of interfaces on secondary networks, except those named in keep.
 	Tidy(pod network.Pod, keep []string) error
 	Teardown(vmi types.UID)
-	// Dial connects to a port of a guest by one of its interfaces; namespace is its pod's.
+	// Dial connects to a port of a guest through one of its interfaces; namespace is the pod's network namespace.
 	Dial(ctx context.Context, namespace *os.File, to network.Interface, protocol string, port int) (net.Conn, error)
 }
 
-// Cluster is the API server as far as a driver needs it.
+// Cluster is a driver's client of the API server.
 type Cluster interface {
 	presence.Cluster
 	volumes.Cluster
-	// PatchVMI applies a JSON patch and returns the VMI as it is then.
+	// PatchVMI returns the patched VMI.
 	PatchVMI(ctx context.Context, vmi *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error)
 }
 
-// Env is what all drivers of a node share.
+// Env has the dependencies that all drivers of a node share.
 type Env struct {
 	Node string
-	// Pods is the kubelet's folder of pods.
+	// Pods is the kubelet's pods directory.
 	Pods    string
 	Watcher *podpath.Watcher
 	Network Network
 	Cluster Cluster
-	// Disks makes what QEMU opens in a pod (PrepareDisks).
-	Disks func(ctx context.Context, pod disk.Pod, vmi *v1.VirtualMachineInstance) error
-	// Volumes finds the persistent volumes of pods.
-	Volumes volumes.Opener
-	// Settings are the cluster's, newest first asked for.
+	// Disks prepares the disks and devices that QEMU opens in a pod (PrepareDisks).
+	Disks    func(ctx context.Context, pod disk.Pod, vmi *v1.VirtualMachineInstance) error
+	Volumes  volumes.Opener
 	Settings func() clusterconfig.Settings
-	// Attached is told, by the driver's own goroutine, of a guest that a driver
-	// has just started or taken over; it may be nil.
+	// Attached is called by the driver's goroutine when it has started or taken over a guest; it may be nil.
 	Attached func(ctx context.Context, guest *Machine)
-	// Migration is how guests come to the node and leave it; nil where they don't.
+	// Migration moves guests to and from the node; nil if migration is off.
 	Migration *migration.Node
-	// Migrated is told, by the driver's own goroutine, what the migration of a guest has cost that
-	// has left the node; it may be nil.
+	// Migrated is called by the driver's goroutine with the cost of a guest's migration away from the node; it may be
+	// nil.
 	Migrated func(metrics.Migrated)
-	// SELinux is the node's; nil without.
+	// SELinux is nil on a node without SELinux.
 	SELinux *nodeselinux.Node
-	// KVM says whether the node's probe found KVM usable, once that is known; WakeAll tells the drivers. It is nil
-	// where guests have no KVM.
-	KVM func() (usable, known bool)
-	// Belongs checks that a process is one of a pod's.
+	// KVM returns the result of the node's KVM probe; known is false until the probe ends, and then WakeAll wakes the
+	// drivers. A nil KVM means that guests have none.
+	KVM     func() (usable, known bool)
 	Belongs func(peer *podpath.Peer, pod types.UID) error
 	Now     func() time.Time
 	Log     logr.Logger
 
-	// agents has a place for each conversation with a guest agent that may go on at
-	// a time.
-	agents guestagent.Places
-	// connections is what all connections to launchers share.
+	// agents bounds the number of concurrent conversations with guest agents.
+	agents      guestagent.Places
 	connections *connection.Env
 }
 
-// kvm reports whether guests of the node get KVM, if that is known yet.
 func (e *Env) kvm() (usable, known bool) {
 	if e.KVM == nil {
 		return false, true
@@ -108,35 +99,31 @@ func (e *Env) kvm() (usable, known bool) {
 	return e.KVM()
 }
 
-// Driver looks after one VMI. Its Run is the only goroutine that acts; others leave what
-// they saw with a part and wake it.
+// Driver manages one VMI. Only its Run goroutine acts; others hand their observations to a part and wake it.
 type Driver struct {
-	env *Env
-	uid types.UID
-	// namespace is the VMI's.
+	env       *Env
+	uid       types.UID
 	namespace string
 	log       logr.Logger
 	woken     chan struct{}
-	// helpers are the goroutines that the driver has started.
-	helpers sync.WaitGroup
+	helpers   sync.WaitGroup
 
 	presence   *presence.Presence
 	connection *connection.Connection
-	// attached is the QEMU that the driver is attached to; nil for none. Run sets it, and
-	// never changes what it points to.
+	// attached is the QEMU that the driver is attached to; nil for none. Only Run stores it. The pointed-to value is
+	// never modified.
 	attached atomic.Pointer[attached]
 
-	// What follows is the Run goroutine's own. prepared is what was prepared for the QEMU of
-	// link, before there is one.
+	// The fields below belong to the Run goroutine. prepared is set before the QEMU of link exists.
 	prepared *prepared
 	link     *connection.Link
 	failures failures
 	moving   moving
-	// introduced is the QEMU that Env.Attached was told of.
+	// introduced is the QEMU that was last passed to Env.Attached.
 	introduced *attached
-	// tidied is the guest in whose pod nothing is left of interfaces that were unplugged before.
+	// tidied is the guest whose pod has no leftovers of interfaces that were unplugged earlier.
 	tidied *guest.Guest
-	// looked is the version of the pod that its links were looked at with last.
+	// looked is the pod's version at the last check of its links.
 	looked string
 }
 
@@ -153,19 +140,17 @@ func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
 	return d
 }
 
-// start runs a goroutine that ends before Run does.
 func (d *Driver) start(f func()) { d.helpers.Go(f) }
 
-// wake makes Run look again.
 func (d *Driver) wake() {
 	select {
 	case d.woken <- struct{}{}:
-	default: // it is going to anyway
+	default: // Run will look anyway
 	}
 }
 
-// Run looks after the VMI until it is gone from this node or ctx ends. When it
-// returns, no goroutine and no connection is left; the guest is not touched.
+// Run manages the VMI until it is gone from this node or ctx ends. When it returns, no goroutine and no connection is
+// left, and the guest still runs.
 func (d *Driver) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer d.release()
@@ -198,7 +183,7 @@ func (d *Driver) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if step != guestlifecycle.Connect { // how that ended is not known yet
+		if step != guestlifecycle.Connect { // its result is not known yet
 			d.failures.note(step, err, d.env.Now())
 		}
 		if err != nil {
@@ -208,7 +193,6 @@ func (d *Driver) Run(ctx context.Context) {
 	}
 }
 
-// next chooses the step for the role that the node has.
 func next(o guestlifecycle.Observed, s *snapshot) (guestlifecycle.Step, time.Duration) {
 	switch {
 	case o.VMI != nil && s.role == guestlifecycle.Destination:
@@ -219,7 +203,8 @@ func next(o guestlifecycle.Observed, s *snapshot) (guestlifecycle.Step, time.Dur
 	return guestlifecycle.Next(o)
 }
 
-// introduce tells of a guest that is this node's: it may have been attached to before it was.
+// introduce passes a guest to Env.Attached once it is this node's: the driver may have attached before a migration
+// brought it.
 func (d *Driver) introduce(ctx context.Context) {
 	a := d.attached.Load()
 	if a == nil || a == d.introduced || d.env.Attached == nil {
@@ -231,8 +216,8 @@ func (d *Driver) introduce(ctx context.Context) {
 	}
 }
 
-// sleep waits for news, for at most so long; 0 waits for news alone. That a launcher or
-// a QEMU is gone is news, too; link is nil where it is known.
+// sleep waits for news for at most limit; 0 means no limit. The end of the launcher or of QEMU counts as news. link
+// is nil if there is none or its end is known.
 func (d *Driver) sleep(ctx context.Context, limit time.Duration, link *connection.Link) {
 	var timeout <-chan time.Time
 	if limit > 0 {
@@ -284,7 +269,6 @@ func (d *Driver) act(ctx context.Context, step guestlifecycle.Step, s snapshot, 
 	return d.tend(ctx, step, s, o)
 }
 
-// tend does what is to be done about a guest that is there and stays.
 func (d *Driver) tend(ctx context.Context, step guestlifecycle.Step, s snapshot, o guestlifecycle.Observed) error {
 	switch step {
 	case guestlifecycle.Resume:
@@ -300,13 +284,12 @@ func (d *Driver) tend(ctx context.Context, step guestlifecycle.Step, s snapshot,
 	case guestlifecycle.Begin:
 		return d.begin(ctx, s)
 	case guestlifecycle.Plug:
-		// What fails is reported in the volumes' own status and is tried again by itself.
+		// A failure is shown in the volume's own status, and package volumes retries it.
 		s.attached.volumes.Act(ctx, s.attached.guest.Monitor(), d.input(o.VMI, s.attached.prepared))
 	}
 	return nil
 }
 
-// begin starts the CPUs of a guest that has waited for volumes.
 func (d *Driver) begin(ctx context.Context, s snapshot) error {
 	instance := s.presence.VMI
 	started, err := s.attached.guest.Start(ctx, bootOrder(instance, s.volumes))
@@ -320,10 +303,9 @@ func (d *Driver) begin(ctx context.Context, s snapshot) error {
 	return nil
 }
 
-// release ends everything that the driver owns.
 func (d *Driver) release() {
 	d.moving.close()
-	d.helpers.Wait() // whoever was connecting has done so, or has given up
+	d.helpers.Wait() // a connection attempt in progress has ended
 	d.detach()
 	d.connection.Close()
 	d.helpers.Wait()

@@ -26,22 +26,18 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// vmis is what the errors of this file are about.
 var vmis = schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "virtualmachineinstances"}
 
-// Machine is a guest that runs, for those who serve its verbs and streams
-// (server.Machine).
+// Machine is a running guest, as the server of its subresources and streams needs it (server.Machine).
 type Machine struct {
 	*attached
 	vmi *v1.VirtualMachineInstance
-	// network is the way to the guest's ports, by the interface reached.
+	// network dials the guest's ports through the interface reached.
 	network Network
 	reached network.Interface
-	// taps are the tap devices in the pod, by interface.
-	taps map[string]string
+	taps    map[string]string
 }
 
-// machine gives the guest that runs.
 func (d *Driver) machine() (*Machine, error) {
 	instance, a := d.presence.VMI(), d.alive()
 	if instance == nil || a == nil {
@@ -61,7 +57,7 @@ func (m *Machine) conflict(message string) error {
 	return apierrors.NewConflict(vmis, m.vmi.Name, errors.New(message))
 }
 
-// answer makes an answer to virt-api of what a part has said: a refusal is a conflict.
+// answer converts an error of a part for virt-api: a refusal becomes a conflict.
 func (m *Machine) answer(err error) error {
 	var refusal *guest.Refusal
 	var busy *launcherclient.Refusal
@@ -76,7 +72,7 @@ func (m *Machine) answer(err error) error {
 	return err
 }
 
-// Quiesce has virt-launcher hold the guest still: by the guest agent if it is connected.
+// Quiesce freezes the guest through virt-launcher, by the guest agent if it is connected.
 func (m *Machine) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
 	q.Agent = m.agent.Observe().Connected
 	if q.AgentOnly && !q.Agent {
@@ -92,13 +88,13 @@ func (m *Machine) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, e
 	return hold, m.answer(err)
 }
 
-// Held says what holds the guest still, or has done so last.
+// Held returns the hold that keeps the guest still, or the last one.
 func (m *Machine) Held(ctx context.Context, asked launch.Held) (launch.Hold, error) {
 	hold, err := m.link.Held(ctx, asked)
 	return hold, m.answer(err)
 }
 
-// Release has a guest go on that is held still.
+// Release resumes a guest that Quiesce has frozen.
 func (m *Machine) Release(ctx context.Context, r launch.Release) (launch.Hold, error) {
 	hold, err := m.link.Release(ctx, r)
 	return hold, m.answer(err)
@@ -107,14 +103,14 @@ func (m *Machine) Release(ctx context.Context, r launch.Release) (launch.Hold, e
 // Pause stops the guest's CPUs.
 func (m *Machine) Pause(ctx context.Context) error { return m.answer(m.guest.Pause(ctx)) }
 
-// Unpause has a guest continue that is stopped and can.
+// Unpause resumes a paused guest if it can continue.
 func (m *Machine) Unpause(ctx context.Context) error { return m.answer(m.guest.Unpause(ctx)) }
 
-// Reset is the reset button.
+// Reset presses the reset button.
 func (m *Machine) Reset(ctx context.Context) error { return m.answer(m.guest.Reset(ctx)) }
 
-// SoftReboot asks the agent to reboot the guest, or, without an agent, presses
-// Ctrl-Alt-Del, which most systems take for the same wish.
+// SoftReboot reboots the guest by its agent. Without an agent it presses Ctrl-Alt-Del, which most systems take as a
+// request to reboot.
 func (m *Machine) SoftReboot(ctx context.Context) error {
 	if err := m.guest.CheckReboot(); err != nil {
 		return m.answer(err)
@@ -125,28 +121,28 @@ func (m *Machine) SoftReboot(ctx context.Context) error {
 	return m.guest.PressKeys(ctx, "ctrl", "alt", "delete")
 }
 
-// UserList returns who is logged in to the guest.
+// UserList returns the users who are logged in to the guest.
 func (m *Machine) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSUserList, error) {
 	list, err := m.agent.UserList(ctx)
 	return list, m.answer(err)
 }
 
-// FilesystemList returns which file systems the guest has mounted.
+// FilesystemList returns the file systems that the guest has mounted.
 func (m *Machine) FilesystemList(ctx context.Context) (v1.VirtualMachineInstanceFileSystemList, error) {
 	list, err := m.agent.FilesystemList(ctx)
 	return list, m.answer(err)
 }
 
-// GuestOSInfo returns all that the guest agent knows of the guest.
+// GuestOSInfo returns all that the guest agent has reported.
 func (m *Machine) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuestAgentInfo, error) {
 	info, err := m.agent.GuestOSInfo(ctx)
 	return info, m.answer(err)
 }
 
-// ConsoleKey names the guest by its VMI, which has one life.
+// ConsoleKey identifies the guest by its VMI's UID.
 func (m *Machine) ConsoleKey() string { return string(m.vmi.UID) }
 
-// reached is the interface by which the guest's ports are connected to, without a name where there is none.
+// The name is empty if no interface is dialled.
 func reached(interfaces []network.Interface) network.Interface {
 	if i := slices.IndexFunc(interfaces, network.Interface.Reached); i >= 0 {
 		return interfaces[i]
@@ -162,7 +158,7 @@ func (m *Machine) DialSerial(ctx context.Context) (net.Conn, error) {
 	return m.dial(ctx, layout.SerialSocket)
 }
 
-// DialVNC connects to the screen.
+// DialVNC connects to the VNC server.
 func (m *Machine) DialVNC(ctx context.Context) (net.Conn, error) {
 	if attach := m.vmi.Spec.Domain.Devices.AutoattachGraphicsDevice; attach != nil && !*attach {
 		return nil, apierrors.NewBadRequest("No graphics devices are present.")
@@ -190,7 +186,6 @@ func (m *Machine) DialPort(ctx context.Context, protocol string, port int) (net.
 	return conn, nil
 }
 
-// usage is what the guest has used.
 func (m *Machine) usage(ctx context.Context) metrics.Usage {
 	u := m.guest.Usage(ctx, m.vmi.Spec.Domain.Devices.Disks, m.taps)
 	if m := m.guest.Observe().Migration; m.UnderWay() {
@@ -204,7 +199,7 @@ func (m *Machine) usage(ctx context.Context) metrics.Usage {
 	return u
 }
 
-// Usage measures all guests that run, side by side.
+// Usage measures all running guests concurrently.
 func (s *Supervisor) Usage(ctx context.Context) []metrics.Usage {
 	s.mu.Lock()
 	var running []*Machine

@@ -10,7 +10,6 @@ import (
 	"drydock.dev/drydock/internal/rules/podresize"
 )
 
-// observeMemory finds out whether the guest is to be given memory, or to give some back.
 func (d *Driver) observeMemory(s *snapshot) {
 	s.memory = guestlifecycle.MemoryStep{Given: s.guest.Memory.Requested}
 	vmi := s.presence.VMI
@@ -28,7 +27,6 @@ func (d *Driver) observeMemory(s *snapshot) {
 	}
 }
 
-// podResources are what the launcher pod of a guest that changes is to have.
 func (d *Driver) podResources(vmi *v1.VirtualMachineInstance) (want corev1.ResourceRequirements, known bool) {
 	want, err := launcherpod.Resized(vmi, d.env.Settings())
 	if err != nil {

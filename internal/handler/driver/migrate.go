@@ -24,27 +24,23 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// maxDisk bounds the size of a disk, as far as the time for its copy follows from it.
+// maxDisk bounds a disk's size, in bytes, in the computation of a migration's time limits.
 const maxDisk = 1 << 50
 
-// moving is what a driver has for the migration of its VMI. At most one of its sides is there.
+// moving is a driver's state of its VMI's migration. At most one of source and target is set.
 type moving struct {
-	of types.UID
-	// address is the one that source calls.
+	of      types.UID
 	address string
 	source  *migration.Source
 	target  *migration.Target
-	// recovered is when QEMU was last told to go on with a post-copy whose stream has broken, zero since it has.
+	// recovered is when QEMU was last told to resume a broken post-copy, zero once it has resumed.
 	recovered time.Time
-	// agreeing is the failure of having QEMU wait for its guest, exporting that of having it take the content of
+	// agreeing is the failure to make QEMU wait for its guest, exporting the failure to make it accept the content of
 	// plugged disks.
 	agreeing, exporting failure
-	// plugged means that the source was told that QEMU has the disks that were plugged into the guest.
-	plugged bool
-	// stopped means that the event of a guest that is to stand still was made.
-	stopped bool
-	// announced means that the event of the guest's arrival elsewhere was made.
-	announced bool
+	plugged             bool
+	stopped             bool
+	announced           bool
 }
 
 func (m *moving) close() {
@@ -56,26 +52,23 @@ func (m *moving) close() {
 	}
 }
 
-// decision is what is to be done about a migration. The zero value is nothing.
+// decision is the decision about a migration. The zero value means that there is nothing to do.
 type decision struct {
 	source switchover.SourceStep
 	target switchover.TargetStep
-	// arrived are the facts that target was decided on.
-	arrived switchover.TargetFacts
-	// facts of the status that follow.
+	// arrived has the facts behind target.
+	arrived     switchover.TargetFacts
 	sourceFacts *vmistatus.SourceMigration
 	targetFacts *vmistatus.TargetMigration
-	// acts means that there is something to be done beside what is reported, at the target about a post-copy.
-	acts bool
-	// handsOver means that the guest is being handed over, or has been.
+	// acts means that there is an action beside the status; at the target it concerns post-copy.
+	acts      bool
 	handsOver bool
-	// hidesEnd means that the end of QEMU here is not the guest's.
+	// hidesEnd means that QEMU's end here is not the guest's end.
 	hidesEnd bool
-	// progress is how far the source is.
 	progress vmistatus.Progress
 }
 
-// tendMigration has the connections that the VMI's migration needs, and none of another.
+// tendMigration opens the connections of the VMI's migration and closes those of any other.
 func (d *Driver) tendMigration(ctx context.Context, s *snapshot) {
 	m := d.wantedMigration(s)
 	if m == nil || d.moving.of != m.MigrationUID || d.moving.target != nil && s.role != guestlifecycle.Destination {
@@ -96,7 +89,6 @@ func (d *Driver) tendMigration(ctx context.Context, s *snapshot) {
 	}
 }
 
-// wantedMigration is the migration that connections are needed for; nil for none.
 func (d *Driver) wantedMigration(s *snapshot) *v1.VirtualMachineInstanceMigrationState {
 	if s.presence.VMI == nil || s.presence.Deserted || d.env.Migration == nil {
 		return nil
@@ -107,10 +99,10 @@ func (d *Driver) wantedMigration(s *snapshot) *v1.VirtualMachineInstanceMigratio
 	return nil
 }
 
-// call has a control connection to the target of a migration, once its address is known.
+// call opens a control connection to the migration's target once its address is known.
 func (d *Driver) call(ctx context.Context, s *snapshot, m *v1.VirtualMachineInstanceMigrationState) {
 	if d.moving.source != nil && d.moving.address != m.TargetNodeAddress {
-		// The target's virt-handler has started anew elsewhere, and its streams have ended.
+		// The target's virt-handler has restarted at another address, and its streams have ended.
 		d.moving.source.Close()
 		d.moving.source = nil
 	}
@@ -134,7 +126,6 @@ func (d *Driver) migrationEnv() migration.Env {
 	return migration.Env{Node: d.env.Migration, Go: d.start, Wake: d.wake, Now: d.env.Now, Log: d.log}
 }
 
-// expect lets the source of a migration call.
 func (d *Driver) expect(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) *migration.Target {
 	dial := func(socket string) func(context.Context) (*net.UnixConn, error) {
 		return func(ctx context.Context) (*net.UnixConn, error) {
@@ -152,7 +143,6 @@ func (d *Driver) expect(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInst
 	return migration.NewTarget(d.migrationEnv(), idOf(vmi, m), m.SourceNode, target)
 }
 
-// migrationDecision decides about the VMI's migration on what the parts report.
 func (d *Driver) migrationDecision(s *snapshot, o guestlifecycle.Observed) decision {
 	m := o.VMI.Status.MigrationState
 	switch {
@@ -193,7 +183,7 @@ func (d *Driver) targetDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 	}
 	said := vmistatus.TargetMigration{UID: m.MigrationUID, Runs: out.target.Action == switchover.ReportCompleted}
 	if f.Process == switchover.ProcessRuns && target != nil && out.target.Action != switchover.Kill {
-		// This virt-handler may be another than the one that has reported an address before.
+		// An earlier virt-handler may have reported another address.
 		said.Address = d.env.Migration.Address()
 	}
 	out.targetFacts = &said
@@ -220,7 +210,6 @@ func (d *Driver) sourceDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 	return out
 }
 
-// reported is what a step at the source comes to in the VMI's status; nil for nothing.
 func reported(step switchover.SourceStep, of types.UID, abortRequested bool) *vmistatus.SourceMigration {
 	said := vmistatus.SourceMigration{UID: of}
 	switch step.Action {
@@ -273,7 +262,7 @@ func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.Virtu
 		tellDisks(source, &s.volumes.Plugs)
 	}
 	if s.guest.Silent {
-		// It may wait for the target to write to a disk, and does nothing else meanwhile.
+		// QEMU may be waiting for the target to write to a disk, and does nothing else while it waits.
 		source.EndDisks()
 	}
 	limits := s.limitsOf(o.VMI, m)
@@ -282,7 +271,7 @@ func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.Virtu
 	return f
 }
 
-// mirrorsOf are the copies of disks for one migration, of all that QEMU has.
+// mirrorsOf returns the state of one migration's disk copies, taken from all of QEMU's jobs.
 func mirrorsOf(disks []machine.Mirror, jobs []guest.Job, of types.UID) switchover.Mirrors {
 	list := make([]switchover.Mirror, 0, len(disks))
 	for i := range disks {
@@ -299,8 +288,8 @@ func mirrorsOf(disks []machine.Mirror, jobs []guest.Job, of types.UID) switchove
 	return mirrors
 }
 
-// acts reports whether there is something to be done at the source that has not been done. What QEMU
-// and virt-launcher were told once, they do.
+// acts reports whether the action at the source still has to be taken. A request that QEMU or virt-launcher has
+// accepted is not repeated.
 func (d *Driver) acts(action switchover.SourceAction) bool {
 	switch action {
 	case switchover.SwitchToPostCopy, switchover.Recover:
@@ -317,7 +306,6 @@ func (d *Driver) acts(action switchover.SourceAction) bool {
 	return false
 }
 
-// migrate does what is decided at the source.
 func (d *Driver) migrate(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
 	step, of, g := s.migration.source, o.VMI.Status.MigrationState.MigrationUID, s.attached.guest
 	d.log.Info("migrating the guest", "migration", of, "step", step.Action, "reason", step.Reason)
@@ -359,8 +347,8 @@ func (d *Driver) migrate(ctx context.Context, s snapshot, o guestlifecycle.Obser
 	return nil
 }
 
-// handOver has QEMU hand the guest over. It stands still: when that can't be done the migration is
-// given up, unless QEMU has done it nevertheless.
+// handOver makes QEMU hand the stopped guest over. On failure the migration is given up, unless QEMU has done it
+// nevertheless.
 func (d *Driver) handOver(ctx context.Context, g *guest.Guest) error {
 	err := g.Continue(ctx)
 	source := d.moving.source
@@ -374,8 +362,8 @@ func (d *Driver) handOver(ctx context.Context, g *guest.Guest) error {
 	return err
 }
 
-// beginMigration has QEMU send its guest to the socket that is passed on to the target. The socket is
-// there before: QEMU connects once.
+// beginMigration makes QEMU send its guest to the socket that is forwarded to the target. The socket must exist
+// first: QEMU connects only once.
 func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
 	source, m := d.moving.source, o.VMI.Status.MigrationState
 	if source == nil {
@@ -404,8 +392,6 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycl
 	return err
 }
 
-// announceMigrated makes the event of a guest that runs elsewhere by now, and has what that has cost
-// counted.
 func (d *Driver) announceMigrated(s *snapshot, vmi *v1.VirtualMachineInstance) {
 	if d.moving.announced {
 		return
@@ -421,7 +407,7 @@ func (d *Driver) announceMigrated(s *snapshot, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// forward passes on what QEMU sends to a socket of the pod's, which is there from then on.
+// forward opens a socket in the pod and forwards its stream to the target.
 func (d *Driver) forward(ctx context.Context, source *migration.Source, channel migrationwire.Channel, socket string) error {
 	if source.Forwards(channel) {
 		return nil
@@ -433,12 +419,12 @@ func (d *Driver) forward(ctx context.Context, source *migration.Source, channel 
 	return err
 }
 
-// mirrorTimeout bounds how long QEMU, once it has connected, may wait for the target when it opens the disks
-// there: it does nothing else meanwhile.
+// mirrorTimeout bounds how long a connected QEMU may wait for the target when it opens the disks there: it does
+// nothing else while it waits.
 const mirrorTimeout = 5 * time.Second
 
-// mirrorDisks has QEMU copy the disks that move with the guest. When that can't be begun, the
-// migration fails, and QEMU waits for nothing any more.
+// mirrorDisks makes QEMU copy the disks that move with the guest. If the copy can't begin, the migration fails, and
+// the streams are closed so that QEMU waits for nothing.
 func (d *Driver) mirrorDisks(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
 	source := d.moving.source
 	if source == nil {

@@ -20,7 +20,8 @@ import (
 	"drydock.dev/drydock/internal/rules/nichotplug"
 )
 
-// planNICs decides about the interfaces of a guest that runs, and stays here for now.
+// planNICs plans changes to the interfaces of a running guest that stays on the node, or prepares them for a
+// migration.
 func (d *Driver) planNICs(s *snapshot) {
 	vmi := s.presence.VMI
 	if s.attached == nil || vmi == nil || s.role != guestlifecycle.Home || s.guest.Halted ||
@@ -54,7 +55,6 @@ func (d *Driver) planNICs(s *snapshot) {
 	s.plugAfter = backoff.Sooner(s.plugAfter, s.nics.After)
 }
 
-// plugNICs does what is planned about a guest's interfaces.
 func (d *Driver) plugNICs(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineInstance) error {
 	g, step := s.attached.guest, &s.nics
 	var errs []error
@@ -77,7 +77,6 @@ func (d *Driver) plugNICs(ctx context.Context, s *snapshot, vmi *v1.VirtualMachi
 	return errors.Join(errs...)
 }
 
-// loose are the interfaces that QEMU has and that are not connected to the pod, as far as is known.
 func (s *snapshot) loose() map[string]bool {
 	list := maps.Clone(s.guest.NICs.Present)
 	for _, i := range s.attached.prepared.interfaces {
@@ -86,8 +85,8 @@ func (s *snapshot) loose() map[string]bool {
 	return list
 }
 
-// findLoose notes the interfaces whose side in the pod an attacher has taken or exchanged. Whoever does so writes the
-// pod, and only then it is looked for.
+// findLoose notes the interfaces whose side in the pod a network attacher has removed or replaced. The attacher
+// writes the pod when it does so; the links are checked only after such a write.
 func (d *Driver) findLoose(s *snapshot, node *nichotplug.Node, version string) {
 	var names []string
 	for name := range node.NICs {
@@ -110,15 +109,14 @@ func (d *Driver) findLoose(s *snapshot, node *nichotplug.Node, version string) {
 	}
 }
 
-// loosen has interfaces that are to go be connected anew if they are to stay after all: the pod may lose its side of
-// them sooner than the guest releases them.
+// loosen marks interfaces that are leaving as not connected, so that one that is to stay after all is connected
+// again: the pod may lose its side before the guest releases the NIC.
 func (d *Driver) loosen(names []string) {
 	if a := d.attached.Load(); a != nil && len(names) > 0 {
 		d.setInterfaces(a, slices.DeleteFunc(slices.Clone(a.prepared.interfaces), func(i network.Interface) bool { return slices.Contains(names, i.Name) }))
 	}
 }
 
-// plug sets up the pod's network with what is to be plugged or connected again, and plugs what is to be.
 func (d *Driver) plug(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineInstance) error {
 	a := s.attached
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
@@ -142,7 +140,7 @@ func (d *Driver) plug(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineIn
 	return nil
 }
 
-// setInterfaces has the QEMU that the driver is attached to have other interfaces prepared.
+// setInterfaces stores a copy of the attached QEMU with other prepared interfaces.
 func (d *Driver) setInterfaces(a *attached, interfaces []network.Interface) {
 	p := *a.prepared
 	p.interfaces = interfaces
@@ -155,8 +153,8 @@ func (d *Driver) setInterfaces(a *attached, interfaces []network.Interface) {
 	d.attached.Store(&next)
 }
 
-// inGuest are the interfaces of a specification that QEMU has, and whose links it switches: not devices of the node. That on
-// the pods' network is there from the start.
+// inGuest returns the interfaces whose links QEMU switches: those that it has, except devices of the node. The one on
+// the pod network is there from the start.
 func (s *snapshot) inGuest(vmi *v1.VirtualMachineInstance) []v1.Interface {
 	var list []v1.Interface
 	for _, iface := range vmi.Spec.Domain.Devices.Interfaces {
@@ -167,8 +165,8 @@ func (s *snapshot) inGuest(vmi *v1.VirtualMachineInstance) []v1.Interface {
 	return list
 }
 
-// interfaces are those of the guest, for its status: one that is not plugged yet is not, and one that the guest has
-// not released is.
+// interfaces returns the guest's interfaces for its status. One that is not plugged yet is left out; one that the
+// guest has not released is included.
 func (s *snapshot) interfaces() []guestlifecycle.Interface {
 	vmi := s.presence.VMI
 	var list []guestlifecycle.Interface
@@ -195,8 +193,9 @@ func (s *snapshot) interfaces() []guestlifecycle.Interface {
 	return list
 }
 
-// tellNICs has a migration wait until the guest has released the devices of its node, and the VMI's status shows the
-// interfaces that are left, by which its target starts QEMU; and gives it up if the guest does not release one.
+// tellNICs reports whether the migration may go on: the guest has released the node's devices, and the VMI's status
+// shows the remaining interfaces, with which the target starts QEMU. It refuses the migration if the guest does not
+// release one.
 func (s *snapshot) tellNICs(vmi *v1.VirtualMachineInstance, source *migration.Source) (settled bool) {
 	leaving := nichotplug.Leaving(vmi, s.guest.NICs.Present)
 	if len(leaving) > 0 && source != nil {

@@ -19,12 +19,12 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// recoverAgain is how long nothing may come of a new connection for a post-copy. QEMU says in no time that
-// it has one; a second one on the way would end it.
+// recoverAgain is how long a new connection for a post-copy may remain without effect. QEMU reports a connection at
+// once; a second attempt during the first would end it.
 const recoverAgain = 3 * time.Second
 
-// recovers reports whether QEMU is to be told to go on with a post-copy whose stream has broken: once each time that
-// it has broken, and again when nothing has come of that.
+// recovers reports whether QEMU should be told to resume a broken post-copy: once for each break, and again if the
+// attempt had no effect.
 func (d *Driver) recovers(status migrationstatus.Status) bool {
 	if status != migrationstatus.PostCopyPaused {
 		d.moving.recovered = time.Time{}
@@ -33,7 +33,6 @@ func (d *Driver) recovers(status migrationstatus.Status) bool {
 	return d.moving.recovered.IsZero() || d.env.Now().Sub(d.moving.recovered) >= recoverAgain
 }
 
-// actsInPostCopy is acts for what is done once.
 func (d *Driver) actsInPostCopy(action switchover.SourceAction) bool {
 	source := d.moving.source
 	if source == nil {
@@ -45,7 +44,6 @@ func (d *Driver) actsInPostCopy(action switchover.SourceAction) bool {
 	return source.Connected() && d.recovers(migrationstatus.PostCopyPaused)
 }
 
-// postCopy does what is decided at the source of a guest that moves before its memory.
 func (d *Driver) postCopy(ctx context.Context, action switchover.SourceAction, of types.UID, g *guest.Guest) error {
 	source := d.moving.source
 	switch {
@@ -67,7 +65,6 @@ func (d *Driver) postCopy(ctx context.Context, action switchover.SourceAction, o
 	return g.Recover(ctx, of, layout.Socket(layout.MigrationSocket))
 }
 
-// recoverIncoming has a target wait for the rest of its guest's memory.
 func (d *Driver) recoverIncoming(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
 	d.moving.recovered = d.env.Now()
 	of := o.VMI.Status.MigrationState.MigrationUID
@@ -75,10 +72,8 @@ func (d *Driver) recoverIncoming(ctx context.Context, s snapshot, o guestlifecyc
 	return s.attached.guest.RecoverIncoming(ctx, of, layout.Socket(layout.MigrationSocket))
 }
 
-// reasonStopped is the reason of the event of a guest that is stopped until it has arrived elsewhere.
 const reasonStopped = "StoppedToMigrate"
 
-// announceStop tells the VMI's owner why the guest stands still until it has arrived elsewhere.
 func (d *Driver) announceStop(vmi *v1.VirtualMachineInstance, why string) {
 	if d.moving.stopped {
 		return
@@ -87,7 +82,8 @@ func (d *Driver) announceStop(vmi *v1.VirtualMachineInstance, why string) {
 	d.env.Cluster.Event(vmi, corev1.EventTypeNormal, reasonStopped, why)
 }
 
-// tooFast is why a guest is stopped whose migration would not end otherwise, and what would have kept it running.
+// tooFast explains why a guest is stopped whose migration would not converge, and which missing feature would have
+// kept it running.
 func (d *Driver) tooFast(vmi *v1.VirtualMachineInstance) string {
 	m, source := vmi.Status.MigrationState, d.moving.source
 	said := fmt.Sprintf("The guest changes its memory faster than it is sent to node %s: it is stopped until it has arrived there", m.TargetNode)
@@ -97,7 +93,7 @@ func (d *Driver) tooFast(vmi *v1.VirtualMachineInstance) string {
 	return said
 }
 
-// losesWrites is why a guest is stopped that is emulated and has got memory (decision 398).
+// losesWrites explains why an emulated guest with plugged memory is stopped (decision 398).
 func losesWrites(vmi *v1.VirtualMachineInstance) string {
 	return fmt.Sprintf("The guest is emulated and has memory that was plugged, whose changes QEMU may not notice: it is stopped until it has arrived on node %s",
 		vmi.Status.MigrationState.TargetNode)

@@ -14,11 +14,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// progressPatience is how long the API server may take for the progress of a migration. It is less than
-// the interval, so that there is one such write at a time.
+// progressPatience bounds the API call that writes a migration's progress. It is shorter than the interval, so that
+// only one such write is in flight.
 const progressPatience = 4 * time.Second
 
-// progressOf is how far the source of a migration is; the zero value when there is nothing to tell.
 func progressOf(f *switchover.SourceFacts, known *guest.Migration) vmistatus.Progress {
 	p := &known.Progress
 	switch {
@@ -46,8 +45,9 @@ func sampleOf(p *guest.Progress) switchover.Sample {
 	}
 }
 
-// allowDowntime has QEMU stop a guest for as long as it may in this round through its memory. It is a wish: the guest
-// is stopped for longer when the network becomes slower. What QEMU was not told, it is told with the next sample.
+// allowDowntime sets the downtime that QEMU may take in this round through the guest's memory. QEMU treats it as a
+// goal: the guest is stopped for longer if the network becomes slower. A failed call is repeated with the next
+// sample.
 func (d *Driver) allowDowntime(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineInstance) {
 	source, known := d.moving.source, &s.guest.Migration
 	if source == nil || s.attached == nil || known.Begun != d.moving.of || known.Status != migrationstatus.Active ||
@@ -66,8 +66,8 @@ func (d *Driver) allowDowntime(ctx context.Context, s *snapshot, vmi *v1.Virtual
 	source.Allows(limit)
 }
 
-// progress works out the status that tells how far a migration is, nil as long as that is not due, or
-// something else is to be reported first. It is due by the same clock reading that it is dated with.
+// progress returns the status with a migration's progress, nil if it is not due or another change is to be reported
+// first. One clock reading decides whether it is due and dates it.
 func (d *Driver) progress(s *snapshot, o guestlifecycle.Observed, facts guestlifecycle.Facts) *changes {
 	source, of := d.moving.source, s.migration.progress
 	if source != nil && of.Stage == vmistatus.GuestSent {
@@ -87,8 +87,8 @@ func (d *Driver) progress(s *snapshot, o guestlifecycle.Observed, facts guestlif
 	return c
 }
 
-// tell writes how far a migration is, and does not wait for that: QEMU may be about to wait for this
-// driver, and the guest with it (decision 321). What fails is not tried again: there are new figures soon.
+// tell writes a migration's progress in the background: QEMU may be about to wait for this driver, and the guest with
+// it (decision 321). A failed write is not retried, since new figures follow soon.
 func (d *Driver) tell(ctx context.Context, s *snapshot) {
 	c := s.progress
 	if c == nil {

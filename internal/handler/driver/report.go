@@ -17,29 +17,25 @@ import (
 )
 
 const (
-	// reasonIOError is KubeVirt's for the event of a guest that an I/O error stops.
+	// reasonIOError is KubeVirt's event reason for a guest that an I/O error has stopped.
 	reasonIOError = "IOerror"
-	// reasonLate is the event of a guest that is started without some of its volumes.
-	reasonLate = "StartedWithoutVolumes"
+	reasonLate    = "StartedWithoutVolumes"
 )
 
-// changes is a status to be written.
 type changes struct {
 	from  *v1.VirtualMachineInstance
 	to    v1.VirtualMachineInstanceStatus
-	patch []byte // nil when nothing would change
+	patch []byte // nil for no change
 	err   error
 }
 
-// newChanges works out the status from the facts.
 func newChanges(from *v1.VirtualMachineInstance, facts guestlifecycle.Facts) *changes {
 	c := &changes{from: from, to: guestlifecycle.Status(from, facts)}
 	c.patch, c.err = guestlifecycle.Patch(from, c.to)
 	return c
 }
 
-// report writes the status. When someone was faster, the VMI is read again and
-// the status worked out anew.
+// report writes the status. After a conflict it reads the VMI again, and the next step works from that.
 func (d *Driver) report(ctx context.Context, c *changes) error {
 	if c.err != nil {
 		return c.err
@@ -52,7 +48,7 @@ func (d *Driver) report(ctx context.Context, c *changes) error {
 	case apierrors.IsNotFound(err):
 		now = nil
 	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
-		// The API server answers a failed test as Invalid.
+		// The API server reports a failed JSON patch test as Invalid.
 		now, err = d.env.Cluster.VMI(ctx, c.from.Namespace, c.from.Name)
 		if apierrors.IsNotFound(err) {
 			now, err = nil, nil
@@ -71,7 +67,6 @@ func (d *Driver) report(ctx context.Context, c *changes) error {
 	return nil
 }
 
-// announce makes the events of what has just been written.
 func (d *Driver) announce(c *changes) {
 	if c.from.Status.Phase != c.to.Phase {
 		d.log.Info("the VMI has reached another phase", "phase", c.to.Phase, "reason", c.to.Reason)
@@ -99,13 +94,12 @@ func (d *Driver) announceEnd(c *changes) {
 		message = ready.Message
 	}
 	if kind == corev1.EventTypeNormal && c.from.DeletionTimestamp != nil && message == vmistatus.EndMessage(launch.ReasonHostShutdown) {
-		// It ended as it was asked to, and its VMI goes with it.
+		// It ended as requested, and its VMI is deleted with it.
 		return
 	}
 	d.env.Cluster.Event(c.from, kind, v1.Stopped.String(), message)
 }
 
-// visibleFailure is what the status says about a step that fails.
 func visibleFailure(status v1.VirtualMachineInstanceStatus) string {
 	if c := conditions.Find(status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
 		return c.Message
@@ -113,8 +107,7 @@ func visibleFailure(status v1.VirtualMachineInstanceStatus) string {
 	return ""
 }
 
-// announceStall makes the event of a guest that an I/O error has stopped: one for
-// each time that the VMI begins to say so.
+// announceStall emits one event each time the status begins to show that an I/O error has stopped the guest.
 func (d *Driver) announceStall(c *changes) {
 	if stalled(c.from.Status) == nil {
 		if now := stalled(c.to); now != nil {
@@ -123,8 +116,6 @@ func (d *Driver) announceStall(c *changes) {
 	}
 }
 
-// stalled is the condition that says that an I/O error has stopped the guest, nil
-// when none does.
 func stalled(status v1.VirtualMachineInstanceStatus) *v1.VirtualMachineInstanceCondition {
 	ready := conditions.Find(status.Conditions, v1.VirtualMachineInstanceReady)
 	if ready == nil || ready.Reason != runstate.ReasonPausedIOError {
@@ -133,7 +124,6 @@ func stalled(status v1.VirtualMachineInstanceStatus) *v1.VirtualMachineInstanceC
 	return ready
 }
 
-// announceVolumes makes the events of volumes that were plugged or unplugged.
 func (d *Driver) announceVolumes(c *changes) {
 	before := map[string]v1.VolumeStatus{}
 	for _, s := range c.from.Status.VolumeStatus {

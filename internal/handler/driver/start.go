@@ -24,33 +24,29 @@ import (
 )
 
 const (
-	// prepareTimeout bounds the preparation of network and disks, and the
-	// inspection of images on slow storage.
+	// prepareTimeout bounds the preparation of network and disks, including the inspection of images on slow storage.
 	prepareTimeout = 2 * time.Minute
-	// startTimeout bounds the wait for QEMU's monitor; with much memory to
-	// allocate in advance, QEMU takes its time.
+	// startTimeout bounds the wait for QEMU's monitor: QEMU needs time to preallocate much memory.
 	startTimeout = 2 * time.Minute
 )
 
 // tunNumber is the number of /dev/net/tun (the kernel's admin-guide/devices.txt).
 var tunNumber = unix.Mkdev(10, 200)
 
-// prepared is what the preparation of a pod has found or made. It is the same
-// whether the guest is to be started or runs already, and is not changed.
+// prepared is the result of preparing a pod. It is the same for a guest to be started and for one that runs already.
+// It is not modified.
 type prepared struct {
 	interfaces []network.Interface
 	images     map[string]launch.PreparedImage
 	claims     volumes.Claims
 	kvm, vhost bool
-	// selinux is what the launcher is known by.
-	selinux nodeselinux.Launcher
+	selinux    nodeselinux.Launcher
 }
 
-// prepare makes everything that QEMU opens, and what the guest's network needs
-// as long as it runs. All of it may exist already. runs means that QEMU does.
+// prepare makes everything that QEMU opens and the guest's network. All of it may exist already; runs means that QEMU
+// runs.
 func (d *Driver) prepare(ctx context.Context, instance *v1.VirtualMachineInstance, runs bool) (*prepared, error) {
 	if guestlifecycle.RoleOf(instance, d.env.Node) == guestlifecycle.Destination {
-		// The claims of the pod here are those that the disks are copied to.
 		instance = volumemigration.Target(instance)
 	}
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
@@ -114,8 +110,8 @@ func (d *Driver) prepareDisks(ctx context.Context, instance *v1.VirtualMachineIn
 	return err
 }
 
-// PrepareDisks makes, in a launcher pod, the disks that need virt-handler's privileges, and
-// gives devices to QEMU's user. What exists is left as it is.
+// PrepareDisks makes, in a launcher pod, the disks that need virt-handler's privileges, and gives the devices to
+// QEMU's user. Existing disks are left as they are.
 func PrepareDisks(ctx context.Context, pod disk.Pod, instance *v1.VirtualMachineInstance) error {
 	if err := disk.OwnDevices(pod); err != nil {
 		return err
@@ -127,11 +123,9 @@ func PrepareDisks(ctx context.Context, pod disk.Pod, instance *v1.VirtualMachine
 	return plan.Apply(ctx, pod)
 }
 
-// startGuest has virt-launcher start the guest, or, where a migration brings it, a QEMU that waits
-// for it.
 func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInstance, at guestlifecycle.Role) error {
 	if at == guestlifecycle.Destination {
-		// QEMU takes a guest only with the NICs that it has. What it lacks is plugged when it runs here.
+		// The incoming QEMU must have the same NICs as the source. Missing ones are plugged once the guest runs here.
 		instance = nichotplug.Arriving(instance)
 	}
 	p, err := d.prepare(ctx, instance, false)
@@ -171,7 +165,6 @@ func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInst
 	return nil
 }
 
-// tpm is the TPM that virt-launcher is to start; nil for none.
 func (d *Driver) tpm(spec *v1.VirtualMachineInstanceSpec, incoming types.UID) (*launch.TPM, error) {
 	current := ""
 	if machine.KeepsTPM(spec) {
@@ -183,12 +176,11 @@ func (d *Driver) tpm(spec *v1.VirtualMachineInstanceSpec, incoming types.UID) (*
 	return machine.TPM(spec, current, incoming), nil
 }
 
-// pod is the launcher's, for what is made in it.
 func (d *Driver) pod() disk.Pod { return disk.Pod{Root: d.link.Peer.Root, User: layout.QEMUUser} }
 
 func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine.Input {
 	settings := d.env.Settings()
-	kvm, _ := d.env.kvm() // nothing is started before it is known
+	kvm, _ := d.env.kvm() // no guest is started before it is known
 	in := machine.Input{
 		VMI: instance, KVM: kvm && p.kvm,
 		MachineType: settings.MachineType, CPUModel: settings.CPUModel, SMBIOS: settings.SMBIOS,
@@ -200,8 +192,8 @@ func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine
 	return in
 }
 
-// stop has virt-launcher press the power button, and end QEMU by force when the
-// grace period is over. A QEMU without its guest ends at once.
+// stop makes virt-launcher press the power button and kill QEMU after the grace period. A target's QEMU, still
+// without its guest, ends at once.
 func (d *Driver) stop(ctx context.Context, s *snapshot, o guestlifecycle.Observed) error {
 	grace := guestlifecycle.Grace(o)
 	if s.role == guestlifecycle.Destination {

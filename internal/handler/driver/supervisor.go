@@ -18,30 +18,28 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplugpod"
 )
 
-// Supervisor keeps one driver for each VMI of the node. Its methods are called
-// by whoever watches VMIs and pods, and never wait.
+// Supervisor runs one driver for each VMI of the node. The watches of VMIs and pods call its methods, which never
+// block.
 type Supervisor struct {
 	env *Env
 
-	mu sync.Mutex
-	// ctx is that of Run; nil before it.
+	mu      sync.Mutex
 	ctx     context.Context
 	ended   bool
 	drivers map[types.UID]*Driver
-	// pods are the launcher pods of the node, by their VMI and by their own UID.
+	// pods has the node's launcher pods by VMI and pod UID.
 	pods map[owner]map[types.UID]*corev1.Pod
-	// attachmentPods are those of the node, by their VMI and by their own UID.
+	// attachmentPods has the node's attachment pods by VMI and pod UID.
 	attachmentPods map[owner]map[types.UID]hotplug.Pod
-	// waiting are VMIs that were seen before Run.
+	// waiting has VMIs seen before Run.
 	waiting map[types.UID]*v1.VirtualMachineInstance
-	// shown are the watches that show a VMI.
+	// shown has the watches that show a VMI.
 	shown   map[types.UID]map[Watch]bool
 	running sync.WaitGroup
 }
 
-// owner is the VMI that a pod says it belongs to. The namespace is part of it: a
-// VMI's UID is no secret, and what a pod elsewhere says of itself counts for
-// nothing.
+// owner identifies the VMI that a pod claims to belong to. The namespace is part of it: a VMI's UID is no secret, and
+// a claim from another namespace must not count.
 type owner struct {
 	namespace string
 	uid       types.UID
@@ -51,7 +49,7 @@ func ownerOf(pod *corev1.Pod) owner {
 	return owner{namespace: pod.Namespace, uid: types.UID(pod.Labels[v1.CreatedByLabel])}
 }
 
-// NewSupervisor makes a Supervisor; its drivers start with Run.
+// NewSupervisor returns a Supervisor whose drivers start with Run.
 func NewSupervisor(env *Env) *Supervisor {
 	env.agents = guestagent.NewPlaces()
 	env.connections = &connection.Env{Pods: env.Pods, Watcher: env.Watcher, SELinux: env.SELinux, Belongs: env.Belongs}
@@ -64,9 +62,8 @@ func NewSupervisor(env *Env) *Supervisor {
 	}
 }
 
-// Run looks after the VMIs until ctx ends, and returns when every driver has
-// let go. It is to be called once VMIs and pods have been listed: a driver
-// that knows only half of the picture would be right, but late.
+// Run manages the VMIs until ctx ends, and returns when every driver has ended. Call it after VMIs and pods have been
+// listed: with partial knowledge a driver would act correctly, but late.
 func (s *Supervisor) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx
@@ -81,25 +78,24 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	return nil
 }
 
-// end returns when no driver will be started any more.
 func (s *Supervisor) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
 }
 
-// Watch is one of the watches that show VMIs. They are not in step: when a guest has arrived, one
-// stops to show its VMI before or after the other begins.
+// Watch names a watch that shows VMIs. Watches are not synchronized: when a guest has arrived, one may stop showing
+// its VMI before or after the other begins.
 type Watch string
 
 const (
 	// Here shows the VMIs whose guests are on this node.
 	Here Watch = "here"
-	// Coming shows those that migrate to it.
+	// Coming shows the VMIs that migrate to this node.
 	Coming Watch = "coming"
 )
 
-// VMISeen takes over a VMI of this node as a watch has seen it.
+// VMISeen records a VMI of this node that a watch shows.
 func (s *Supervisor) VMISeen(by Watch, instance *v1.VirtualMachineInstance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +114,7 @@ func (s *Supervisor) VMISeen(by Watch, instance *v1.VirtualMachineInstance) {
 	s.drive(instance)
 }
 
-// VMIGone is called when a VMI does not exist any more, or a watch does not show it any more.
+// VMIGone records that a VMI was deleted or that a watch no longer shows it.
 func (s *Supervisor) VMIGone(by Watch, uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +128,7 @@ func (s *Supervisor) VMIGone(by Watch, uid types.UID) {
 	}
 }
 
-// PodSeen takes over a launcher pod or an attachment pod of this node.
+// PodSeen records a launcher pod or an attachment pod of this node.
 func (s *Supervisor) PodSeen(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +144,7 @@ func (s *Supervisor) PodSeen(pod *corev1.Pod) {
 	s.podsChanged(of)
 }
 
-// PodGone is called when such a pod does not exist any more.
+// PodGone records that such a pod was deleted.
 func (s *Supervisor) PodGone(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,8 +162,7 @@ func (s *Supervisor) PodGone(pod *corev1.Pod) {
 
 func isAttachmentPod(pod *corev1.Pod) bool { return pod.Labels[v1.AppLabel] == layout.AttachmentApp }
 
-// attachmentPodChanged takes over an attachment pod of this node, or forgets it. The
-// caller holds s.mu.
+// The caller holds s.mu.
 func (s *Supervisor) attachmentPodChanged(pod *corev1.Pod, exists bool) {
 	of := ownerOf(pod)
 	if s.attachmentPods[of] == nil {
@@ -191,8 +186,7 @@ func (s *Supervisor) podsChanged(of owner) {
 	}
 }
 
-// driverOf finds the driver of the VMI that pods say they belong to. The caller
-// holds s.mu.
+// driverOf returns the driver of a VMI. The caller holds s.mu.
 func (s *Supervisor) driverOf(of owner) (*Driver, bool) {
 	d, ok := s.drivers[of.uid]
 	return d, ok && d.namespace == of.namespace
@@ -214,12 +208,12 @@ func (s *Supervisor) drive(instance *v1.VirtualMachineInstance) {
 		defer s.mu.Unlock()
 		delete(s.drivers, instance.UID)
 		if again := d.presence.VMI(); again != nil && s.shown[instance.UID] != nil && s.ctx.Err() == nil {
-			s.drive(again) // it was shown again while the driver let go
+			s.drive(again) // it was shown again while the driver ended
 		}
 	})
 }
 
-// WakeAll has all drivers look again: something has changed for the node.
+// WakeAll wakes all drivers after a change to the node.
 func (s *Supervisor) WakeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +222,7 @@ func (s *Supervisor) WakeAll() {
 	}
 }
 
-// Lookup finds a VMI that runs on this node.
+// Lookup returns the guest of a VMI that runs on this node.
 func (s *Supervisor) Lookup(namespace, name string, uid types.UID) (*Machine, error) {
 	s.mu.Lock()
 	d, ok := s.drivers[uid]

@@ -16,13 +16,12 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// offer is how the guest would be sent from here.
 func (d *Driver) offer(s *snapshot, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Transport {
 	return switchover.OfferOf(s.limitsOf(vmi, m), machine.GuestMemory(&vmi.Spec), d.env.Migration.CPUs)
 }
 
-// agree has a QEMU wait for its guest in the way that the source offers, as far as it can be had, and the
-// source know of it. Before that the target is not ready, however long it takes (decision 360).
+// agree makes QEMU wait for its guest with the source's offered transport, as far as this node supports it, and tells
+// the source the result. The target is not ready before that, however long it takes (decision 360).
 func (d *Driver) agree(ctx context.Context, s *snapshot, seen presence.Facts) {
 	a, target := s.attached, d.moving.target
 	if a == nil || target == nil || seen.VMI == nil || target.Agreed() || guestlifecycle.RoleOf(seen.VMI, d.env.Node) != guestlifecycle.Destination {
@@ -46,8 +45,8 @@ func (d *Driver) agree(ctx context.Context, s *snapshot, seen presence.Facts) {
 	s.plugAfter = backoff.Sooner(s.plugAfter, failure.left(guestlifecycle.Attach, d.env.Now()))
 }
 
-// limitsOf are the limits of a migration, of memory and of the disks that move. Whether the target can do with
-// post-copy is another question.
+// limitsOf returns the limits of a migration of memory and moving disks. Whether the target supports post-copy is
+// decided elsewhere.
 func (s *snapshot) limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Limits {
 	size := machine.GuestMemory(&vmi.Spec)
 	if s.attached != nil {
@@ -58,8 +57,8 @@ func (s *snapshot) limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachine
 	return switchover.LimitsOf(m.VMIMConfigurationOptions, size)
 }
 
-// export has a QEMU wait for the content of the disks that it was started with for a migration. Those that are
-// plugged follow (exportPlugged).
+// export makes QEMU accept the content of the disks that it was started with for a migration. exportPlugged does the
+// same for plugged disks.
 func (d *Driver) export(ctx context.Context, a *attached, instance *v1.VirtualMachineInstance) error {
 	if m := a.guest.Observe().Migration; !m.Arriving() {
 		return nil
