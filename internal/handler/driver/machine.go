@@ -72,7 +72,7 @@ func (m *Machine) answer(err error) error {
 	return err
 }
 
-// Quiesce freezes the guest through virt-launcher, by the guest agent if it is connected.
+// Quiesce makes virt-launcher hold the guest still, by the guest agent if it is connected.
 func (m *Machine) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
 	q.Agent = m.agent.Observe().Connected
 	if q.AgentOnly && !q.Agent {
@@ -94,7 +94,7 @@ func (m *Machine) Held(ctx context.Context, asked launch.Held) (launch.Hold, err
 	return hold, m.answer(err)
 }
 
-// Release resumes a guest that Quiesce has frozen.
+// Release ends a hold, so that the guest continues.
 func (m *Machine) Release(ctx context.Context, r launch.Release) (launch.Hold, error) {
 	hold, err := m.link.Release(ctx, r)
 	return hold, m.answer(err)

@@ -2,42 +2,33 @@ package guest
 
 import "drydock.dev/drydock/internal/qemu/runstate"
 
-// observation is what a power verb is decided on: QEMU is asked just before.
 type observation struct {
 	state runstate.State
-	// halted means that the CPUs have never been started, because they wait for volumes.
+	// halted means that the CPUs wait for volumes and have never been started.
 	halted bool
-	// paused means that QEMU has PauseMarker.
 	paused bool
-	// held means that virt-launcher holds the guest still, or is about to.
+	// held means that virt-launcher holds the guest still or is about to.
 	held bool
-	// migration is what QEMU has to do with migrations. state is settled by it.
+	// migration determines state, too.
 	migration Migration
 }
 
-// action is what is to be done to the guest.
 type action string
 
 const (
-	// refuse does nothing; the decision's message says why.
 	refuse action = "refuse"
-	// stop stops the CPUs, and looks at what has come of it (decideStopped).
+	// stop is followed by decideStopped.
 	stop action = "stop"
-	// proceed has the CPUs run, after it has removed PauseMarker.
-	proceed action = "proceed"
-	// wakeUp ends the guest's own suspension.
-	wakeUp action = "wake up"
-	// mark and unmark add and remove PauseMarker.
-	mark   action = "mark"
-	unmark action = "unmark"
-	// reset is the reset button; resetAndRun has the guest run after it.
+	// proceed removes PauseMarker and runs the CPUs.
+	proceed     action = "proceed"
+	wakeUp      action = "wake up"
+	mark        action = "mark"
+	unmark      action = "unmark"
 	reset       action = "reset"
 	resetAndRun action = "reset and run"
-	// none is for what is as it should be.
-	none action = "none"
+	none        action = "none"
 )
 
-// decision is an action, or why there is none.
 type decision struct {
 	action  action
 	message string
@@ -45,7 +36,6 @@ type decision struct {
 
 func refused(message string) decision { return decision{refuse, message} }
 
-// decidePause stops a guest so that it stays stopped until it is unpaused.
 func decidePause(o observation) decision {
 	switch {
 	case o.halted && o.paused:
@@ -57,23 +47,21 @@ func decidePause(o observation) decision {
 	case o.state.Outlook != runstate.Runs && o.state.Name != runstate.IOError:
 		return refusePause(o.state)
 	case o.migration.UnderWay():
-		// Where it arrives, nobody could tell that it is to stay stopped (decision 297).
+		// The target could not know that the guest has to stay paused (decision 297).
 		return refused("VMI cannot be paused while it is migrated")
 	}
 	return decision{action: stop}
 }
 
-// refusedHeld is of a guest that virt-launcher has stopped, and has run again soon.
 const refusedHeld = "VMI cannot be paused while its disks are being snapshotted; try again"
 
-// decideStopped says what a stop has come to: an error of a disk, or of QEMU's, may have
-// been faster.
+// decideStopped decides by the state after a stop: an error of a disk or of QEMU may have stopped the guest first.
 func decideStopped(state runstate.State) decision {
 	switch {
 	case state.Name == runstate.IOError:
 		return decision{action: mark}
 	case state.Name == runstate.Held:
-		// virt-launcher was faster, or will have the guest go on that was stopped here.
+		// virt-launcher was faster, or will resume the guest that was stopped here.
 		return refused(refusedHeld)
 	case state.Reason != runstate.ReasonPausedByUser:
 		return refusePause(state)
@@ -88,13 +76,12 @@ func refusePause(state runstate.State) decision {
 	return refused("VMI cannot be paused: " + state.Message)
 }
 
-// decideUnpause has a guest continue that is stopped and can, whatever has stopped it.
+// decideUnpause continues a stopped guest that can run, whatever has stopped it.
 func decideUnpause(o observation) decision {
 	switch {
 	case o.halted && !o.paused:
 		return refused("VMI is not paused: it waits for volumes before it starts")
 	case o.halted:
-		// The guest starts when its volumes are there.
 		return decision{action: unmark}
 	case o.state.Outlook == runstate.Runs:
 		return refused("VMI is not paused")
@@ -106,8 +93,7 @@ func decideUnpause(o observation) decision {
 	return decision{action: proceed}
 }
 
-// decideReset presses the reset button. A guest that its user has paused stays paused; one
-// that an I/O error has stopped, and nobody else, runs.
+// A guest that its user has paused stays paused at a reset; one that only an I/O error has stopped runs.
 func decideReset(o observation) decision {
 	switch {
 	case o.state.Outlook != runstate.Runs && o.state.Outlook != runstate.Waits:
@@ -118,8 +104,6 @@ func decideReset(o observation) decision {
 	return decision{action: reset}
 }
 
-// decideResume has a guest continue that an I/O error has stopped, if it still is and its
-// user has not paused it meanwhile; or one that was stopped for a migration that has failed.
 func decideResume(o observation) decision {
 	if o.state.Name == runstate.PausedToMigrate && !o.migration.UnderWay() {
 		return decision{action: proceed}
@@ -130,8 +114,8 @@ func decideResume(o observation) decision {
 	return decision{action: proceed}
 }
 
-// decideBegin has QEMU send a guest elsewhere that runs. A guest that is stopped is not sent: where
-// it arrives, nobody could tell what it waits for (decision 297).
+// decideBegin lets only a running guest be migrated: the target could not know why a stopped one waits
+// (decision 297).
 func decideBegin(o observation) decision {
 	switch {
 	case o.halted:
@@ -146,8 +130,8 @@ func decideBegin(o observation) decision {
 	return decision{action: none}
 }
 
-// decideReboot says why a guest can't be asked to reboot; "" when it can. It is
-// about what was last known: the guest itself is asked next.
+// decideReboot returns why a guest can't be asked to reboot, "" if it can. It uses the last known state, since the
+// guest itself is asked next.
 func decideReboot(f Facts) (refusal string) {
 	state := runstate.Of(f.RunState)
 	switch {

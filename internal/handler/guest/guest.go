@@ -1,13 +1,12 @@
-// Package guest is one QEMU that runs, through its monitor: its run state, what QEMU keeps
-// for virt-handler (markers), the power verbs, and its figures.
+// Package guest manages one running QEMU through its monitor: its run state, the markers that QEMU stores for
+// virt-handler, the power verbs, and its usage figures.
 //
-// Everything that it knows belongs to that QEMU and ends with it. It must not assume that
-// a VMI has one QEMU, or that a guest runs because its QEMU does: QEMU may be the target of a
-// migration. It knows no VMI's status and no API server; whoever owns it decides when it is
-// asked and what follows (package guestlifecycle).
+// All its state belongs to that QEMU and ends with it. It must not assume that a VMI has only one QEMU, or that a
+// guest runs because its QEMU does: QEMU may be the target of a migration. It knows neither a VMI's status nor the
+// API server; its owner decides when to call it and what follows (package guestlifecycle).
 //
-// Observe gives what is known as values. What is to be remembered (memory.go) and what a
-// verb comes to (decide.go) are pure functions; the rest asks and tells QEMU.
+// Observe returns the known facts as values. The state (memory.go) and the decisions on verbs (decide.go) are pure
+// functions; the rest queries and commands QEMU.
 package guest
 
 import (
@@ -29,102 +28,89 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
-// commandTimeout bounds a QMP command that QEMU answers at once; its main loop
-// may be busy with storage for a while.
+// commandTimeout allows for a main loop that is busy with storage.
 const commandTimeout = 10 * time.Second
 
-// Refusal is why a verb can't be done in the state that the guest is in: a sentence for
-// whoever asked.
+// Refusal is the error of a verb that the guest's state does not allow. Message is a sentence for the caller.
 type Refusal struct{ Message string }
 
 func (r *Refusal) Error() string { return r.Message }
 
-// Env is what a Guest needs of its surroundings.
+// Env has a Guest's dependencies.
 type Env struct {
-	// OnEvent is called with each event of QEMU's, from one goroutine, and reports whether
-	// the owner is to look at what has changed.
+	// OnEvent is called with each of QEMU's events, from one goroutine. It reports whether to wake the owner.
 	OnEvent func(qmp.Event) bool
-	// Wake is called when there is something to look at.
-	Wake func()
-	Now  func() time.Time
-	Log  logr.Logger
+	Wake    func()
+	Now     func() time.Time
+	Log     logr.Logger
 }
 
-// Guest is one QEMU. Its methods may be called from several goroutines.
+// Guest is one QEMU. Its methods are safe for concurrent use.
 type Guest struct {
 	env     Env
 	monitor *qmp.Client
-	// pid is QEMU's process, for its figures only: nothing is done to it.
-	pid int
-	// kvm means that QEMU runs the guest with KVM.
-	kvm bool
-	// resets holds a value once QEMU has reported a reset.
+	// pid serves for figures only, never to act on the process.
+	pid    int
+	kvm    bool
 	resets chan struct{}
-	// power keeps a user's verbs and virt-handler's own attempts to resume the
-	// guest apart: each looks at the run state and acts on what it saw.
+	// power serializes users' verbs and virt-handler's own attempts to resume the guest: each reads the run state and
+	// acts on it.
 	power sync.Mutex
-	// postCopy means that the source was told to switch to post-copy, and moves that its guest moves by that: until
-	// QEMU says so it must not be canceled. The holder of power has both.
+	// postCopy means that the source was told to switch to post-copy, moves that its guest is being handed over by
+	// that. From then until QEMU shows it in its status, the migration must not be canceled. power guards both.
 	postCopy, moves bool
 
 	mu sync.Mutex
-	// known is what was found out; stale asks QEMU again, which was silent the last time.
+	// known is the last known state. stale makes the next Refresh query QEMU. silent means that QEMU did not answer
+	// the last query.
 	known         memory
 	stale, silent bool
-	// stopped is when QEMU last said that it has stopped the guest, which has not run since.
+	// stopped is when QEMU reported that it has stopped the guest; zero if it has run since.
 	stopped time.Time
-	// running is called when QEMU says that the guest runs, by a verb that waits for it; nil for none.
+	// running is called when QEMU reports that the guest runs; nil if no verb waits for that.
 	running func()
 	links   links
 	nics    NICs
 	vcpus   vcpus
 	memory  hotMemory
-	// nicList is whether QEMU has to be asked again which interfaces it has.
 	nicList inquiry
 }
 
-// Facts are what is known of the guest.
+// Facts is the known state of the guest.
 type Facts struct {
-	// KVM means that QEMU runs the guest with KVM, and does not emulate it.
-	KVM bool
-	// RunState is QEMU's, as it was last asked for.
+	KVM      bool
 	RunState string
-	// Stopped is when QEMU stopped the guest, which has not run since; zero if it runs, or if
-	// it was stopped before Open.
+	// Stopped is when QEMU stopped the guest; zero if it runs, or was stopped before Open.
 	Stopped time.Time
-	// Stalled means that an I/O error has stopped the guest, or had until a moment ago;
-	// FailedDisks are the disks that it was on, as far as they are known.
+	// Stalled means that an I/O error has stopped the guest, or had until a moment ago. FailedDisks are the affected
+	// disks, as far as known.
 	Stalled     bool
 	FailedDisks []guestlifecycle.FailedDisk
-	// PausedByUser means that the guest is to stay stopped even if the disks work again.
+	// PausedByUser means that the guest stays stopped even when the disks work again.
 	PausedByUser bool
 	// Halted means that this QEMU waits for volumes before it runs its CPUs for the
 	// first time (guestlifecycle.Halt).
 	Halted bool
-	// Resume means that the guest is to be told to continue now, Attempts is how often it
-	// was after an I/O error.
+	// Resume means that the guest should be told to continue now. Attempts counts how often it was after an I/O
+	// error.
 	Resume   bool
 	Attempts int
-	// Migration is what QEMU has to do with migrations, Jobs are the copies of disks that it makes for
-	// them, or has made.
+	// Migration is QEMU's part in migrations. Jobs are its disk copies for them, including those that have ended.
 	Migration Migration
 	Jobs      []Job
-	// Links are the states of the interfaces' links, as far as they are known.
-	Links map[string]v1.InterfaceState
-	// NICs are the interfaces that QEMU has and had.
-	NICs NICs
-	// VCPUs is how many virtual CPUs the guest has, 0 if that is not known.
+	Links     map[string]v1.InterfaceState
+	NICs      NICs
+	// VCPUs is the number of virtual CPUs, 0 if unknown.
 	VCPUs int
-	// Memory is what the guest has beside the memory that it was started with.
+	// Memory is the guest's memory beyond that at its start.
 	Memory guestlifecycle.Memory
-	// Silent means that QEMU did not answer when it was asked last: what is known is from before.
+	// Silent means that QEMU did not answer the last query, so that the facts are older.
 	Silent bool
-	// After is when the guest is to be looked at again; 0 for when something happens.
+	// After is the delay until the next look; 0 to wait for an event.
 	After time.Duration
 }
 
-// Open takes over the connection to a QEMU's monitor, and asks what has happened so far.
-// disks are those of the guest's specification.
+// Open takes over the connection to a QEMU's monitor and queries its state. disks are those of the guest's spec.
 func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*Guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -143,7 +129,6 @@ func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*G
 	return g, nil
 }
 
-// learnAccelerator asks what QEMU runs the guest with, which stays so until QEMU ends.
 func (g *Guest) learnAccelerator(ctx context.Context) error {
 	var answer struct {
 		Enabled bool `json:"enabled"`
@@ -155,11 +140,11 @@ func (g *Guest) learnAccelerator(ctx context.Context) error {
 	return nil
 }
 
-// Close lets go of the monitor, and returns when no event will be reported any more. It
-// must not be called from OnEvent.
+// Close disconnects from the monitor, and returns when no more events will be reported. It must not be called from
+// OnEvent.
 func (g *Guest) Close() { _ = g.monitor.Close() }
 
-// Done is closed when the monitor has ended, which QEMU's end does, too.
+// Done is closed when the monitor has ended, for example with QEMU.
 func (g *Guest) Done() <-chan struct{} { return g.monitor.Done() }
 
 // Alive reports whether the monitor is connected.
@@ -172,10 +157,10 @@ func (g *Guest) Alive() bool {
 	}
 }
 
-// Monitor is QEMU's, for those who look after other parts of it: disks, the agent's port.
+// Monitor returns QEMU's monitor.
 func (g *Guest) Monitor() *qmp.Client { return g.monitor }
 
-// Observe gives what is known now. It asks nobody.
+// Observe returns the known facts without querying QEMU.
 func (g *Guest) Observe() Facts {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -190,16 +175,15 @@ func (g *Guest) Observe() Facts {
 	return facts
 }
 
-// changing are the events after which the run state may be another.
+// changing lists the events after which the run state may differ.
 var changing = []string{
 	"STOP", "RESUME", "RESET", "BLOCK_IO_ERROR", "WATCHDOG", "GUEST_PANICKED", "SUSPEND", "WAKEUP", "SHUTDOWN", "MIGRATION",
 	jobEvent,
 }
 
-// jobEvent is of a job that has come to another point: Drydock's are copies of disks.
 const jobEvent = "JOB_STATUS_CHANGE"
 
-// handleEvent notes what QEMU reports. It is called from the monitor's goroutine.
+// handleEvent is called from the monitor's goroutine.
 func (g *Guest) handleEvent(e qmp.Event) {
 	look := g.env.OnEvent(e)
 	look = g.noteDeleted(e) || look
@@ -229,7 +213,6 @@ func (g *Guest) handleEvent(e qmp.Event) {
 	}
 }
 
-// heardCPUs notes what an event says of CPUs, and reports whether that is news.
 func (g *Guest) heardCPUs(e qmp.Event) (news bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -237,8 +220,7 @@ func (g *Guest) heardCPUs(e qmp.Event) (news bool) {
 	return news
 }
 
-// Refresh follows up on events: what they say may be out of date by the time
-// they are read, so QEMU is asked. disks are those of the guest's specification.
+// Refresh queries QEMU after events, which may be outdated when they are read. disks are those of the guest's spec.
 func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	g.refresh(ctx, &g.nicList, g.learnNICs)
 	g.mu.Lock()
@@ -255,13 +237,11 @@ func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	g.silent = errors.Is(err, context.DeadlineExceeded)
 	g.mu.Unlock()
 	if err != nil {
-		// QEMU is ending, which comes as an event of its own, or is stuck: then
-		// its last state is the best that is known.
+		// QEMU is ending, which has an event, or is stuck: then its last state is the best that is known.
 		g.env.Log.V(1).Info("QEMU did not say its state", "reason", err.Error())
 	}
 }
 
-// expire has the next Refresh ask QEMU.
 func (g *Guest) expire() {
 	g.mu.Lock()
 	g.stale = true
@@ -269,8 +249,8 @@ func (g *Guest) expire() {
 	g.env.Wake()
 }
 
-// exclusive does something that depends on the guest's run state, while nobody else
-// of this virt-handler changes it, and has the owner look at what has come of it.
+// exclusive calls do with the guest's current state while no other caller in this virt-handler can change it, and
+// then wakes the owner.
 func (g *Guest) exclusive(ctx context.Context, do func(context.Context, observation) error) error {
 	return g.unconditional(ctx, func(ctx context.Context) error {
 		seen, err := g.queryAll(ctx)
@@ -281,7 +261,7 @@ func (g *Guest) exclusive(ctx context.Context, do func(context.Context, observat
 	})
 }
 
-// unconditional is exclusive for what QEMU itself refuses in another state than the right one.
+// unconditional is exclusive without the query, for commands that QEMU itself refuses in a wrong state.
 func (g *Guest) unconditional(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -295,7 +275,7 @@ func (g *Guest) execute(ctx context.Context, command string, args any) error {
 	return g.monitor.Execute(ctx, command, args, nil)
 }
 
-// PressKeys presses a combination of keys, by their names in QEMU (QKeyCode).
+// PressKeys presses a key combination, given by QEMU's names (QKeyCode).
 func (g *Guest) PressKeys(ctx context.Context, names ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()

@@ -13,30 +13,29 @@ import (
 )
 
 const (
-	// memoryRests is how long a guest's memory must stay as it is to be told of when it is not what the guest was given:
-	// it comes and goes block by block.
+	// memoryRests is how long a guest's memory must be unchanged before a size other than the requested one is
+	// reported: it changes block by block.
 	memoryRests = 10 * time.Second
-	// memoryPatience is how long nothing may come of a request before that is told. A guest that is started again
-	// has none of it until its system runs.
+	// memoryPatience is how long a request may have no effect before that is reported. A guest that restarts has none
+	// of the memory until its system runs.
 	memoryPatience = time.Minute
 
 	memoryEvent = "MEMORY_DEVICE_SIZE_CHANGE"
 	memoryPath  = "/machine/peripheral/" + machine.MemoryDevice
 )
 
-// hotMemory is the memory that a guest has beside what it was started with. It is a value. QEMU keeps all of it.
+// hotMemory is a guest's memory beyond that at its start. It is a value, and QEMU keeps all of it for the next
+// virt-handler.
 type hotMemory struct {
 	inquiry
-	// known means that QEMU has said.
 	known bool
-	// requested is what the guest was given, size what it has taken.
+	// requested is the size that the guest should have, size the part that it has taken, in bytes.
 	requested, size int64
-	// rested is the size that is told, changed when requested or size were others last.
+	// rested is the size to report. changed is when requested or size last changed.
 	rested  int64
 	changed time.Time
 }
 
-// with is what is known when QEMU has said what there is.
 func (m hotMemory) with(requested, size int64, now time.Time) hotMemory {
 	next := m
 	next.known, next.requested, next.size = true, requested, size
@@ -49,7 +48,6 @@ func (m hotMemory) with(requested, size int64, now time.Time) hotMemory {
 	return next.at(now)
 }
 
-// at is what is known when time has passed.
 func (m hotMemory) at(now time.Time) hotMemory {
 	if m.size == m.requested || now.Sub(m.changed) >= memoryRests {
 		m.rested = m.size
@@ -57,7 +55,7 @@ func (m hotMemory) at(now time.Time) hotMemory {
 	return m
 }
 
-// after is when to look again, 0 for when something happens.
+// after returns the delay until the next look, 0 to wait for an event.
 func (m hotMemory) after(now time.Time) time.Duration {
 	if !m.known || m.size == m.requested {
 		return 0
@@ -70,7 +68,6 @@ func (m hotMemory) after(now time.Time) time.Duration {
 	return 0
 }
 
-// kept says why a guest has other memory than it was given, "" if it has that, or may need its time.
 func (m hotMemory) kept(now time.Time) string {
 	if !m.known || m.size == m.requested || now.Sub(m.changed) < memoryPatience {
 		return ""
@@ -87,7 +84,6 @@ func (m hotMemory) facts() guestlifecycle.Memory {
 	return guestlifecycle.Memory{Known: m.known, Requested: m.requested, Size: m.rested}
 }
 
-// memoryInfo is what QEMU says of a device.
 type memoryInfo struct {
 	Type string `json:"type"`
 	Data struct {
@@ -98,7 +94,6 @@ type memoryInfo struct {
 	} `json:"data"`
 }
 
-// heardMemory notes what an event says of memory, and reports whether that is news.
 func (g *Guest) heardMemory(e qmp.Event) bool {
 	if e.Name != memoryEvent {
 		return false
@@ -108,13 +103,12 @@ func (g *Guest) heardMemory(e qmp.Event) bool {
 	return g.memory.expire()
 }
 
-// RefreshMemory asks QEMU what memory the guest has, unless that is known.
+// RefreshMemory queries the guest's memory unless the answer is known.
 func (g *Guest) RefreshMemory(ctx context.Context) {
 	now := g.env.Now()
 	g.refresh(ctx, &g.memory.inquiry, func(ctx context.Context) error { return g.askMemory(ctx, now) })
 }
 
-// askMemory asks QEMU. What differs from what was known has done so since now.
 func (g *Guest) askMemory(ctx context.Context, now time.Time) error {
 	question := g.number(&g.memory.inquiry)
 	is, err := g.queryMemory(ctx)
@@ -129,7 +123,6 @@ func (g *Guest) askMemory(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// queryMemory asks for the device by which the guest gets memory, nil for none.
 func (g *Guest) queryMemory(ctx context.Context) (*memoryInfo, error) {
 	var list []memoryInfo
 	if err := g.monitor.Execute(ctx, "query-memory-devices", nil, &list); err != nil {
@@ -143,7 +136,7 @@ func (g *Guest) queryMemory(ctx context.Context) (*memoryInfo, error) {
 	return nil, nil
 }
 
-// valid bounds what QEMU says, which may be in its guest's hands.
+// valid checks QEMU's figures, since the guest may have taken QEMU over.
 func (i *memoryInfo) valid() error {
 	d := &i.Data
 	if d.Requested < 0 || d.Size < 0 || max(d.Requested, d.Size) > d.Most || d.Most > machine.MostRoom {
@@ -152,8 +145,8 @@ func (i *memoryInfo) valid() error {
 	return nil
 }
 
-// GiveMemory tells QEMU how much memory the guest is to have beside what it was started with. The guest takes or
-// releases it in its own time.
+// GiveMemory sets the size of the guest's memory beyond that at its start, in bytes. The guest takes or releases it
+// in its own time.
 func (g *Guest) GiveMemory(ctx context.Context, size int64) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -164,21 +157,21 @@ func (g *Guest) GiveMemory(ctx context.Context, size int64) error {
 	return g.askMemory(ctx, now)
 }
 
-// KeptMemory is why the guest has other memory than it was given, "" if it has that, or may need its time.
+// KeptMemory returns why the guest's memory differs from the request, "" if it does not or the guest may need more
+// time.
 func (g *Guest) KeptMemory() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.memory.kept(g.env.Now())
 }
 
-// LosesWrites reports whether the guest is to be stopped before it is migrated: QEMU before 9.0 does not notice all that
-// an emulated guest writes to a memory of whole 256 KiB, such as that which was plugged, and would leave it behind
+// LosesWrites reports whether the guest must be stopped before it is migrated: QEMU before 9.0 misses some writes of
+// an emulated guest to a block of memory of whole 256 KiB, such as plugged memory, and would not send them
 // (decisions 302 and 398).
 func (f Facts) LosesWrites() bool {
 	return !f.KVM && (f.Memory.Requested > 0 || f.Memory.Size > 0)
 }
 
-// losesWrites is LosesWrites of what QEMU says now.
 func (g *Guest) losesWrites(ctx context.Context) (bool, error) {
 	if g.kvm {
 		return false, nil

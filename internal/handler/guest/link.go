@@ -9,11 +9,11 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// links are the states of the links that QEMU was told of by this Guest, by interface. QEMU does not tell them.
+// links has the link states that this Guest has set, by interface. QEMU does not report link states.
 type links map[string]v1.InterfaceState
 
-// due lists what QEMU is to be told, in the order of the interfaces: each link once, since another
-// virt-handler may have told it something else, and then each that is to be in another state.
+// due returns the links to set, in the order of the interfaces. Each link is set once, since another virt-handler may
+// have set it differently, and then whenever its wanted state changes.
 func (l links) due(interfaces []v1.Interface) []v1.Interface {
 	var list []v1.Interface
 	for i := range interfaces {
@@ -31,16 +31,15 @@ func (l links) due(interfaces []v1.Interface) []v1.Interface {
 	return list
 }
 
-// LinksDiffer reports whether links of the specification's interfaces are to be switched.
+// LinksDiffer reports whether SwitchLinks has work.
 func (g *Guest) LinksDiffer(interfaces []v1.Interface) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.links.due(interfaces)) > 0
 }
 
-// SwitchLinks brings the links of the interfaces to the states that the specification asks for. The
-// link of the backend is switched, and that of the guest's device with it: a guest that does not heed
-// its device's link sends nothing either.
+// SwitchLinks sets the interfaces' links to the states in the spec. Switching the backend's link also switches that
+// of the guest's device: a guest that ignores its device's link sends nothing either.
 func (g *Guest) SwitchLinks(ctx context.Context, interfaces []v1.Interface) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()

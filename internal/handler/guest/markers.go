@@ -8,12 +8,10 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// object is one of QEMU's objects.
 type object struct {
 	Name string `json:"name"`
 }
 
-// listObjects asks for QEMU's objects, the markers among them.
 func listObjects(list *[]object) qmp.Command {
 	return qmp.Command{Name: "qom-list", Args: map[string]any{"path": "/objects"}, Result: list}
 }
@@ -26,14 +24,13 @@ func names(list []object) map[string]bool {
 	return set
 }
 
-// objects are the names of QEMU's objects.
 func (g *Guest) objects(ctx context.Context) (map[string]bool, error) {
 	var list []object
 	err := g.monitor.ExecuteAll(ctx, listObjects(&list))
 	return names(list), err
 }
 
-// addMarker adds a marker unless it is there. The caller holds g.power.
+// addMarker does nothing if the marker exists. The caller holds g.power.
 func (g *Guest) addMarker(ctx context.Context, marker string) error {
 	objects, err := g.objects(ctx)
 	if err != nil || objects[marker] {
@@ -42,7 +39,7 @@ func (g *Guest) addMarker(ctx context.Context, marker string) error {
 	return g.execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": marker})
 }
 
-// removeMarker removes a marker that is there, or was until a moment ago.
+// removeMarker succeeds, too, if the marker is already gone.
 func (g *Guest) removeMarker(ctx context.Context, marker string) error {
 	err := g.execute(ctx, "object-del", map[string]any{"id": marker})
 	if err == nil {

@@ -9,58 +9,52 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
-// memory is what was found out about one QEMU. It is a value: each function gives the
-// next one.
+// memory is the known state of one QEMU. It is a value: each function returns the next one.
 type memory struct {
 	runState string
-	// stall is what is remembered of an I/O error that has stopped the guest,
-	// failedDisks where it was, and paused that its user has paused it too.
+	// stall records an I/O error that has stopped the guest, failedDisks where, and paused that its user has paused
+	// it, too.
 	stall       guestlifecycle.Stall
 	failedDisks []guestlifecycle.FailedDisk
 	paused      bool
-	// halted means that the CPUs have never been started, because they wait for
-	// volumes. started means that they have: nothing makes a QEMU halted again.
+	// halted means that the CPUs wait for volumes and have never been started, started that they have. A started QEMU
+	// never becomes halted.
 	halted, started bool
-	// migrates means that QEMU was told to migrate, or has reported a migration; migration is
-	// what it said of it last.
+	// migrates means that QEMU was told to migrate or has reported a migration; migration is its last answer about
+	// it.
 	migrates  bool
 	migration Migration
-	// copies means that QEMU was told to copy disks, or has reported it; jobs is what it said of
-	// that last.
+	// copies means that QEMU was told to copy disks or has reported a copy; jobs is its last answer about copies.
 	copies bool
 	jobs   []Job
 }
 
-// answers are what QEMU says of its guest at one time.
 type answers struct {
 	runState string
-	// waits and paused mean that QEMU has the markers. They are false if they were not
-	// asked for.
+	// waits and paused are false if they were not queried.
 	waits, paused bool
-	// held means that virt-launcher holds the guest still, or is about to.
-	held      bool
-	migration Migration
-	jobs      []Job
-	// failed are the disks with an error, asked for in the run state io-error alone.
+	held          bool
+	migration     Migration
+	jobs          []Job
+	// failed has the disks with an error. They are queried in the run state io-error only.
 	failed []guestlifecycle.FailedDisk
 }
 
-// asks reports whether QEMU's markers, and its migration, mean something in a run state.
+// asks reports whether QEMU's markers and migration matter in a run state.
 func (m memory) asks(runState string) bool {
 	return !m.started || runState == runstate.IOError || runstate.Of(runState).Reason == runstate.ReasonPausedByUser || m.migrates || m.migration != (Migration{}) || passing(runState) || runState == runstate.PostMigrate || m.copies || len(m.jobs) > 0
 }
 
-// halts reports whether a guest with WaitMarker has never run. In any other state but one, it
-// has: the marker is left when virt-handler dies after it has started the CPUs. In the
-// target of a migration it says nothing: the guest is what arrives.
+// halts reports whether a guest with WaitMarker has never run. In any run state but prelaunch it has: the marker is
+// left over if virt-handler dies after starting the CPUs. At a migration's target the marker means nothing, since the
+// arriving guest may have run.
 func halts(runState string, waits bool) bool { return waits && runState == runstate.Prelaunch }
 
-// outlived reports whether WaitMarker is to be removed, because the guest has run.
+// outlived reports whether WaitMarker has to be removed.
 func outlived(runState string, waits bool) bool {
 	return waits && runState != runstate.Prelaunch && runState != runstate.InMigrate
 }
 
-// with is what is known after QEMU has answered.
 func (m memory) with(a answers, now time.Time) memory {
 	next := memory{
 		runState: a.runState, stall: m.stall.Next(a.runState, now), failedDisks: m.failedDisks,
@@ -70,14 +64,12 @@ func (m memory) with(a answers, now time.Time) memory {
 	next.started = next.started || !next.halted && a.runState != runstate.InMigrate
 	next.paused = a.paused && (next.halted || a.runState == runstate.IOError)
 	if a.runState == runstate.IOError || !next.stall.Active() {
-		// A guest that has just been told to continue may stop again at once: until
-		// it has run for a while, what is known of its disks stands.
+		// A resumed guest may stop again at once: its failed disks stay known until it has run for a while.
 		next.failedDisks = a.failed
 	}
 	return next
 }
 
-// at is what is known when time has passed.
 func (m memory) at(now time.Time) memory {
 	m.stall = m.stall.Next(m.runState, now)
 	if !m.stall.Active() {
@@ -86,13 +78,13 @@ func (m memory) at(now time.Time) memory {
 	return m
 }
 
-// passingPause is how often QEMU is asked for a run state that it may leave
-// without an event, and for a migration's progress.
+// passingPause is the interval of queries for a run state that QEMU may leave without an event, and for a migration's
+// progress.
 const passingPause = time.Second
 
-// handoverPause is how often a source is asked for what QEMU reports no event of while its guest stands still: that it
-// has sent the first page after the guest; and that it has stopped for good, which it does a moment after it has said
-// that all is sent.
+// handoverPause is the interval of queries at a source whose guest stands still, for two changes without an event:
+// QEMU has sent the first page after the guest, and it has stopped for good, a moment after it reports that all is
+// sent.
 const handoverPause = 5 * time.Millisecond
 
 func passing(state string) bool {
@@ -100,7 +92,7 @@ func passing(state string) bool {
 	return outlook == runstate.Passes || outlook == runstate.Unknown
 }
 
-// handsOver reports whether a source is about to be where its target may run the guest.
+// handsOver reports whether a source will soon allow its target to run the guest.
 func (m memory) handsOver() bool {
 	switch {
 	case m.migration.Begun == "":

@@ -17,49 +17,46 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// Migration is what is known of a QEMU as the source or the target of migrations.
+// Migration is the state of a QEMU as the source or the target of migrations.
 type Migration struct {
-	// Handover says which migrations it is in, and whether the guest may have run here.
+	// Handover has the migrations that QEMU is part of, and whether the guest may have run here.
 	machine.Handover
-	// RunState is QEMU's own; that of the guest is settled by what else is known.
+	// RunState is QEMU's own; settled derives the guest's from it.
 	RunState string
-	// Status is that of Begun or, without one, of Incoming.
-	Status migrationstatus.Status
-	// Failure is what QEMU says of a migration that has failed.
+	// Status belongs to Begun or, without one, to Incoming.
+	Status   migrationstatus.Status
 	Failure  string
 	Progress Progress
-	// PostCopyBytes is what a source has sent of the memory that follows its guest.
+	// PostCopyBytes is how much a source has sent of the memory that follows its guest.
 	PostCopyBytes float64
 }
 
-// Progress is how far a source's migration is.
+// Progress is the progress of a source's migration.
 type Progress struct {
-	// Total, Transferred and Remaining are bytes of the guest's memory. DirtyRate and Rate are
-	// bytes in a second: what the guest changes, and what is sent.
+	// Total, Transferred and Remaining are bytes of the guest's memory. DirtyRate, which the guest changes, and Rate,
+	// which is sent, are bytes per second.
 	Total, Transferred, Remaining float64
 	DirtyRate, Rate               float64
-	// Elapsed is how long the migration has taken, Downtime how long the guest has been stopped
-	// for it; Expected is how long it would be if it was stopped now.
+	// Elapsed is the migration's duration so far, Downtime how long the guest has been stopped for it, and Expected
+	// how long it would be if it were stopped now.
 	Elapsed, Downtime, Expected time.Duration
-	// Rounds is how often the memory has been gone through, Throttle how many per cent of its
-	// time the guest is kept from running, so that it changes less.
+	// Rounds counts the passes through the memory. Throttle is the percentage of time for which the guest is kept
+	// from running, so that it changes less.
 	Rounds, Throttle float64
 }
 
-// UnderWay reports whether QEMU is to leave the status by itself, or waits in it for a command.
+// UnderWay reports whether QEMU will leave the status by itself, or waits in it for a command.
 func (m *Migration) UnderWay() bool { return m.Status.UnderWay() }
 
-// arrived reports whether a target has what its guest needs to run, which it may not have done yet.
 func (m *Migration) arrived() bool {
 	return m.Incoming != "" && (m.Ran || m.RunState != runstate.InMigrate && (m.Status == migrationstatus.Completed || m.Status.PostCopy()))
 }
 
-// gone reports whether a source has sent all of its guest.
+// gone reports whether a source has sent its whole guest.
 func (m *Migration) gone() bool {
 	return m.Begun != "" && m.RunState == runstate.PostMigrate && m.Status == migrationstatus.Completed
 }
 
-// migrationInfo is QEMU's answer to query-migrate.
 type migrationInfo struct {
 	Status   string  `json:"status"`
 	Error    string  `json:"error-desc"`
@@ -80,15 +77,13 @@ type migrationInfo struct {
 }
 
 const (
-	// maxFigure bounds QEMU's figures: a guest that has taken it over may say anything.
+	// maxFigure bounds QEMU's figures, since a guest may have taken QEMU over.
 	maxFigure = 1 << 60
-	// maxFailure bounds QEMU's sentence about a failure in bytes, maxStatus the name of a
-	// status.
+	// maxFailure and maxStatus bound QEMU's texts in bytes.
 	maxFailure = 512
 	maxStatus  = 64
 )
 
-// short is QEMU's text as it may be passed on.
 func short(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxFailure)], "")
 }
@@ -108,7 +103,7 @@ func (i *migrationInfo) progress() Progress {
 	}
 }
 
-// migrationOf is what QEMU's answers come to. runState is the one that QEMU has named before.
+// runState is QEMU's own.
 func migrationOf(info migrationInfo, runState string, objects map[string]bool) Migration {
 	m := Migration{
 		Handover: machine.ReadHandover(objects), RunState: runState,
@@ -119,33 +114,33 @@ func migrationOf(info migrationInfo, runState string, objects map[string]bool) M
 		m.Failure = short(info.Error)
 	}
 	if m.Begun != "" && m.Status == migrationstatus.Completed && runState != runstate.PostMigrate && !passing(runState) {
-		// QEMU has not begun the migration that it has the marker of, and tells of an
-		// earlier one. While it completes one, it leaves the run state finish-migrate after it says so.
+		// QEMU has the marker of a migration that it has not begun, and reports an earlier one. finish-migrate is
+		// excluded: a QEMU that completes a migration leaves that run state after it reports the status.
 		m.Status = migrationstatus.None
 	}
 	return m
 }
 
-// over reports whether a source's migration has ended, and the guest is here.
+// over reports whether a source's migration has ended and the guest is still here.
 func (m *Migration) over() bool {
 	return m.Status == migrationstatus.Failed || m.Status == migrationstatus.Canceled
 }
 
-// stoppedForIt reports whether a source's guest is stopped as virt-handler has stopped it, or as QEMU leaves
-// it when the migration of such a guest fails.
+// stoppedForIt reports whether a source's guest is stopped as virt-handler has stopped it, or as QEMU leaves it when
+// the migration of such a guest fails.
 func (m *Migration) stoppedForIt() bool {
 	return runstate.Of(m.RunState).Reason == runstate.ReasonPausedByUser || m.RunState == runstate.PostMigrate && m.over()
 }
 
-// outlived reports whether the marker of a guest that was stopped for its migration is to be
-// removed: it runs, and is not about to be stopped.
+// outlived reports whether the marker of a guest that was stopped for its migration has to be removed: the guest runs
+// and is not about to be stopped.
 func (m *Migration) outlived() bool {
 	return m.Paused && !m.UnderWay() && runstate.Of(m.RunState).Outlook == runstate.Runs
 }
 
-// settled is the run state of the guest rather than of its QEMU. A guest that has not arrived,
-// whatever its QEMU is about, is to arrive. One that was stopped by an error of its disks when it
-// was to be handed over, and was not, is where it was: QEMU says postmigrate of it.
+// settled returns the run state of the guest instead of its QEMU's. A guest that has not arrived is inmigrate,
+// whatever state its QEMU reports. A guest that a disk error stopped just before a handover that then failed has an
+// I/O error: QEMU reports postmigrate for it.
 func settled(m Migration) string {
 	switch {
 	case m.Arriving() && runstate.Of(m.RunState).Outlook != runstate.Over:
@@ -160,22 +155,20 @@ func settled(m Migration) string {
 	return m.RunState
 }
 
-// Begin is how a migration is begun.
+// Begin has a migration's parameters.
 type Begin struct {
 	Migration types.UID
-	// Socket is where QEMU connects to, as it sees it.
+	// Socket is the path that QEMU connects to, as QEMU sees it.
 	Socket string
-	// Bandwidth is the most that is sent in a second, in bytes; 0 for no limit.
+	// Bandwidth is the limit in bytes per second; 0 for none.
 	Bandwidth int64
-	// AutoConverge slows a guest down that changes its memory faster than it is sent.
+	// AutoConverge throttles a guest that dirties its memory too fast.
 	AutoConverge bool
-	// Downtime is how long the guest may be stopped for the last of its memory (SetDowntime).
-	Downtime time.Duration
-	// Transport is how the target's QEMU takes the guest.
-	Transport switchover.Transport
+	Downtime     time.Duration
+	Transport    switchover.Transport
 }
 
-// noLimit is as much in a second as no network sends; QEMU's own default is a limit.
+// noLimit, in bytes per second, replaces QEMU's default, which is a limit.
 const noLimit = 1 << 50
 
 func (b *Begin) parameters() map[string]any {
@@ -193,7 +186,7 @@ func (b *Begin) parameters() map[string]any {
 // downtimeLimit is QEMU's parameter, in milliseconds.
 const downtimeLimit = "downtime-limit"
 
-// SetDowntime has a source stop its guest when it expects to send what is left in so long.
+// SetDowntime limits the downtime: a source stops its guest when it expects to send the rest within the limit.
 func (g *Guest) SetDowntime(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -212,8 +205,7 @@ func (g *Guest) setCapabilities(ctx context.Context, list ...capability) error {
 	return g.execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": list})
 }
 
-// Begin has QEMU send the guest. A guest that can't be sent in the state that it is in is a
-// *Refusal.
+// Begin makes QEMU send the guest. It returns a *Refusal if the guest's state does not allow it.
 func (g *Guest) Begin(ctx context.Context, b Begin) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		d := decideBegin(o)
@@ -227,8 +219,8 @@ func (g *Guest) Begin(ctx context.Context, b Begin) error {
 	})
 }
 
-// begin marks QEMU before it sends anything: one that dies in between leaves a migration that
-// has not begun, with the status of none, which has failed. The caller holds g.power.
+// begin marks QEMU before it sends anything: if virt-handler dies in between, the migration has not begun and its
+// status is none, which counts as failed. The caller holds g.power.
 func (g *Guest) begin(ctx context.Context, b Begin) error {
 	g.postCopy, g.moves = false, false
 	err := g.setTransport(ctx, b.Transport, capability{"events", true}, capability{"return-path", true},
@@ -253,7 +245,7 @@ func (g *Guest) begin(ctx context.Context, b Begin) error {
 	}
 	loses, err := g.losesWrites(ctx)
 	if err == nil && loses {
-		// Before anything is sent: what the guest writes then would stay behind.
+		// The guest must be stopped before anything is sent: its later writes would stay behind.
 		err = g.pauseForMigration(ctx, b.Migration)
 	}
 	if err != nil {
@@ -265,8 +257,8 @@ func (g *Guest) begin(ctx context.Context, b Begin) error {
 	return nil
 }
 
-// pauseForMigration marks and stops a guest, in this order: one that dies in between leaves a guest that
-// runs. The caller holds g.power.
+// pauseForMigration marks the guest before it stops it: if virt-handler dies in between, the guest runs. The caller
+// holds g.power.
 func (g *Guest) pauseForMigration(ctx context.Context, migration types.UID) error {
 	if err := g.addMarker(ctx, machine.PausedMarker(migration)); err != nil {
 		return fmt.Errorf("marking a guest that is to be stopped for its migration: %w", err)
@@ -277,8 +269,8 @@ func (g *Guest) pauseForMigration(ctx context.Context, migration types.UID) erro
 	return nil
 }
 
-// Converge stops a guest that changes its memory faster than it is sent, until it has been sent. One that
-// is being handed over already, or stands still, is left alone.
+// Converge stops a guest that changes its memory faster than it is sent, until it has been sent. It does nothing if
+// the guest is already being handed over or stands still.
 func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		m := &o.migration
@@ -289,8 +281,8 @@ func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
 	})
 }
 
-// Continue has a source that waits before the switchover hand its guest over. Its disks have been
-// copied by then.
+// Continue makes a source that waits before the switchover hand its guest over. The guest's disks must have been
+// copied.
 func (g *Guest) Continue(ctx context.Context) error {
 	return g.unconditional(ctx, func(ctx context.Context) error {
 		if g.hasCopied() {
@@ -307,8 +299,8 @@ func (g *Guest) Continue(ctx context.Context) error {
 	})
 }
 
-// Cancel has a source give a migration up. One that is past that goes on. QEMU would cancel a post-copy whose guest
-// may run at the target: it is not told to.
+// Cancel makes a source give a migration up. A migration past that point goes on. QEMU would cancel even a post-copy
+// whose guest may run at the target, so Cancel does not ask for that.
 func (g *Guest) Cancel(ctx context.Context) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Left || o.migration.Status.PostCopy() || g.moves {
@@ -321,13 +313,12 @@ func (g *Guest) Cancel(ctx context.Context) error {
 	})
 }
 
-// errNotArrived is of a target that has no guest to run.
 var errNotArrived = errors.New("the guest has not arrived in this QEMU")
 
-// Take has a target run the guest that has arrived. It marks QEMU before, and may be called
-// again after it has done so. Between the mark and the run it calls between, whose failure leaves the guest stopped. The
-// guest's taps are connected before, and it is announced (Announce) after. runs is called once as soon as the guest runs,
-// from a goroutine that must not wait, and has been when Take returns without an error.
+// Take makes a target run the guest that has arrived. It marks QEMU first, and may be repeated after that. Between
+// the mark and the run it calls between, whose failure leaves the guest stopped. The caller connects the guest's taps
+// before and calls Announce afterwards. runs is called once as soon as the guest runs, from a goroutine that must not
+// block, and always before Take returns nil.
 func (g *Guest) Take(ctx context.Context, migration types.UID, between func() error, runs func()) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Incoming != migration || !o.migration.arrived() || o.migration.Doomed {
@@ -350,8 +341,8 @@ func (g *Guest) Take(ctx context.Context, migration types.UID, between func() er
 	})
 }
 
-// markRan marks a target before its guest runs, unless that was done. The guest stands still: QEMU is
-// not asked again for what was just seen. The caller holds g.power.
+// markRan marks a target before its guest runs, unless it is marked already. It relies on seen instead of another
+// query because the guest stands still. The caller holds g.power.
 func (g *Guest) markRan(ctx context.Context, seen machine.Handover, migration types.UID) error {
 	if seen.Ran {
 		return nil
@@ -359,8 +350,8 @@ func (g *Guest) markRan(ctx context.Context, seen machine.Handover, migration ty
 	return g.execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": machine.RanMarker(migration)})
 }
 
-// runArrived has QEMU run a guest that has arrived. QEMU reports the event RESUME before its CPUs run, and answers when it is
-// done: a guest that is emulated keeps it from that for 10 to 20 ms. The caller holds g.power.
+// runArrived runs a guest that has arrived. QEMU reports the event RESUME before its CPUs run, and answers the
+// command later: an emulated guest delays the answer by 10 to 20 ms. The caller holds g.power.
 func (g *Guest) runArrived(ctx context.Context, runs func()) error {
 	runs = sync.OnceFunc(runs)
 	g.whenRunning(runs)
@@ -378,7 +369,6 @@ func (g *Guest) whenRunning(do func()) {
 	g.mu.Unlock()
 }
 
-// heardRunning is called when QEMU says that the guest runs.
 func (g *Guest) heardRunning() {
 	g.mu.Lock()
 	do := g.running
@@ -388,13 +378,12 @@ func (g *Guest) heardRunning() {
 	}
 }
 
-// announcement is how QEMU tells the guest's networks where its addresses are now: how often, and
-// with which pauses, in milliseconds.
+// announcement sets how often QEMU announces the guest's addresses, with intervals in milliseconds.
 var announcement = map[string]any{"initial": 50, "max": 550, "rounds": 5, "step": 100}
 
-// Announce has QEMU send, from each of the guest's interfaces, a frame by which switches learn the new
-// way to it. What QEMU sends of itself when a guest has arrived, it sends before its taps are
-// connected. A guest that is not announced is found by what it sends next.
+// Announce makes QEMU send a frame from each of the guest's interfaces, by which switches learn the new way to it.
+// QEMU's own frames for a guest that has arrived come before its taps are connected. A failure is only logged, since
+// switches also learn from the guest's next frame.
 func (g *Guest) Announce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -403,7 +392,7 @@ func (g *Guest) Announce(ctx context.Context) {
 	}
 }
 
-// Doom marks a target whose guest is not to come, before it is ended.
+// Doom marks a target whose guest will not come, before the target is ended.
 func (g *Guest) Doom(ctx context.Context, migration types.UID) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		if !o.migration.Arriving() {
@@ -416,10 +405,9 @@ func (g *Guest) Doom(ctx context.Context, migration types.UID) error {
 	})
 }
 
-// errNotSent is of a source that has not sent its guest.
 var errNotSent = errors.New("this QEMU has not sent its guest with the migration")
 
-// Reclaim has a guest go on here that was sent, and that the target is known never to have run.
+// Reclaim resumes here a guest that was sent, once it is known that the target has never run it.
 func (g *Guest) Reclaim(ctx context.Context, migration types.UID) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Begun != migration || !o.migration.gone() {

@@ -16,20 +16,18 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Job is the copying of a disk as QEMU tells of it. It stays when it has ended.
+// Job is a disk copy by QEMU. It remains listed after its end.
 type Job struct {
 	ID, Status, Error string
 	// Done and Total are in bytes.
 	Done, Total int64
 }
 
-// concluded is the status of a job that has ended.
 const concluded = "concluded"
 
-// maxJobs bounds what is kept of QEMU's answer: it has one job for each disk.
+// maxJobs is far more than one job for each disk.
 const maxJobs = 256
 
-// jobInfo is a job as QEMU tells of it.
 type jobInfo struct {
 	ID     string  `json:"id"`
 	Status string  `json:"status"`
@@ -42,7 +40,6 @@ func listJobs(list *[]jobInfo) qmp.Command {
 	return qmp.Command{Name: "query-jobs", Result: list}
 }
 
-// copiesOf are the jobs that copy disks.
 func copiesOf(list []jobInfo) []Job {
 	var jobs []Job
 	for _, j := range list {
@@ -56,7 +53,6 @@ func copiesOf(list []jobInfo) []Job {
 	return jobs
 }
 
-// queryJobs asks for the jobs that copy disks.
 func (g *Guest) queryJobs(ctx context.Context) ([]Job, error) {
 	var list []jobInfo
 	if err := g.monitor.ExecuteAll(ctx, listJobs(&list)); err != nil {
@@ -65,26 +61,26 @@ func (g *Guest) queryJobs(ctx context.Context) ([]Job, error) {
 	return copiesOf(list), nil
 }
 
-// copying reports whether QEMU is about to change a job by itself.
+// copying reports whether QEMU will change a job without another command.
 func copying(jobs []Job) bool {
 	return slices.ContainsFunc(jobs, func(j Job) bool { return j.Status != concluded })
 }
 
-// Mirroring is how disks are copied to a target.
+// Mirroring has the parameters of disk copies.
 type Mirroring struct {
 	Migration types.UID
-	// Socket is where QEMU connects to, as it sees it.
+	// Socket is the path that QEMU connects to, as QEMU sees it.
 	Socket string
 	Disks  []machine.Mirror
-	// Bandwidth is the most that is copied in a second, in bytes, of all disks together; 0 for no limit.
+	// Bandwidth is the limit for all disks together, in bytes per second; 0 for none.
 	Bandwidth int64
 }
 
-// ErrEnding is of copies that have been told to end, and have not yet.
+// ErrEnding means that canceled copies have not ended yet.
 var ErrEnding = errors.New("QEMU has not ended the copies of an earlier migration yet")
 
-// Mirror has QEMU copy disks to the target, and then what the guest writes to them. Those that it copies
-// already are left alone. What QEMU refuses is a *Refusal.
+// Mirror makes QEMU copy disks to the target, and then the guest's later writes. It skips disks that are already
+// being copied. It returns a *Refusal if QEMU refuses.
 func (g *Guest) Mirror(ctx context.Context, m Mirroring) error {
 	return g.exclusive(ctx, func(ctx context.Context, _ observation) error {
 		g.mu.Lock()
@@ -118,8 +114,7 @@ func refusedCopy(d *machine.Mirror, err error) error {
 	return fmt.Errorf("copying volume %s to the target: %w", d.Volume, err)
 }
 
-// mirror begins to copy one disk. The job stays when it has ended, so that the next virt-handler
-// finds out how.
+// The job remains after its end, so that the next virt-handler can read its result.
 func (g *Guest) mirror(ctx context.Context, m *Mirroring, d *machine.Mirror) error {
 	if err := g.execute(ctx, "blockdev-add", map[string]any{
 		"driver": "nbd", "node-name": d.Copy, "export": d.Export(), "server": map[string]any{"type": "unix", "path": m.Socket},
@@ -136,7 +131,7 @@ func (g *Guest) mirror(ctx context.Context, m *Mirroring, d *machine.Mirror) err
 	return nil
 }
 
-// dropCopy removes the way of one disk to the target, where target is on top of it.
+// dropCopy removes the block nodes of one disk's copy; target is the upper one, if there are two.
 func (g *Guest) dropCopy(ctx context.Context, d *machine.Mirror, target string) error {
 	var err error
 	if target == d.Slice && target != "" {
@@ -145,7 +140,7 @@ func (g *Guest) dropCopy(ctx context.Context, d *machine.Mirror, target string) 
 	return errors.Join(err, g.execute(ctx, "blockdev-del", map[string]any{"node-name": d.Copy}))
 }
 
-// beginCopy has QEMU copy behind the guest: a guest never waits for the target (decision 303).
+// beginCopy copies in the background: a guest never waits for the target (decision 303).
 func (g *Guest) beginCopy(ctx context.Context, m *Mirroring, d *machine.Mirror, target string) error {
 	sync, speed := "top", int64(0)
 	if d.Whole {
@@ -160,8 +155,8 @@ func (g *Guest) beginCopy(ctx context.Context, m *Mirroring, d *machine.Mirror, 
 	})
 }
 
-// fit returns the node that a disk is copied to: the target's disk has the same size. An image of the same
-// name may be another one there, and of a larger claim only as much is written to as the disk has.
+// fit returns the block node to copy to, which has the size of the disk. If the sizes differ, an image there is
+// another image of the same name; of a larger claim only the disk's size is written.
 func (g *Guest) fit(ctx context.Context, d *machine.Mirror) (target string, err error) {
 	sizes, err := g.nodes(ctx)
 	if err != nil {
@@ -183,7 +178,7 @@ func (g *Guest) fit(ctx context.Context, d *machine.Mirror) (target string, err 
 	return d.Slice, nil
 }
 
-// nodes are the sizes of the block nodes, by name.
+// nodes returns sizes in bytes, by block node.
 func (g *Guest) nodes(ctx context.Context) (map[string]int64, error) {
 	var list []struct {
 		Name  string `json:"node-name"`
@@ -201,8 +196,8 @@ func (g *Guest) nodes(ctx context.Context) (map[string]int64, error) {
 	return sizes, nil
 }
 
-// FinishMirrors has the copies of a migration end with all that was written. The guest must stand
-// still: what it writes afterwards stays here.
+// FinishMirrors completes the copies of a migration with all writes so far. The guest must stand still: its later
+// writes stay here.
 func (g *Guest) FinishMirrors(ctx context.Context, migration types.UID) error {
 	return g.exclusive(ctx, func(ctx context.Context, _ observation) error {
 		jobs, err := g.queryJobs(ctx)
@@ -225,13 +220,11 @@ func ofMigration(job string, migration types.UID) bool {
 	return strings.HasPrefix(job, (&machine.Mirror{}).Job(migration))
 }
 
-// EndMirrors ends all copies, however far they are, and removes what is left of them. It gives
-// ErrEnding as long as there is something left.
+// EndMirrors cancels all copies and removes their remains. It returns ErrEnding until nothing is left.
 func (g *Guest) EndMirrors(ctx context.Context) error {
 	return g.exclusive(ctx, func(ctx context.Context, _ observation) error { return g.endMirrors(ctx, "") })
 }
 
-// endMirrors ends the copies of all migrations but one.
 func (g *Guest) endMirrors(ctx context.Context, but types.UID) error {
 	jobs, err := g.queryJobs(ctx)
 	if err != nil {
@@ -260,22 +253,21 @@ func (g *Guest) endMirrors(ctx context.Context, but types.UID) error {
 	return g.dropCopies(ctx)
 }
 
-// hasCopied reports whether QEMU has copied disks, as far as is known.
 func (g *Guest) hasCopied() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.known.copies || len(g.known.jobs) > 0
 }
 
-// dropCopies removes the ways to the target, which no job uses any more: a guest that goes on must not
-// depend on one.
+// dropCopies removes the block nodes that lead to the target, after their jobs: a guest that continues here must not
+// depend on them.
 func (g *Guest) dropCopies(ctx context.Context) error {
 	nodes, err := g.nodes(ctx)
 	if err != nil {
 		return err
 	}
 	copies := slices.DeleteFunc(slices.Collect(maps.Keys(nodes)), func(name string) bool { return !machine.IsMirrorCopy(name) })
-	// What is on top of another goes first.
+	// A slice goes before the copy below it.
 	slices.SortFunc(copies, func(a, b string) int {
 		if top := machine.IsMirrorSlice(a); top != machine.IsMirrorSlice(b) {
 			if top {
@@ -293,8 +285,8 @@ func (g *Guest) dropCopies(ctx context.Context) error {
 	return nil
 }
 
-// Export has a target that waits for its guest take the content of disks on a socket, as QEMU sees
-// it. Those that it takes already are left alone.
+// Export makes a target that waits for its guest accept the content of disks on a socket; QEMU resolves the path. It
+// skips disks that are already exported.
 func (g *Guest) Export(ctx context.Context, socket string, disks []machine.Mirror) error {
 	if len(disks) == 0 {
 		return nil
@@ -317,7 +309,6 @@ func (g *Guest) Export(ctx context.Context, socket string, disks []machine.Mirro
 			if err := g.execute(ctx, "block-export-add", map[string]any{
 				"type": "nbd", "id": d.Export(), "name": d.Export(), "node-name": d.Node, "writable": true,
 			}); err != nil {
-				// The server may have been there before, started by an earlier virt-handler.
 				return fmt.Errorf("having QEMU take the content of volume %s: %w", d.Volume, errors.Join(err, started))
 			}
 		}
@@ -325,7 +316,6 @@ func (g *Guest) Export(ctx context.Context, socket string, disks []machine.Mirro
 	})
 }
 
-// exports are what QEMU lets others write to.
 func (g *Guest) exports(ctx context.Context) (map[string]bool, error) {
 	var list []struct {
 		ID string `json:"id"`
@@ -340,7 +330,7 @@ func (g *Guest) exports(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// endExports has nobody but the guest write to its disks from now on.
+// endExports stops the NBD server: from now on only the guest writes to its disks.
 func (g *Guest) endExports(ctx context.Context) error {
 	exports, err := g.exports(ctx)
 	if err != nil || len(exports) == 0 {

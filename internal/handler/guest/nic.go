@@ -12,21 +12,20 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// peripherals is the folder of QEMU's devices that have an id.
 const peripherals = "/machine/peripheral"
 
-// Bounds of what QEMU is believed to have: more than a machine has ports for, and than a name may have characters.
+// Bounds of QEMU's answer: a machine has fewer ports, and interface names are not longer.
 const (
 	maxNICs    = 256
 	maxNICName = 63
 )
 
-// NICs is what is known of the interfaces of a QEMU, by their names.
+// NICs is the known state of QEMU's interfaces, by name.
 type NICs struct {
-	// Present are those that QEMU has; Gone are those that it had, whose backends have not been removed.
+	// Present are the interfaces that QEMU has. Gone are those that it had and whose backends remain.
 	Present, Gone map[string]bool
-	// Asked is when the guest was asked last to release one, Since when it was asked first, Plugged when one
-	// was plugged.
+	// Asked is when the guest was last asked to release an interface, Since when it was first asked, and Plugged when
+	// the interface was plugged.
 	Asked, Since, Plugged map[string]time.Time
 }
 
@@ -38,7 +37,6 @@ func (n *NICs) clone() NICs {
 	return NICs{maps.Clone(n.Present), maps.Clone(n.Gone), maps.Clone(n.Asked), maps.Clone(n.Since), maps.Clone(n.Plugged)}
 }
 
-// with is what is known when QEMU has said which interfaces it has.
 func (n *NICs) with(present map[string]bool) NICs {
 	next := n.clone()
 	next.Present = present
@@ -52,7 +50,7 @@ func (n *NICs) with(present map[string]bool) NICs {
 	return next
 }
 
-// learnNICs asks QEMU which interfaces it has. It keeps its own list, whoever has plugged them.
+// learnNICs queries QEMU's interfaces. The list includes those that another virt-handler has plugged.
 func (g *Guest) learnNICs(ctx context.Context) error {
 	question := g.number(&g.nicList)
 	var list []object
@@ -61,7 +59,7 @@ func (g *Guest) learnNICs(ctx context.Context) error {
 	}
 	present := map[string]bool{}
 	for id := range names(list) {
-		// QEMU may be its guest's by now, and says what it likes.
+		// A guest that has taken QEMU over may return anything.
 		if name, ok := strings.CutPrefix(id, machine.NICID("")); ok && len(name) <= maxNICName && len(present) < maxNICs {
 			present[name] = true
 		}
@@ -74,7 +72,7 @@ func (g *Guest) learnNICs(ctx context.Context) error {
 	return nil
 }
 
-// noteDeleted notes that a device has gone, and reports whether it was an interface.
+// noteDeleted reports whether a device has gone, which may be an interface.
 func (g *Guest) noteDeleted(e qmp.Event) bool {
 	if e.Name != deletedEvent {
 		return false
@@ -85,8 +83,8 @@ func (g *Guest) noteDeleted(e qmp.Event) bool {
 	return true
 }
 
-// PlugNIC brings an interface into the machine; netdev is nil for one without a backend. It can be repeated: what an earlier
-// attempt has left is replaced.
+// PlugNIC plugs an interface; netdev is nil if it has no backend. It may be repeated: it replaces the remains of an
+// earlier attempt.
 func (g *Guest) PlugNIC(ctx context.Context, name string, netdev, device machine.Properties) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -105,12 +103,12 @@ func (g *Guest) PlugNIC(ctx context.Context, name string, netdev, device machine
 	g.mu.Lock()
 	g.nics.Plugged[name] = g.env.Now()
 	delete(g.nics.Gone, name)
-	delete(g.links, name) // QEMU has switched it on
+	delete(g.links, name) // QEMU starts with the link up
 	g.mu.Unlock()
 	return g.learnNICs(ctx)
 }
 
-// addNetdev has QEMU open the network of an interface, in place of one that an earlier attempt has left.
+// addNetdev replaces a backend from an earlier attempt.
 func (g *Guest) addNetdev(ctx context.Context, name string, netdev machine.Properties) error {
 	err := g.execute(ctx, "netdev_add", netdev)
 	if !duplicate(err) {
@@ -122,7 +120,8 @@ func (g *Guest) addNetdev(ctx context.Context, name string, netdev machine.Prope
 	return g.execute(ctx, "netdev_add", netdev)
 }
 
-// NoteConnected notes that interfaces which QEMU has were connected to the pod again. They are not asked for any more.
+// NoteConnected records that interfaces in QEMU were connected to the pod again: the guest no longer has to release
+// them.
 func (g *Guest) NoteConnected(names []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -133,19 +132,17 @@ func (g *Guest) NoteConnected(names []string) {
 	}
 }
 
-// duplicate reports whether QEMU has a backend of the name.
 func duplicate(err error) bool {
 	var refusal *qmp.Error
 	return errors.As(err, &refusal) && strings.Contains(strings.ToLower(refusal.Desc), "duplicate id")
 }
 
-// missing reports whether QEMU has no device or backend of the name.
 func missing(err error) bool {
 	var refusal *qmp.Error
 	return errors.As(err, &refusal) && refusal.Class == "DeviceNotFound"
 }
 
-// UnplugNIC asks the guest to release an interface, which QEMU reports when it has. It can be repeated.
+// UnplugNIC asks the guest to release an interface. QEMU reports an event once it has. It may be repeated.
 func (g *Guest) UnplugNIC(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -155,7 +152,7 @@ func (g *Guest) UnplugNIC(ctx context.Context, name string) error {
 	case missing(err):
 		return g.learnNICs(ctx)
 	case errors.As(err, &refusal) && strings.Contains(refusal.Desc, "already in the process of unplug"):
-		// The guest is thinking.
+		// The guest has not answered the earlier request yet.
 	case err != nil:
 		return fmt.Errorf("unplugging interface %s: %w", name, err)
 	}
@@ -168,7 +165,7 @@ func (g *Guest) UnplugNIC(ctx context.Context, name string) error {
 	return nil
 }
 
-// ClearNIC removes the backend of an interface that the guest has released. It can be repeated.
+// ClearNIC removes the backend of an interface that the guest has released. It may be repeated.
 func (g *Guest) ClearNIC(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()

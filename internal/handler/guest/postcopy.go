@@ -14,10 +14,11 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Post-copy: the guest moves before its memory. The marks are set before what they are about (decision 362).
+// In a post-copy the guest moves before its memory. Each marker is set before the step that it records
+// (decision 362).
 
-// SwitchToPostCopy has a source's guest move before the rest of its memory. When the migration fails after that and
-// the guest has not moved, QEMU leaves it stopped: the marker has it go on.
+// SwitchToPostCopy makes a source's guest move before the rest of its memory. If the migration then fails before the
+// guest has moved, QEMU leaves it stopped, and the marker gets it resumed.
 func (g *Guest) SwitchToPostCopy(ctx context.Context, migration types.UID) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		m := &o.migration
@@ -35,10 +36,9 @@ func (g *Guest) SwitchToPostCopy(ctx context.Context, migration types.UID) error
 	})
 }
 
-// errNotMoved is of a source that has not begun to send the memory that follows its guest.
 var errNotMoved = errors.New("this QEMU does not send its guest's memory after the guest")
 
-// MarkLeft marks a source whose guest has moved before its memory, so that it never goes on here.
+// MarkLeft marks a source whose guest has moved, so that the guest never continues here.
 func (g *Guest) MarkLeft(ctx context.Context, migration types.UID) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Begun != migration || !o.migration.Status.PostCopy() {
@@ -51,8 +51,8 @@ func (g *Guest) MarkLeft(ctx context.Context, migration types.UID) error {
 	})
 }
 
-// Recover has a source send the rest of a post-copy to a socket, as QEMU sees it. It must not be repeated before QEMU
-// has left the status and come back: a second connection on the way ends QEMU 7.2.
+// Recover makes a source send the rest of a post-copy to a socket; QEMU resolves the path. It must not be repeated
+// until QEMU has left the status and come back to it: a second connection during the first attempt ends QEMU 7.2.
 func (g *Guest) Recover(ctx context.Context, migration types.UID, socket string) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Begun != migration || o.migration.Status != migrationstatus.PostCopyPaused {
@@ -65,7 +65,7 @@ func (g *Guest) Recover(ctx context.Context, migration types.UID, socket string)
 	})
 }
 
-// RecoverIncoming has a target take the rest of a post-copy from a socket, as QEMU sees it.
+// RecoverIncoming makes a target receive the rest of a post-copy from a socket; QEMU resolves the path.
 func (g *Guest) RecoverIncoming(ctx context.Context, migration types.UID, socket string) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Incoming != migration || o.migration.Status != migrationstatus.PostCopyPaused {

@@ -9,19 +9,19 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Pause stops the guest's CPUs. It succeeds only if they are stopped because of
-// it, and stay so until Unpause. One that is not possible is a *Refusal.
+// Pause keeps the guest's CPUs stopped until Unpause, also if an I/O error has stopped them. It returns a *Refusal if
+// the state does not allow that.
 func (g *Guest) Pause(ctx context.Context) error { return g.decided(ctx, decidePause) }
 
-// Unpause has a guest continue that is stopped and can, whatever has stopped it. One that is
-// not possible is a *Refusal.
+// Unpause continues a stopped guest that can run, whatever has stopped it. It returns a *Refusal if that is not
+// possible.
 func (g *Guest) Unpause(ctx context.Context) error { return g.decided(ctx, decideUnpause) }
 
-// Reset is the reset button. A guest that its user has paused stays paused. One that is not
-// possible is a *Refusal.
+// Reset presses the reset button. A guest that its user has paused stays paused. It returns a *Refusal if a reset is
+// not possible.
 func (g *Guest) Reset(ctx context.Context) error { return g.decided(ctx, decideReset) }
 
-// CheckReboot gives a *Refusal for a guest that can't be asked to reboot.
+// CheckReboot returns a *Refusal for a guest that can't be asked to reboot.
 func (g *Guest) CheckReboot() error {
 	if message := decideReboot(g.Observe()); message != "" {
 		return &Refusal{message}
@@ -29,8 +29,8 @@ func (g *Guest) CheckReboot() error {
 	return nil
 }
 
-// Resume tells a guest to continue that an I/O error has stopped, or a migration that has failed. What it
-// does is up to its disks.
+// Resume continues a guest that was stopped by an I/O error or for a migration that has failed. Whether the guest
+// keeps running depends on its disks.
 func (g *Guest) Resume(ctx context.Context) error {
 	g.mu.Lock()
 	g.known.stall = g.known.stall.AfterResume(g.env.Now())
@@ -50,7 +50,6 @@ func (g *Guest) Resume(ctx context.Context) error {
 	return nil
 }
 
-// decided does what is decided on QEMU's present state.
 func (g *Guest) decided(ctx context.Context, decide func(observation) decision) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error { return g.act(ctx, o, decide(o)) })
 }
@@ -62,8 +61,7 @@ func (g *Guest) act(ctx context.Context, o observation, d decision) error {
 	case stop:
 		return g.stop(ctx, o)
 	case proceed:
-		// In this order: one that dies in between leaves a guest that an I/O error
-		// has stopped, and that is resumed anyway.
+		// Unmark first: if virt-handler dies in between, the guest is stopped by an I/O error and is resumed anyway.
 		if err := g.unmark(ctx, o); err != nil {
 			return err
 		}
@@ -82,7 +80,6 @@ func (g *Guest) act(ctx context.Context, o observation, d decision) error {
 	return nil
 }
 
-// unmark removes PauseMarker if it is there.
 func (g *Guest) unmark(ctx context.Context, o observation) error {
 	if !o.paused {
 		return nil
@@ -94,7 +91,7 @@ func (g *Guest) stop(ctx context.Context, o observation) error {
 	if err := g.execute(ctx, "stop", nil); err != nil {
 		return err
 	}
-	// virt-launcher may have begun to hold the guest still just before: the markers say so.
+	// virt-launcher may have begun to hold the guest just before, which the markers show.
 	seen, err := g.queryAll(ctx)
 	if err != nil {
 		return err
@@ -102,12 +99,10 @@ func (g *Guest) stop(ctx context.Context, o observation) error {
 	return g.act(ctx, o, decideStopped(runstate.Of(seen.runState)))
 }
 
-// resetPause is how often QEMU is asked whether it has reset the guest.
 const resetPause = 10 * time.Millisecond
 
-// resetAndRun has a guest run that an I/O error has stopped: QEMU keeps a stopped guest
-// stopped when it resets it. One that continues before the reset would only meet its error
-// again.
+// resetAndRun runs a guest that an I/O error has stopped: QEMU keeps a stopped guest stopped across a reset.
+// Continuing it before the reset would only repeat the error.
 func (g *Guest) resetAndRun(ctx context.Context) error {
 	if err := g.execute(ctx, "system_reset", nil); err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// runStatus is QEMU's answer to query-status.
 type runStatus struct {
 	Status string `json:"status"`
 }
@@ -24,8 +23,6 @@ func (g *Guest) queryStatus(ctx context.Context) (string, error) {
 	return status.Status, err
 }
 
-// ask asks QEMU for the guest's run state and for what goes with it: its migration, markers, and,
-// if an I/O error has stopped the guest, the disks that it was on.
 func (g *Guest) ask(ctx context.Context, disks []v1.Disk) error {
 	g.mu.Lock()
 	known := g.known
@@ -51,7 +48,7 @@ func (g *Guest) ask(ctx context.Context, disks []v1.Disk) error {
 	return nil
 }
 
-// query asks for everything but the disks.
+// query queries everything but the disks, or only the run state where the rest does not matter.
 func (g *Guest) query(ctx context.Context, known memory) (answers, error) {
 	if !known.asks(runstate.Running) {
 		name, err := g.queryStatus(ctx)
@@ -62,10 +59,10 @@ func (g *Guest) query(ctx context.Context, known memory) (answers, error) {
 	return g.queryAll(ctx)
 }
 
-// queryAll asks for everything at once: while a guest stands still for its migration, each answer that
-// is waited for counts. The jobs come after the migration: copies that have ended while the guest stood
-// still have. The run state comes last: otherwise a guest may count as kept that has just been sent. The marker of a guest that has run is removed, before a verb can bring the guest
-// back to the state in which the marker means something.
+// queryAll sends all queries at once: while a guest stands still for its migration, each round trip counts. The jobs
+// come after the migration, so that copies that ended while the guest stood still are shown as ended. The run state
+// comes last: otherwise a guest that has just been sent could count as kept. The marker of a guest that has run is
+// removed here, before a verb can bring the guest back to the state in which the marker means something.
 func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 	var (
 		list   []object
@@ -99,14 +96,12 @@ func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 	return a, g.removeMarker(ctx, machine.WaitMarker)
 }
 
-// observation is what a verb is decided on.
 func (a *answers) observation() observation {
 	return observation{
 		state: runstate.Of(a.runState), halted: halts(a.runState, a.waits), paused: a.paused, held: a.held, migration: a.migration,
 	}
 }
 
-// blockDevice is what QEMU says of a disk.
 type blockDevice struct {
 	Device   string `json:"qdev"`
 	IOStatus string `json:"io-status"`
@@ -120,8 +115,8 @@ func (g *Guest) queryFailedDisks(ctx context.Context, disks []v1.Disk) ([]guestl
 	return failedDisks(devices, disks), nil
 }
 
-// failedDisks are the VMI's disks that have an error, in the specification's
-// order, each once: a QEMU in a guest's hands may answer anything.
+// failedDisks returns the VMI's disks with an error, in the spec's order, each once: a QEMU that its guest has taken
+// over may answer anything.
 func failedDisks(devices []blockDevice, disks []v1.Disk) []guestlifecycle.FailedDisk {
 	errs := map[string]string{}
 	for _, device := range devices {

@@ -7,9 +7,8 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Start starts the CPUs of a halted guest for the first time, unless its user wants it
-// paused. The firmware reads the boot order at a reset, so there is one before. started is
-// false of a guest that is not halted any more.
+// Start starts the CPUs of a halted guest for the first time, unless its user wants it paused. It resets the machine
+// first, since the firmware reads the boot order at a reset. started is false if the guest is no longer halted.
 func (g *Guest) Start(ctx context.Context, order []machine.BootIndex) (started bool, err error) {
 	err = g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		if !o.halted {
@@ -40,8 +39,7 @@ func (g *Guest) orderBoot(ctx context.Context, order []machine.BootIndex) error 
 	return nil
 }
 
-// resetHalted resets a machine whose CPUs are stopped, and waits until that is
-// done: QEMU answers the command before.
+// resetHalted waits for the reset, since QEMU answers the command earlier.
 func (g *Guest) resetHalted(ctx context.Context) error {
 	select {
 	case <-g.resets: // of an earlier reset
@@ -60,9 +58,8 @@ func (g *Guest) resetHalted(ctx context.Context) error {
 	}
 }
 
-// run starts the CPUs and then removes the marker, in this order: one that
-// dies in between leaves a guest that runs. A guest that its user has paused stays
-// in prelaunch, which without WaitMarker means just that.
+// run starts the CPUs before it removes the marker: if virt-handler dies in between, the guest runs. A guest that its
+// user has paused stays in prelaunch, which means that if there is no WaitMarker.
 func (g *Guest) run(ctx context.Context, paused bool) error {
 	if !paused {
 		if err := g.execute(ctx, "cont", nil); err != nil {

@@ -6,12 +6,12 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// maxEventAge is how old an event may be when it is read. An older one was not made when it says:
-// the machine's clock was set meanwhile, or the guest has taken QEMU over.
+// maxEventAge bounds the age of an event when it is read. An older timestamp is wrong: the clock was set, or the
+// guest has taken QEMU over.
 const maxEventAge = 10 * time.Second
 
-// stoppedAfter is since when the guest is stopped after an event; zero if it is not. Before the event
-// it was so since stopped.
+// stoppedAfter returns since when the guest is stopped after an event, zero if it runs. stopped is the value before
+// the event.
 func stoppedAfter(stopped time.Time, e qmp.Event, now time.Time) time.Time {
 	switch e.Name {
 	case "STOP":
@@ -22,9 +22,8 @@ func stoppedAfter(stopped time.Time, e qmp.Event, now time.Time) time.Time {
 	return stopped
 }
 
-// momentOf is when QEMU saw an event, on the clock of now, which does not jump. QEMU's own time is
-// used for the event's age alone: what is measured from it is to count the time until the
-// event was read, too.
+// momentOf returns the time of an event by the clock of now, which does not jump. QEMU's timestamp gives only the
+// event's age: a duration from the result then includes the time until the event was read.
 func momentOf(e qmp.Event, now time.Time) time.Time {
 	age := now.Sub(e.Time)
 	if e.Time.IsZero() || age < 0 || age > maxEventAge {

@@ -11,14 +11,14 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// capabilitiesOf are those that a transport needs of both sides. All are said, since QEMU keeps those of an
-// earlier migration.
+// capabilitiesOf returns the capabilities that a transport needs on both sides. It lists each one, since QEMU keeps
+// those of an earlier migration.
 func capabilitiesOf(t switchover.Transport) []capability {
 	return []capability{{"multifd", t.Channels > 0}, {"postcopy-ram", t.PostCopy}}
 }
 
-// setTransport has QEMU send or take its guest in a way, with other capabilities. The number of channels comes
-// first: with the capabilities, all is set.
+// setTransport sets a transport and other capabilities. The number of channels comes first: once the capabilities are
+// set, all is set.
 func (g *Guest) setTransport(ctx context.Context, t switchover.Transport, others ...capability) error {
 	if t.Channels > 0 {
 		if err := g.execute(ctx, "migrate-set-parameters", map[string]any{"multifd-channels": t.Channels}); err != nil {
@@ -28,11 +28,11 @@ func (g *Guest) setTransport(ctx context.Context, t switchover.Transport, others
 	return g.setCapabilities(ctx, append(others, capabilitiesOf(t)...)...)
 }
 
-// maxChannels bounds what QEMU says of its channels: a guest that has taken it over may say anything.
+// maxChannels bounds QEMU's answer, since a guest may have taken QEMU over.
 const maxChannels = 16
 
-// transport is what a target's QEMU was set to; false if it was not yet. late-block-activate tells: it
-// is set at once with the rest, and nowhere else.
+// transport returns the transport that a target's QEMU was set to. set is taken from late-block-activate, which is
+// set together with the rest and nowhere else.
 func (g *Guest) transport(ctx context.Context) (t switchover.Transport, set bool, err error) {
 	var list []capability
 	var parameters struct {
@@ -53,11 +53,11 @@ func (g *Guest) transport(ctx context.Context) (t switchover.Transport, set bool
 	return t, set, err
 }
 
-// listens is in QEMU's refusal of a second migrate-incoming.
+// listens is part of QEMU's refusal of a second migrate-incoming.
 const listens = "already been started"
 
-// waitBy sets a target to a transport, or to what is left of it without post-copy: that QEMU refuses where it
-// can't have userfaultfd, which it tries.
+// waitBy sets a target's transport, without post-copy if QEMU refuses that: QEMU tries userfaultfd and may not have
+// it.
 func (g *Guest) waitBy(ctx context.Context, wanted switchover.Transport) (taken switchover.Transport, err error) {
 	for _, taken = range wanted.Tries() {
 		err = g.setTransport(ctx, taken, capability{"events", true}, capability{"return-path", true}, capability{"late-block-activate", true})
@@ -70,9 +70,9 @@ func (g *Guest) waitBy(ctx context.Context, wanted switchover.Transport) (taken 
 	return taken, err
 }
 
-// Listen has a target take its guest from a socket, as QEMU sees it, in a way, and returns the way in which it
-// does: one that was told before is left as it is. Until its guest comes, query-migrate does not know that it
-// was, and migrate-incoming is refused.
+// Listen makes a target wait for its guest on a socket, whose path QEMU resolves, and returns the transport in use. A
+// transport that was set before is kept. Until the guest comes, query-migrate does not show that QEMU waits, and a
+// second migrate-incoming is refused.
 func (g *Guest) Listen(ctx context.Context, socket string, wanted switchover.Transport) (switchover.Transport, error) {
 	var taken switchover.Transport
 	err := g.exclusive(ctx, func(ctx context.Context, o observation) error {

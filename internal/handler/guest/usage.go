@@ -11,11 +11,10 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Usage is what QEMU has used: CPU time and memory of its process, the figures of disks and
-// of taps, which are named by interface. Names and memory are the caller's to fill in.
+// Usage returns CPU time and memory of QEMU's process, and the counters of its disks and taps, which are named by
+// interface. The caller fills in the VMI's name and memory.
 func (g *Guest) Usage(ctx context.Context, disks []v1.Disk, taps map[string]string) metrics.Usage {
 	u := metrics.Usage{Drives: g.drives(ctx, disks)}
-	// A process that has just ended has no figures.
 	if process, err := procfs.NewProc(g.pid); err == nil {
 		u.CPUSeconds, u.ResidentBytes = processUsage(process)
 		u.Interfaces = traffic(process, taps)
@@ -23,7 +22,6 @@ func (g *Guest) Usage(ctx context.Context, disks []v1.Disk, taps map[string]stri
 	return u
 }
 
-// processUsage returns the CPU seconds and the resident bytes of a process.
 func processUsage(process procfs.Proc) (cpu, resident float64) {
 	stat, err := process.Stat()
 	if err != nil {
@@ -32,7 +30,6 @@ func processUsage(process procfs.Proc) (cpu, resident float64) {
 	return stat.CPUTime(), float64(stat.ResidentMemory())
 }
 
-// blockStats is what QEMU counts of one device.
 type blockStats struct {
 	Device string `json:"qdev"`
 	Stats  struct {
@@ -48,7 +45,6 @@ type blockStats struct {
 	} `json:"stats"`
 }
 
-// drives asks QEMU; a QEMU that does not answer has no figures.
 func (g *Guest) drives(ctx context.Context, disks []v1.Disk) []metrics.Drive {
 	var answer []blockStats
 	if err := g.monitor.Execute(ctx, "query-blockstats", nil, &answer); err != nil {
@@ -57,8 +53,8 @@ func (g *Guest) drives(ctx context.Context, disks []v1.Disk) []metrics.Drive {
 	return drivesOf(answer, disks)
 }
 
-// drivesOf are the figures of the VMI's disks, each once: a QEMU in a guest's
-// hands that reports one twice must not make the whole node's metrics invalid.
+// drivesOf returns the counters of the VMI's disks, each once: a QEMU that its guest has taken over must not make the
+// whole node's metrics invalid by a duplicate.
 func drivesOf(answer []blockStats, disks []v1.Disk) []metrics.Drive {
 	byDevice := map[string]string{}
 	for i := range disks {
@@ -84,8 +80,8 @@ func drivesOf(answer []blockStats, disks []v1.Disk) []metrics.Drive {
 	return drives
 }
 
-// traffic returns the counters of the taps, by interface name, in the network
-// namespace of a process. What a tap receives is what the guest sends.
+// traffic returns the counters of the taps in the network namespace of a process, by interface name. A tap receives
+// the data that the guest sends.
 func traffic(process procfs.Proc, taps map[string]string) []metrics.Interface {
 	devices, err := process.NetDev()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// unplugPatience is how long a guest that was asked to give CPUs back is left alone before it is asked
-// again. A system that does it takes well below a second, emulated a few.
+// unplugPatience is how long a guest may take to release CPUs before it is asked again. A cooperating system takes
+// well below a second, an emulated one a few.
 const unplugPatience = 15 * time.Second
 
 const (
@@ -21,45 +21,41 @@ const (
 	slotTypeCPU  = "CPU"
 )
 
-// What a guest's system says of a request to eject a device (_OST, ACPI 6.5, 6.3.5).
+// A guest's answers to a request to eject a device (_OST, ACPI 6.5, 6.3.5).
 const (
 	ostEjectRequest    = 3
 	ostSuccess         = 0
 	ostEjectInProgress = 0x84
 )
 
-// slot is a place for a virtual CPU.
 type slot struct {
-	// Driver and Props are what device_add takes.
+	// Driver and Props are arguments of device_add.
 	Driver string           `json:"type"`
 	Props  map[string]int64 `json:"props"`
-	// Path is the CPU's that is there, empty without one.
+	// Path is empty without a CPU.
 	Path string `json:"qom-path"`
 }
 
-// place orders slots as the guest counts its CPUs.
+// place orders slots as the guest numbers its CPUs.
 func (s slot) place() [4]int64 {
 	return [4]int64{s.Props["socket-id"], s.Props["die-id"], s.Props["core-id"], s.Props["thread-id"]}
 }
 
-// id names the CPU of a slot.
 func (s slot) id() string {
 	p := s.place()
 	return fmt.Sprintf("cpu-%d-%d-%d-%d", p[0], p[1], p[2], p[3])
 }
 
-// vcpus are the guest's virtual CPUs. It is a value but for its slots, which nobody changes.
+// vcpus is the state of the guest's virtual CPUs. It is a value; its slots are not modified.
 type vcpus struct {
 	inquiry
-	// slots are in the guest's order; none if they are not known.
 	slots []slot
-	// since is when the guest was first asked to give back those that it still has, asked when it was last;
-	// zero if it is not to give any back. refused is what it answered, 0 for nothing.
+	// since is when the guest was first asked to release the CPUs that it still has, asked when it was last asked;
+	// both are zero if it may keep all. refused is the status of its refusal, 0 for none.
 	since, asked time.Time
 	refused      int64
 }
 
-// present is how many there are, 0 if that is not known.
 func (v vcpus) present() int {
 	n := 0
 	for _, s := range v.slots {
@@ -70,8 +66,7 @@ func (v vcpus) present() int {
 	return n
 }
 
-// with is what is known when QEMU has said which there are. The slots of a guest that has given back what it was
-// asked for are as good as never asked for.
+// A change in the number of CPUs ends an earlier request.
 func (v vcpus) with(slots []slot) vcpus {
 	slices.SortFunc(slots, func(a, b slot) int {
 		p, q := a.place(), b.place()
@@ -84,8 +79,8 @@ func (v vcpus) with(slots []slot) vcpus {
 	return next
 }
 
-// changes are the CPUs to plug and to unplug for the guest to have so many: the first ones that are not there, and
-// the last ones that are. The first CPU of all stays.
+// changes returns the CPUs to plug or unplug to reach want: the first free slots, or the last CPUs. The very first
+// CPU stays.
 func (v vcpus) changes(want int) (plug, unplug []slot) {
 	missing := want - v.present()
 	for _, s := range v.slots {
@@ -101,8 +96,8 @@ func (v vcpus) changes(want int) (plug, unplug []slot) {
 	return plug, unplug
 }
 
-// wanted is what is known when the guest is to have so many, 0 for those that it has. Nothing is asked of a guest
-// that is to keep what it has, and an answer to an earlier request says nothing of a later one.
+// wanted returns the state for a wanted number of CPUs, 0 for no change. If the guest may keep all CPUs, it forgets
+// the earlier request: its answer says nothing about a later one.
 func (v vcpus) wanted(want int) vcpus {
 	if want == 0 || want >= v.present() {
 		v.since, v.asked, v.refused = time.Time{}, time.Time{}, 0
@@ -110,7 +105,7 @@ func (v vcpus) wanted(want int) vcpus {
 	return v
 }
 
-// due reports whether CPUs are to be plugged or unplugged now; after is when to look again if it is not yet.
+// due reports whether to plug or unplug CPUs now; after is the delay if it is too early.
 func (v vcpus) due(want int, now time.Time) (is bool, after time.Duration) {
 	plug, unplug := v.changes(want)
 	switch {
@@ -123,7 +118,6 @@ func (v vcpus) due(want int, now time.Time) (is bool, after time.Duration) {
 	return left <= 0, max(left, 0)
 }
 
-// kept says why a guest still has CPUs that it was asked to give back, "" if it was not, or may need its time.
 func (v vcpus) kept(now time.Time) string {
 	switch {
 	case v.since.IsZero():
@@ -136,7 +130,6 @@ func (v vcpus) kept(now time.Time) string {
 	return fmt.Sprintf("the guest does not give its CPUs back: its system has not answered for %v; it is asked again and again", unplugPatience)
 }
 
-// heard is what is known after an event. news means that it is to be looked at.
 func (v vcpus) heard(e qmp.Event) (next vcpus, news bool) {
 	switch e.Name {
 	case deletedEvent:
@@ -160,7 +153,7 @@ func (v vcpus) heard(e qmp.Event) (next vcpus, news bool) {
 	return v, false
 }
 
-// RefreshCPUs asks QEMU which CPUs there are, unless that is known.
+// RefreshCPUs queries the CPUs unless the answer is known.
 func (g *Guest) RefreshCPUs(ctx context.Context) {
 	g.refresh(ctx, &g.vcpus.inquiry, g.askCPUs)
 }
@@ -179,8 +172,8 @@ func (g *Guest) askCPUs(ctx context.Context) error {
 	return nil
 }
 
-// CPUsDue reports whether the guest is to get virtual CPUs now, or to be asked for some, to have so many, 0 for those
-// that it has; after is when to look again if not yet.
+// CPUsDue reports whether ChangeCPUs should be called now for the wanted number of CPUs, 0 for no change; after is
+// the delay if it is too early.
 func (g *Guest) CPUsDue(want int) (is bool, after time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -190,16 +183,16 @@ func (g *Guest) CPUsDue(want int) (is bool, after time.Duration) {
 	return g.vcpus.due(want, g.env.Now())
 }
 
-// KeptCPUs is why the guest has virtual CPUs that it was asked to give back, "" if it has none of them, or may need its
-// time.
+// KeptCPUs returns why the guest still has virtual CPUs that it was asked to release, "" if there are none or it may
+// need more time.
 func (g *Guest) KeptCPUs() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.vcpus.kept(g.env.Now())
 }
 
-// ChangeCPUs plugs virtual CPUs, or asks the guest to release some, so that it has so many. What it does about
-// that shows in what QEMU says later.
+// ChangeCPUs plugs virtual CPUs, or asks the guest to release some, to reach want. QEMU reports later whether the
+// guest has.
 func (g *Guest) ChangeCPUs(ctx context.Context, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -225,8 +218,7 @@ func (g *Guest) ChangeCPUs(ctx context.Context, want int) error {
 	return g.askCPUs(ctx)
 }
 
-// noteAsked remembers that the guest was asked to release CPUs. What it has answered before stands until it answers
-// something else.
+// The guest's last answer stays until it gives another.
 func (g *Guest) noteAsked() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -236,7 +228,6 @@ func (g *Guest) noteAsked() {
 	}
 }
 
-// device is what device_add takes for the CPU of a slot.
 func (s slot) device() map[string]any {
 	device := map[string]any{"driver": s.Driver, "id": s.id()}
 	for name, value := range s.Props {
