@@ -5,20 +5,17 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// binding is a way to connect a guest's interface to the pod's.
 type binding struct {
-	// name is the field that asks for it.
 	name   string
 	chosen func(*v1.InterfaceBindingMethod) bool
 	// setup is nil for a binding that is not supported.
 	setup setup
 }
 
-// setup makes what one interface needs, or finds it, and starts what serves it.
-// What it returns to be closed is closed by the caller, after an error too.
+// setup makes or finds the links of one interface and starts its servers. The caller closes the returned servers,
+// after an error, too.
 type setup func(pod Pod, p plan, log logr.Logger) (Interface, []server, error)
 
-// bindings are all that the API knows.
 var bindings = []binding{
 	{"masquerade", func(m *v1.InterfaceBindingMethod) bool { return m.Masquerade != nil }, setupMasquerade},
 	{"bridge", func(m *v1.InterfaceBindingMethod) bool { return m.Bridge != nil }, setupBridge},

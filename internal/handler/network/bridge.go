@@ -15,24 +15,21 @@ import (
 	"drydock.dev/drydock/internal/handler/network/dhcp"
 )
 
-// bridgeServerID names the DHCP server to a guest that has the pod's own
-// network, in which no address is left for a server.
+// bridgeServerID identifies the DHCP server to a guest on the pod's own network, where no address is left for a
+// server.
 var bridgeServerID = netip.MustParseAddr("169.254.75.10")
 
-// macMemory begins the alias of the bridge, which keeps the address that the
-// pod's interface had: the one thing that cannot be read from the namespace any
-// more once the guest has it.
+// macMemory begins the bridge's alias, which stores the original MAC address of the pod's interface: the only fact
+// that can't be read from the namespace after the guest has taken the address.
 const macMemory = "pod interface's own address: "
 
-// setupBridge gives the pod's place on the network to the guest: its MAC and
-// its addresses.
+// setupBridge gives the guest the pod's place on the network: its MAC and its addresses.
 //
 //	eth0 (another MAC, silent) --- bridge (silent) --- tap --- guest (eth0's MAC and address)
 //
-// The addresses and routes stay on eth0 as well, where the network plugin put
-// them and where the next Setup reads them. As a port of a bridge eth0 hands
-// nothing to the pod's own IP stack, and without ARP neither it nor the bridge
-// ever says that the address is here rather than in the guest.
+// The addresses and routes also stay on eth0, where the network plugin put them and where the next Setup reads them.
+// As a bridge port eth0 passes nothing to the pod's own IP stack, and without ARP neither it nor the bridge claims
+// the address instead of the guest.
 func setupBridge(pod Pod, p plan, log logr.Logger) (Interface, []server, error) {
 	made, outside, tap, err := connectBridge(pod, p)
 	if err != nil {
@@ -48,7 +45,7 @@ func setupBridge(pod Pod, p plan, log logr.Logger) (Interface, []server, error) 
 	}
 	lease.Address = outside.address4()
 	if !lease.Address.IsValid() {
-		return made, nil, nil // a network without address management: the guest's own business
+		return made, nil, nil // a network without address management: the guest configures itself
 	}
 	lease.ServerID = bridgeServerID
 	lease.Routes = bridgedRoutes(outside)
@@ -62,7 +59,6 @@ func setupBridge(pod Pod, p plan, log logr.Logger) (Interface, []server, error) 
 	return made, []server{dhcp.Serve(frames, lease, log)}, nil
 }
 
-// connectBridge makes bridge and tap, and hands the pod's place over.
 func connectBridge(pod Pod, p plan) (made Interface, outside facts, tap netlink.Link, err error) {
 	nl, err := openNetlink(pod.NetNS)
 	if err != nil {
@@ -95,7 +91,6 @@ func connectBridge(pod Pod, p plan) (made Interface, outside facts, tap netlink.
 	}, outside, tap, nil
 }
 
-// way is how a guest is reached that has taken over the pod's place on a network.
 func (p *plan) way() Way {
 	if p.secondary {
 		return NoWay
@@ -103,7 +98,6 @@ func (p *plan) way() Way {
 	return OnPodNetwork
 }
 
-// missing says what an interface that is not there may mean.
 func (p *plan) missing(err error) error {
 	var none netlink.LinkNotFoundError
 	if !p.secondary || !errors.As(err, &none) {
@@ -113,8 +107,8 @@ func (p *plan) missing(err error) error {
 		p.podInterface, p.attachment)
 }
 
-// handOver takes the pod's interface out of the pod's own network stack, and
-// returns the MAC address that it had. The addresses stay (decision 051).
+// handOver removes the pod's interface from the pod's own network stack, and returns its original MAC address. The IP
+// addresses stay (decision 051).
 func handOver(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.HardwareAddr, error) {
 	own, err := remember(nl, outside, bridge)
 	if err != nil {
@@ -130,7 +124,7 @@ func handOver(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.Hardw
 		if err != nil {
 			return nil, err
 		}
-		// Without switching it off: that would lose its routes.
+		// The link stays up: switching it off would lose its routes.
 		if err := nl.LinkSetHardwareAddr(outside.link, other); err != nil {
 			return nil, fmt.Errorf("giving %s another MAC address than the guest's: %w", outside.link.Attrs().Name, err)
 		}
@@ -138,8 +132,8 @@ func handOver(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.Hardw
 	return own, enslave(nl, outside.link, bridge)
 }
 
-// remember writes the MAC address of the pod's interface down in the bridge's
-// alias, before it is changed, or reads it from there.
+// remember stores the MAC address of the pod's interface in the bridge's alias before it is changed, or reads it from
+// there.
 func remember(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.HardwareAddr, error) {
 	if written, found := strings.CutPrefix(bridge.Attrs().Alias, macMemory); found {
 		mac, err := net.ParseMAC(written)
@@ -154,7 +148,7 @@ func remember(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.Hardw
 	return outside.mac, nil
 }
 
-// randomMAC is a locally administered unicast address.
+// randomMAC is locally administered and unicast.
 func randomMAC() (net.HardwareAddr, error) {
 	mac := make(net.HardwareAddr, 6)
 	if _, err := rand.Read(mac); err != nil {
@@ -164,8 +158,8 @@ func randomMAC() (net.HardwareAddr, error) {
 	return mac, nil
 }
 
-// bridgedRoutes are the pod's routes as the guest is to have them. The route
-// to its own network follows from its address.
+// bridgedRoutes returns the pod's routes for the guest. The route to the pod's own network is left out: it follows
+// from the address.
 func bridgedRoutes(outside facts) []dhcp.Route {
 	var routes []dhcp.Route
 	for _, route := range outside.routes {

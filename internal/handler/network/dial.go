@@ -16,21 +16,22 @@ import (
 // Way is how virt-handler connects to the ports of a guest.
 type Way int
 
-// A guest on another network than the pods' has an address that whoever made the network chose: it may be any of the
-// node's own, or of what only the node reaches. It is not connected to.
+// A guest on a secondary network gets NoWay: whoever made that network chose the guest's address, which may be one of
+// the node's own or one that only the node can reach.
 const (
 	NoWay Way = iota
-	// InPod is from within the pod, where the pod's own address leads to the guest. From there nothing of the node is
-	// reached.
+	// InPod connects from within the pod, where the pod's own address leads to the guest. Nothing of the node is
+	// reachable from there.
 	InPod
-	// OnPodNetwork is as other pods do: the guest has taken over the pod's place, and the pod itself does not reach it.
+	// OnPodNetwork connects as other pods do: the guest has taken over the pod's place, and the pod itself can't
+	// reach it.
 	OnPodNetwork
 )
 
-// Reached reports whether the guest's ports are connected to by this interface.
+// Reached reports whether the guest's ports are dialled through this interface.
 func (i Interface) Reached() bool { return i.Way != NoWay && len(i.IPs) > 0 }
 
-// Dial connects to a port of the guest by one of its interfaces. protocol is "tcp" or "udp".
+// Dial connects to a port of the guest through one of its interfaces. protocol is "tcp" or "udp".
 func (m *Manager) Dial(ctx context.Context, namespace *os.File, to Interface, protocol string, port int) (net.Conn, error) {
 	if !to.Reached() {
 		return nil, fmt.Errorf("interface %s has no address on the pods' network", to.Name)
@@ -51,7 +52,8 @@ func (m *Manager) Dial(ctx context.Context, namespace *os.File, to Interface, pr
 	return (&net.Dialer{}).DialContext(ctx, protocol, net.JoinHostPort(address.String(), strconv.Itoa(port)))
 }
 
-// dialInside connects from a network namespace. The socket is made there, and stays there; no thread waits with it.
+// dialInside connects from a network namespace. Only the creation of the socket needs a thread in the namespace, not
+// the wait.
 func dialInside(ctx context.Context, namespace *os.File, protocol string, to netip.AddrPort) (net.Conn, error) {
 	kinds := map[string]int{"tcp": unix.SOCK_STREAM, "udp": unix.SOCK_DGRAM}
 	kind, known := kinds[protocol]
@@ -74,7 +76,7 @@ func dialInside(ctx context.Context, namespace *os.File, protocol string, to net
 	if err != nil {
 		return nil, err
 	}
-	defer socket.Close() // the connection has a descriptor of its own
+	defer socket.Close() // the connection has a duplicate descriptor
 	if err := connect(ctx, socket, address); err != nil {
 		return nil, fmt.Errorf("connecting to %s in the pod: %w", to, err)
 	}
@@ -85,7 +87,6 @@ func dialInside(ctx context.Context, namespace *os.File, protocol string, to net
 	return conn, nil
 }
 
-// connect connects a socket, until ctx ends.
 func connect(ctx context.Context, socket *os.File, to unix.Sockaddr) error {
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -94,7 +95,7 @@ func connect(ctx context.Context, socket *os.File, to unix.Sockaddr) error {
 	stop := context.AfterFunc(ctx, func() { _ = socket.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var connecting error
-	// The kernel is asked again whenever the socket can be written: what it says then is how it has ended.
+	// connect is repeated whenever the socket becomes writable; its result then is that of the attempt.
 	err = raw.Write(func(fd uintptr) bool {
 		connecting = unix.Connect(int(fd), to)
 		if errors.Is(connecting, unix.EISCONN) {

@@ -10,14 +10,12 @@ import (
 	"drydock.dev/drydock/internal/handler/network/dhcp"
 )
 
-// resolver is what /etc/resolv.conf says.
 type resolver struct {
 	servers4, servers6 []netip.Addr
 	search             []string
 }
 
-// parseResolvConf reads a resolv.conf; what it does not know it passes over,
-// as the resolver itself does.
+// parseResolvConf skips unknown options, as the resolver itself does.
 func parseResolvConf(text string) resolver {
 	var r resolver
 	for line := range strings.Lines(text) {
@@ -42,9 +40,8 @@ func parseResolvConf(text string) resolver {
 	return r
 }
 
-// domains are the guest's own domain and its search list. A VMI with a
-// subdomain is known to the cluster's DNS below it, unless its own list of
-// searches (own) begins there already.
+// domains returns the guest's domain and search list. The cluster's DNS has a VMI with a subdomain below that
+// subdomain, unless the VMI's own search list (own) begins with it already.
 func (r resolver) domains(subdomain string, own []string) (domain string, search []string) {
 	search = r.search
 	if len(search) > 0 {
@@ -60,7 +57,7 @@ func (r resolver) domains(subdomain string, own []string) (domain string, search
 	return domain, slices.Clone(search)
 }
 
-// lease is what the guest is told, but for its address and routes.
+// lease leaves out address and routes.
 func (p plan) lease(pod Pod, mac net.HardwareAddr, mtu int) (dhcp.Lease, error) {
 	dns := parseResolvConf(pod.ResolvConf)
 	lease := dhcp.Lease{

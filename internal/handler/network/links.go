@@ -12,20 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// facts are what is known of the pod's own interface.
 type facts struct {
 	link netlink.Link
 	mac  net.HardwareAddr
 	mtu  int
-	// addresses are the global ones, those of IPv4 first.
+	// addresses has the global addresses, IPv4 first.
 	addresses []netip.Prefix
 	routes    []netlink.Route
 }
 
-// address4 is the first IPv4 address, invalid where there is none.
+// address4 is invalid if there is none.
 func (f facts) address4() netip.Prefix { return f.first(netip.Addr.Is4) }
 
-// address6 is the first global IPv6 address, invalid where there is none.
+// address6 is the first global address, invalid if there is none.
 func (f facts) address6() netip.Prefix { return f.first(netip.Addr.Is6) }
 
 func (f facts) first(is func(netip.Addr) bool) netip.Prefix {
@@ -37,7 +36,6 @@ func (f facts) first(is func(netip.Addr) bool) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// ips are the pod's addresses as the VMI's status has them.
 func (f facts) ips() []string {
 	var out []string
 	for _, prefix := range f.addresses {
@@ -46,7 +44,6 @@ func (f facts) ips() []string {
 	return out
 }
 
-// look reads the facts of the pod's interface.
 func look(nl *netlink.Handle, name string) (facts, error) {
 	link, err := nl.LinkByName(name)
 	if err != nil {
@@ -76,7 +73,7 @@ func look(nl *netlink.Handle, name string) (facts, error) {
 	return f, nil
 }
 
-// ensureBridge makes the bridge, or finds it. mac may be nil.
+// mac may be nil.
 func ensureBridge(namespace *os.File, nl *netlink.Handle, name string, mac net.HardwareAddr, mtu int) (netlink.Link, error) {
 	if err := inside(namespace, bridgeOnly); err != nil {
 		return nil, err
@@ -84,8 +81,7 @@ func ensureBridge(namespace *os.File, nl *netlink.Handle, name string, mac net.H
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	attrs.HardwareAddr = mac
-	// Without the snooping of multicast groups: with nobody to ask for
-	// members, it would only ever lose a guest's multicast.
+	// Without a multicast querier, snooping would only lose the guest's multicast.
 	snooping := false
 	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
 	if err := nl.LinkAdd(bridge); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -95,7 +91,7 @@ func ensureBridge(namespace *os.File, nl *netlink.Handle, name string, mac net.H
 	if err != nil {
 		return nil, fmt.Errorf("looking for bridge %s: %w", name, err)
 	}
-	// Set by hand, so that the bridge does not take its smallest port's.
+	// An explicit MTU keeps the bridge from taking that of its smallest port.
 	if link.Attrs().MTU != mtu {
 		if err := nl.LinkSetMTU(link, mtu); err != nil {
 			return nil, fmt.Errorf("setting the MTU of bridge %s to %d: %w", name, mtu, err)
@@ -104,10 +100,9 @@ func ensureBridge(namespace *os.File, nl *netlink.Handle, name string, mac net.H
 	return link, nil
 }
 
-// bridgeOnly keeps the kernel from showing a bridge's frames to the rules for
-// IP packets, in the namespace that the thread is in. Nodes have this switched
-// on for their own bridge; here it would translate a guest's packets to itself
-// below the router, where they get lost.
+// bridgeOnly keeps the kernel from passing a bridge's frames to the rules for IP packets, in the namespace of the
+// calling thread. Nodes enable that for their own bridge; here it would translate a guest's packets to itself below
+// the router, where they get lost.
 func bridgeOnly() error {
 	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"} {
 		if err := setSysctl("bridge/"+name, "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -117,9 +112,8 @@ func bridgeOnly() error {
 	return nil
 }
 
-// ensureTap makes the persistent tap that QEMU opens, or finds it, as a port
-// of the bridge, unless the guest is still in another pod. QEMU needs no capability for it: it
-// belongs to QEMU's user.
+// ensureTap makes or finds the persistent tap that QEMU opens, and makes it a port of the bridge unless the guest is
+// still in another pod. QEMU's user owns it, so QEMU needs no capability.
 func ensureTap(pod Pod, nl *netlink.Handle, p plan, bridge netlink.Link, mtu int) (netlink.Link, error) {
 	link, err := nl.LinkByName(p.tap)
 	var missing netlink.LinkNotFoundError
@@ -146,7 +140,6 @@ func ensureTap(pod Pod, nl *netlink.Handle, p plan, bridge netlink.Link, mtu int
 	return link, enslave(nl, link, bridge)
 }
 
-// connect makes the tap a port of its bridge.
 func (p *plan) connect(nl *netlink.Handle) error {
 	tap, err := nl.LinkByName(p.tap)
 	if err != nil {
@@ -159,7 +152,7 @@ func (p *plan) connect(nl *netlink.Handle) error {
 	return enslave(nl, tap, bridge)
 }
 
-// enslave makes link a port of the bridge and switches both on.
+// enslave also switches link and bridge on.
 func enslave(nl *netlink.Handle, link, bridge netlink.Link) error {
 	if link.Attrs().MasterIndex != bridge.Attrs().Index {
 		if err := nl.LinkSetMaster(link, bridge); err != nil {
@@ -178,8 +171,8 @@ func switchOn(nl *netlink.Handle, links ...netlink.Link) error {
 	return nil
 }
 
-// withoutIPv6 keeps the kernel from taking part in the guest's IPv6 network by
-// a link of the namespace that the thread is in.
+// withoutIPv6 keeps the kernel from joining the guest's IPv6 network through a link, in the namespace of the calling
+// thread.
 func withoutIPv6(link string) error {
 	const ipv6 = "/proc/sys/net/ipv6"
 	if _, err := os.Stat(ipv6); os.IsNotExist(err) {

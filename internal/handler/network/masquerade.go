@@ -12,16 +12,14 @@ import (
 	"drydock.dev/drydock/internal/handler/network/dhcp"
 )
 
-// routerMAC is the guest's router. It is the same in every pod, so that a guest
-// that has moved to another one finds its router where it was.
+// routerMAC is the MAC of the guest's router. It is the same in every pod, so that a migrated guest finds its router.
 var routerMAC = net.HardwareAddr{0x02, 0x00, 0x0a, 0x00, 0x02, 0x01}
 
-// routerLinkLocal is the guest's IPv6 router, which has to have a link-local
-// address.
+// routerLinkLocal is the guest's IPv6 router, which must have a link-local address.
 var routerLinkLocal = netip.MustParseAddr("fe80::1")
 
-// setupMasquerade puts the guest into a network of its own behind the pod,
-// which is its router and translates its addresses.
+// setupMasquerade puts the guest into a private network behind the pod, which is its router and translates its
+// addresses.
 //
 //	eth0 (pod's address) --- nftables --- bridge (router) --- tap --- guest
 func setupMasquerade(pod Pod, p plan, log logr.Logger) (Interface, []server, error) {
@@ -56,7 +54,7 @@ func setupMasquerade(pod Pod, p plan, log logr.Logger) (Interface, []server, err
 		return Interface{}, nil, err
 	}
 	if err := forgetUntranslated(pod.NetNS, outside); err != nil {
-		// The guest is reached by everybody else.
+		// The guest is still reachable for all other senders.
 		log.Info("whoever has sent to the guest before its network was there may have to change its port", "reason", err.Error())
 	}
 	lease, err := p.lease(pod, p.mac, outside.mtu)
@@ -85,15 +83,14 @@ func setupMasquerade(pod Pod, p plan, log logr.Logger) (Interface, []server, err
 	return made, []server{dhcp.Serve(frames, lease, log)}, nil
 }
 
-// becomeRouter sets what the namespace that the thread is in needs for passing
-// packets on.
+// becomeRouter sets the sysctls for forwarding, in the namespace of the calling thread.
 func becomeRouter(p plan, has6 bool) error {
 	settings := [][2]string{
 		{"ipv4/ip_forward", "1"},
-		// A connection from within the pod to 127.0.0.1 is sent to the guest,
-		// and the guest's answer must be let in again.
+		// A connection from within the pod to 127.0.0.1 is sent to the guest, and the guest's answer must be let in
+		// again.
 		{"ipv4/conf/" + p.bridge + "/route_localnet", "1"},
-		// The guest must not be told of a shorter way to itself.
+		// The guest must not be redirected to itself.
 		{"ipv4/conf/all/send_redirects", "0"},
 		{"ipv4/conf/" + p.bridge + "/send_redirects", "0"},
 	}
@@ -121,7 +118,7 @@ func addRouterAddresses(nl *netlink.Handle, bridge netlink.Link, p plan, has6 bo
 			Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen()),
 		}}
 		if prefix.Addr().Is6() {
-			// Nobody else is on this network who could have the address.
+			// Nobody else on this network could have the address.
 			address.Flags = unix.IFA_F_NODAD
 		}
 		if err := nl.AddrReplace(bridge, address); err != nil {

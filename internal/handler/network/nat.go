@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// table is the name of our nftables tables, one in each family.
 const table = "drydock"
 
 const (
@@ -22,7 +21,6 @@ const (
 	protocolUDP = unix.IPPROTO_UDP
 )
 
-// chain is an nftables chain with its rules, as it is to be.
 type chain struct {
 	name     string
 	kind     nftables.ChainType
@@ -33,21 +31,18 @@ type chain struct {
 	rules  []rule
 }
 
-// rule is what one rule matches, and its verdict.
 type rule []expr.Any
 
 // translation is the address translation of one family.
 type translation struct {
 	bridge        string
 	router, guest netip.Addr
-	// pod are the pod's addresses.
-	pod []netip.Addr
+	pod           []netip.Addr
 	// ports are those that lead to the guest; none means all.
 	ports []port
 }
 
-// translate puts the translation of the plan's interface into force, in the
-// families that the pod has addresses of.
+// translate applies the address translation of the plan's interface, in the families of the pod's addresses.
 func translate(namespace *os.File, p plan, outside facts) error {
 	families := map[nftables.TableFamily]translation{}
 	for _, prefix := range outside.addresses {
@@ -70,9 +65,8 @@ func translate(namespace *os.File, p plan, outside facts) error {
 	return keepRequestsHere(namespace, p.tap)
 }
 
-// keepRequestsHere drops the guest's DHCP requests once our own server has seen
-// them, which it does first: they must reach neither other DHCP servers on the
-// pod's network nor a pod whose kernel would answer that nobody listens.
+// keepRequestsHere drops the guest's DHCP requests after Drydock's own server has seen them. They must reach neither
+// other DHCP servers on the pod's network nor a pod whose kernel would answer that nobody listens.
 func keepRequestsHere(namespace *os.File, tap string) error {
 	const serverPort = 67
 	err := apply(namespace, nftables.TableFamilyNetdev, []chain{{
@@ -86,9 +80,9 @@ func keepRequestsHere(namespace *os.File, tap string) error {
 	return nil
 }
 
-// forgetUntranslated has the kernel forget the connections to the pod's addresses that lead to the pod itself, where
-// nobody listens. The kernel follows connections from when the first rule is written, and has the rules be
-// in force later, all at once: who sends between, by UDP and always from one port, would never reach the guest.
+// forgetUntranslated deletes the kernel's connection entries that lead from the pod's addresses to the pod itself,
+// where nobody listens. The kernel tracks connections from the first rule on but activates the rules later, all at
+// once: a peer that sends in between, by UDP and always from one port, would otherwise never reach the guest.
 func forgetUntranslated(namespace *os.File, outside facts) error {
 	connections, err := netlink.NewHandleAt(netns.NsHandle(namespace.Fd()), unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -110,7 +104,7 @@ func forgetUntranslated(namespace *os.File, outside facts) error {
 	return nil
 }
 
-// untranslated are the connections to an address of the pod that lead to the pod itself.
+// untranslated matches the connections to one of the pod's addresses that lead to the pod itself.
 type untranslated netip.Addr
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.
@@ -119,7 +113,6 @@ func (u untranslated) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	return flow.Forward.DstIP.Equal(pod) && flow.Reverse.SrcIP.Equal(pod)
 }
 
-// chains are the rules of the translation.
 func (t translation) chains() []chain {
 	return []chain{
 		{name: "prerouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPrerouting, priority: nftables.ChainPriorityNATDest, rules: t.inbound(t.pod)},
@@ -129,7 +122,6 @@ func (t translation) chains() []chain {
 	}
 }
 
-// local are the pod's addresses for connections from within the pod.
 func (t translation) local() []netip.Addr {
 	if t.guest.Is6() {
 		return t.pod // the kernel never sends ::1 out of the loopback interface
@@ -137,7 +129,6 @@ func (t translation) local() []netip.Addr {
 	return append([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, t.pod...)
 }
 
-// inbound leads connections to the addresses given to the guest.
 func (t translation) inbound(to []netip.Addr) []rule {
 	var rules []rule
 	for _, addr := range to {
@@ -151,8 +142,8 @@ func (t translation) inbound(to []netip.Addr) []rule {
 	return rules
 }
 
-// outbound gives the guest's connections the pod's address, and those to the
-// guest from within the pod the router's.
+// outbound gives the guest's connections the pod's address, and connections from within the pod to the guest the
+// router's address.
 func (t translation) outbound() []rule {
 	rules := []rule{join(source(expr.CmpOpEq, t.guest), rule{&expr.Masq{}})}
 	for _, addr := range t.local() {
@@ -161,8 +152,8 @@ func (t translation) outbound() []rule {
 	return rules
 }
 
-// guard lets nothing through to the guest that was not addressed to the pod,
-// and nothing from it with an address that is not its own.
+// guard drops packets to the guest that were not addressed to the pod, and packets from it with a foreign source
+// address.
 func (t translation) guard() []rule {
 	return []rule{
 		join(into(t.bridge), source(expr.CmpOpNeq, t.guest), verdict(expr.VerdictDrop)),
@@ -189,9 +180,8 @@ func (t translation) nat(kind expr.NATType, addr netip.Addr) rule {
 	}
 }
 
-// apply makes the chains of a family be as they are given, all at once: a rule
-// that was there already is never missing for a moment, and connections keep
-// their translation.
+// apply replaces the chains of a family in one transaction: an existing rule is never missing for a moment, and
+// connections keep their translation.
 func apply(namespace *os.File, family nftables.TableFamily, chains []chain) error {
 	conn, err := nftables.New(nftables.WithNetNSFd(int(namespace.Fd())))
 	if err != nil {
@@ -236,11 +226,9 @@ func equal(op expr.CmpOp, data []byte) expr.Any {
 	return &expr.Cmp{Op: op, Register: 1, Data: data}
 }
 
-// source and destination compare an address of the IP header.
 func source(op expr.CmpOp, addr netip.Addr) rule { return header(op, addr, 12, 8) }
 func destination(addr netip.Addr) rule           { return header(expr.CmpOpEq, addr, 16, 24) }
 
-// header compares an address at its offset in IPv4's and in IPv6's header.
 func header(op expr.CmpOp, addr netip.Addr, offset4, offset6 uint32) rule {
 	offset := offset4
 	if addr.Is6() {
@@ -251,7 +239,6 @@ func header(op expr.CmpOp, addr netip.Addr, offset4, offset6 uint32) rule {
 	return rule{load, equal(op, data)}
 }
 
-// toPort matches a protocol and its destination port.
 func toPort(p port) rule {
 	return rule{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
@@ -262,7 +249,6 @@ func toPort(p port) rule {
 	}
 }
 
-// etherType matches a frame's protocol.
 func etherType(protocol uint16) rule {
 	return rule{
 		&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
@@ -270,7 +256,7 @@ func etherType(protocol uint16) rule {
 	}
 }
 
-// connection matches a connection that has one of the bits given.
+// connection matches a connection that has one of the given bits.
 func connection(key expr.CtKey, bits uint32) rule {
 	return rule{
 		&expr.Ct{Key: key, Register: 1},

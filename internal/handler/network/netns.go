@@ -15,7 +15,6 @@ import (
 	"drydock.dev/drydock/internal/handler/network/dhcp"
 )
 
-// inside runs do in a network namespace.
 func inside(namespace *os.File, do func() error) error {
 	result := make(chan error, 1)
 	go onOwnThread(func() {
@@ -28,7 +27,7 @@ func inside(namespace *os.File, do func() error) error {
 	return <-result
 }
 
-// enter takes the calling thread into a network namespace, which nobody closes meanwhile.
+// enter moves the calling thread into a network namespace, and keeps its file open until then.
 func enter(namespace *os.File) error {
 	raw, err := namespace.SyscallConn()
 	if err != nil {
@@ -39,17 +38,16 @@ func enter(namespace *os.File) error {
 	return errors.Join(err, entered)
 }
 
-// onOwnThread runs do on a thread that ends with the calling goroutine: it
-// can't come back from a foreign namespace with other goroutines on it,
-// whatever fails.
+// onOwnThread calls do on a thread that ends with the calling goroutine: no other goroutine can ever run on it in a
+// foreign namespace, whatever fails.
 func onOwnThread(do func()) {
 	runtime.LockOSThread() // not unlocked, so the runtime ends the thread
 	if unix.Gettid() != unix.Getpid() {
 		do()
 		return
 	}
-	// The process's first thread never ends, and its namespaces are what
-	// /proc/self shows. While it is held here, another one is taken.
+	// The process's first thread never ends, and /proc/self shows its namespaces. While it is locked here, do runs on
+	// another.
 	defer runtime.UnlockOSThread()
 	done := make(chan struct{})
 	go func() {
@@ -59,7 +57,6 @@ func onOwnThread(do func()) {
 	<-done
 }
 
-// openNetlink opens a netlink handle that acts in a network namespace.
 func openNetlink(namespace *os.File) (*netlink.Handle, error) {
 	handle, err := netlink.NewHandleAt(netns.NsHandle(namespace.Fd()), unix.NETLINK_ROUTE)
 	if err != nil {
@@ -68,8 +65,8 @@ func openNetlink(namespace *os.File) (*netlink.Handle, error) {
 	return handle, nil
 }
 
-// setSysctl writes a setting of the network namespace that the calling thread
-// is in, unless it has the value already: in a pod some are read-only.
+// setSysctl writes a sysctl below net in the network namespace of the calling thread, unless it already has the
+// value: some are read-only in a pod.
 func setSysctl(name, value string) error {
 	path := filepath.Join("/proc/sys/net", name)
 	if current, err := os.ReadFile(path); err == nil && string(current) == value+"\n" {
@@ -81,8 +78,7 @@ func setSysctl(name, value string) error {
 	return nil
 }
 
-// openFrames opens a socket that reads the guest's requests for configuration
-// from a link, and writes frames to it.
+// openFrames opens a packet socket on a link, which reads the guest's configuration requests and writes frames.
 func openFrames(namespace *os.File, link netlink.Link) (*os.File, error) {
 	filter, err := dhcp.Filter()
 	if err != nil {
@@ -90,7 +86,7 @@ func openFrames(namespace *os.File, link netlink.Link) (*os.File, error) {
 	}
 	var socket *os.File
 	err = inside(namespace, func() error {
-		// Protocol 0: it hears nothing until the filter is in its place.
+		// Protocol 0: the socket receives nothing until the filter is attached.
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
 			return err
@@ -121,8 +117,7 @@ func bindFrames(fd, link int, filter []bpf.RawInstruction) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
 		return fmt.Errorf("ignoring what is sent: %w", err)
 	}
-	// ETH_P_ALL, since the bridge takes a frame away before those who wait for
-	// one protocol see it.
+	// ETH_P_ALL: the bridge takes a frame before sockets for a single protocol see it.
 	address := &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: link}
 	if err := unix.Bind(fd, address); err != nil {
 		return fmt.Errorf("binding: %w", err)

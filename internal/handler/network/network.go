@@ -1,12 +1,9 @@
-// Package network owns what a guest's network needs inside its launcher pod's
-// network namespace: bridge, tap, address translation, and the DHCP server that
-// gives the guest its address.
+// Package network owns the guest's network inside its launcher pod's network namespace: bridge, tap, address
+// translation, and the DHCP server that gives the guest its address.
 //
-// Everything is made from outside the pod, in a namespace that the caller has
-// opened, and everything can be found again: Setup on a pod that has been set up
-// already changes nothing that the guest could notice and serves DHCP again.
-// The package keeps no file and no journal; all state is in the namespace.
-// It knows nothing of QEMU, pods or the API server.
+// It works from outside the pod, in a namespace that the caller has opened, and can find all of its work again: a
+// repeated Setup changes nothing that the guest could notice, and serves DHCP again. The package keeps no file and no
+// journal; all state is in the namespace. It must know nothing of QEMU, pods or the API server.
 package network
 
 import (
@@ -28,35 +25,30 @@ import (
 	"drydock.dev/drydock/internal/rules/nichotplug"
 )
 
-// Pod is what Setup needs to know of a launcher pod.
+// Pod is Setup's view of a launcher pod.
 type Pod struct {
-	// NetNS is the pod's network namespace, open. It stays the caller's, who
-	// may close it once Setup has returned.
+	// NetNS is the pod's network namespace. The caller owns it, and may close it once Setup has returned.
 	NetNS *os.File
-	// ResolvConf is the content of the container's /etc/resolv.conf, from
-	// which the guest's DNS servers and search domains are taken.
+	// ResolvConf is the content of the container's /etc/resolv.conf, the source of the guest's DNS servers and search
+	// domains.
 	ResolvConf string
-	// Taps makes taps under the SELinux context of the pod; nil where that is
-	// virt-handler's own, or there is none.
+	// Taps makes taps under the pod's SELinux context; nil if that is virt-handler's own or there is none.
 	Taps *TapChild
-	// Awaits means that the guest is still in another pod, which a migration brings it from: its
-	// tap is not connected before Connect (decision 331).
+	// Awaits means that a migration is to bring the guest from another pod: its tap is not connected before Connect
+	// (decision 331).
 	Awaits bool
-	// Runs means that a QEMU runs in the pod. What it has of networks beside the pods' was set up before, and
-	// Setup passes over what is not there, but for the interfaces that come now: what has no tap is none of
-	// QEMU's, and an interface that the pod has lost keeps no other from being served.
-	Runs  bool
-	Comes []string
-	// Bindings are those that the KubeVirt object registers.
+	// Runs means that a QEMU runs in the pod. Its secondary networks were set up before. Setup skips those that are
+	// missing, except for the interfaces in Comes: QEMU has no interface without a tap, and an interface that the pod
+	// has lost must not keep the others from being served.
+	Runs     bool
+	Comes    []string
 	Bindings networkbinding.Registered
-	// Devices are the devices of the node that the pod's container was given, for interfaces that are such.
-	Devices nichotplug.Devices
+	Devices  nichotplug.Devices
 }
 
-// sets reports whether QEMU does not have an interface yet that Setup is to set up.
+// sets reports whether Setup has to set up an interface that QEMU does not have yet.
 func (p Pod) sets(name string) bool { return !p.Runs || slices.Contains(p.Comes, name) }
 
-// makeTap makes a tap in the calling thread's network namespace.
 func (p Pod) makeTap(name string, multiQueue bool) error {
 	if p.Taps != nil {
 		return p.Taps.make(name, multiQueue)
@@ -66,26 +58,20 @@ func (p Pod) makeTap(name string, multiQueue bool) error {
 
 // Interface is one of the guest's interfaces, ready for QEMU.
 type Interface struct {
-	// Name is the interface's name in the VMI's spec.
 	Name string
 	// Tap is the tap device that QEMU opens, "" for a device of the node. It belongs to layout.QEMUUser.
 	Tap string
-	// Device is the PCI address of the node's device that the interface is, "" for another one. Of an interface that QEMU
-	// has already it need not be known.
+	// Device is the PCI address of a device of the node, "" for another interface. It may be unknown if QEMU already
+	// has the interface.
 	Device string
 	// MAC is the address that the guest's interface must have.
 	MAC string
-	// MTU is the network's, which the guest is told too.
 	MTU int
-	// Queues is how many queue pairs QEMU opens. The tap is a multi-queue one
-	// exactly when it is more than one.
+	// Queues is the number of queue pairs that QEMU opens. The tap is multi-queue exactly if it is more than one.
 	Queues int
-	// IPs are the addresses that the guest is reached at, the first one of the
-	// pod's own family first; they are what the VMI's status reports.
-	IPs []string
-	// Way is how virt-handler connects to the guest's ports by the interface.
-	Way Way
-	// PodInterface is the pod's interface that the guest's is connected to.
+	// IPs are the guest's addresses for the VMI's status, IPv4 first.
+	IPs          []string
+	Way          Way
 	PodInterface string
 	// Stays is why the guest can't leave its node with the interface, "" if it can.
 	Stays string
@@ -95,22 +81,20 @@ type Interface struct {
 type Manager struct {
 	log logr.Logger
 
-	mu sync.Mutex
-	// servers are those of each VMI that has been set up.
+	mu      sync.Mutex
 	servers map[types.UID][]server
 }
 
-// server is a part that runs until it is closed; Close waits for its end.
+// server runs until it is closed; Close waits for its end.
 type server interface{ Close() }
 
-// New returns a Manager that has set up nothing yet.
+// New returns an idle Manager.
 func New(log logr.Logger) *Manager {
 	return &Manager{log: log, servers: map[types.UID][]server{}}
 }
 
-// Setup prepares the network of the VMI's pod and starts to serve DHCP in it.
-// It returns the interfaces in the order of the VMI's spec. It can be repeated
-// at any time, after a crash in the midst of it too.
+// Setup prepares the network of the VMI's pod and starts its DHCP servers. It returns the interfaces in the order of
+// the VMI's spec. It may be repeated at any time, even after a crash halfway through.
 func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInstance) ([]Interface, error) {
 	plans, err := planInterfaces(vmi, pod)
 	if err != nil {
@@ -119,8 +103,7 @@ func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInst
 	if err := refuseHostNetwork(pod.NetNS); err != nil {
 		return nil, err
 	}
-	// What an earlier Setup of this process serves ends first: two servers
-	// would answer each request twice.
+	// The servers of an earlier Setup must end first: two servers would answer each request twice.
 	m.Teardown(vmi.UID)
 	if pod.Runs {
 		if plans, err = present(pod, plans); err != nil {
@@ -148,7 +131,7 @@ func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInst
 	return interfaces, nil
 }
 
-// Connect connects the taps of a guest that a migration has brought. It can be repeated.
+// Connect connects the taps of a guest that a migration has brought. It may be repeated.
 func (m *Manager) Connect(pod Pod, vmi *v1.VirtualMachineInstance) error {
 	plans, err := planInterfaces(vmi, pod)
 	if err != nil {
@@ -161,7 +144,7 @@ func (m *Manager) Connect(pod Pod, vmi *v1.VirtualMachineInstance) error {
 	defer nl.Close()
 	for _, plan := range plans {
 		if plan.foreign || plan.device {
-			continue // its network plugin has
+			continue // its network plugin has connected it
 		}
 		if err := plan.connect(nl); err != nil {
 			return fmt.Errorf("connecting interface %s: %w", plan.name, err)
@@ -170,8 +153,8 @@ func (m *Manager) Connect(pod Pod, vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// present are the plans of interfaces that are to come, that an earlier Setup has made the tap of and the pod has, and
-// of the pods' own network.
+// present keeps the plans of interfaces on the pod network, of devices, of interfaces to be set up, and of those
+// whose links the pod has.
 func present(pod Pod, plans []plan) ([]plan, error) {
 	links, err := linksOf(pod)
 	if err != nil {
@@ -184,7 +167,6 @@ func present(pod Pod, plans []plan) ([]plan, error) {
 	}), nil
 }
 
-// linksOf are the links in a pod, by their names.
 func linksOf(pod Pod) (map[string]*netlink.LinkAttrs, error) {
 	nl, err := openNetlink(pod.NetNS)
 	if err != nil {
@@ -202,8 +184,8 @@ func linksOf(pod Pod) (map[string]*netlink.LinkAttrs, error) {
 	return links, nil
 }
 
-// Loose are the interfaces, of those named, whose taps are on a bridge in the pod that the pod's own interface is not
-// on: somebody has taken that out of the pod, and may have brought another one.
+// Loose returns those of the named interfaces whose bridge in the pod no longer has the pod's own interface: somebody
+// has taken it out of the pod, and may have brought another one.
 func (m *Manager) Loose(pod Pod, names []string) ([]string, error) {
 	links, err := linksOf(pod)
 	if err != nil {
@@ -215,8 +197,8 @@ func (m *Manager) Loose(pod Pod, names []string) ([]string, error) {
 	}), nil
 }
 
-// Tidy removes the bridges and taps in the pod that were made for networks beside the pods', but for those of the
-// interfaces named. It can be repeated.
+// Tidy removes the pod's bridges and taps for secondary networks, except those of the interfaces in keep. It may be
+// repeated.
 func (m *Manager) Tidy(pod Pod, keep []string) error {
 	if err := refuseHostNetwork(pod.NetNS); err != nil {
 		return err
@@ -240,8 +222,7 @@ func (m *Manager) Tidy(pod Pod, keep []string) error {
 	return nil
 }
 
-// Teardown ends what runs for a VMI. What lives in the pod's network namespace
-// goes with the pod.
+// Teardown stops a VMI's servers. The links in the pod's network namespace go with the pod.
 func (m *Manager) Teardown(vmi types.UID) {
 	m.mu.Lock()
 	servers := m.servers[vmi]
@@ -250,7 +231,7 @@ func (m *Manager) Teardown(vmi types.UID) {
 	closeAll(servers)
 }
 
-// Close ends everything that runs, when virt-handler itself ends.
+// Close stops all servers when virt-handler ends.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	all := m.servers
@@ -267,8 +248,7 @@ func closeAll(servers []server) {
 	}
 }
 
-// refuseHostNetwork makes sure that a mix-up of processes can never turn a
-// node's own network into a guest's.
+// refuseHostNetwork makes sure that a mix-up of processes never turns the node's own network into a guest's.
 func refuseHostNetwork(netns *os.File) error {
 	given, err := netns.Stat()
 	if err != nil {
@@ -277,7 +257,7 @@ func refuseHostNetwork(netns *os.File) error {
 	for _, own := range []string{"/proc/self/ns/net", "/proc/1/ns/net"} {
 		info, err := os.Stat(own)
 		if errors.Is(err, fs.ErrPermission) {
-			continue // a process with more rights than ours; not all nodes let us see its namespaces
+			continue // a process with more rights than ours: not all nodes let us see its namespaces
 		}
 		if err != nil {
 			return fmt.Errorf("looking at virt-handler's network namespace: %w", err)

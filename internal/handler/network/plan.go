@@ -13,73 +13,65 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Names in the pod's network namespace. They are upstream's, which people and
-// other tools know.
+// Names in the pod's network namespace. They are KubeVirt's, which people and other tools know.
 const (
 	podInterface = "eth0"
 	podBridge    = "k6t-eth0"
 	podTap       = "tap0"
 )
 
-// The guest's own network behind address translation, unless the VMI names
-// another one.
+// The guest's private network behind address translation, unless the VMI specifies another.
 const (
 	defaultCIDR4 = "10.0.2.0/24"
 	defaultCIDR6 = "fd10:0:2::/120"
 )
 
-// plan is one interface of a VMI, as it is to be set up.
 type plan struct {
 	name string
-	// path is the interface's field in the VMI, for error messages.
+	// path is the field in the VMI, for error messages.
 	path    string
 	binding binding
 
 	bridge, tap, podInterface string
-	// foreign means that a network plugin makes the tap and connects it, and stays is why the guest can't leave its
-	// node with the interface, "" if it can.
+	// foreign means that a network plugin makes and connects the tap. stays is why the guest can't leave its node
+	// with the interface, "" if it can.
 	foreign bool
 	stays   string
 	// device means that the interface is a device of the node, which needs no links.
 	device bool
-	// secondary means another network than the pods' own; attachment is the
-	// NetworkAttachmentDefinition that the network plugin was asked for.
+	// secondary means a network other than the pod network; attachment is the NetworkAttachmentDefinition that the
+	// network plugin was asked for.
 	secondary  bool
 	attachment string
-	// mac is what the spec asks for, or was generated. On the pods' network, bridge binding
-	// takes the pod's own when the spec asks for none.
-	mac       net.HardwareAddr
-	macChosen bool
-	queues    int
-	ports     []port
-	// subnet4 and subnet6 are the guest's networks behind translation.
+	// mac comes from the spec or was generated. macChosen is false for an interface on the pod network without a MAC
+	// in the spec: bridge binding then takes the pod's.
+	mac              net.HardwareAddr
+	macChosen        bool
+	queues           int
+	ports            []port
 	subnet4, subnet6 subnet
 	options          guestOptions
 }
 
-// subnet is a network with a router and a single guest.
 type subnet struct {
 	router, guest netip.Addr
 	bits          int
 }
 
-// port is one of the guest's that can be reached through the pod's address.
+// port is a range of the guest's ports that the pod's address leads to.
 type port struct {
 	protocol byte
-	// first and last are the ends of the range, which are in it.
+	// first and last are both included.
 	first, last uint16
 }
 
-// guestOptions are what DHCP gives beside the address.
 type guestOptions struct {
 	hostname, subdomain string
-	// searches are the VMI's own search domains.
-	searches []string
-	dhcp     v1.DHCPOptions
+	searches            []string
+	dhcp                v1.DHCPOptions
 }
 
-// planInterfaces decides how the VMI's interfaces are set up. Its errors name
-// the field that stands in the way; all of them come at once.
+// planInterfaces plans a VMI's interfaces. It returns all errors at once, and each names the faulty field.
 func planInterfaces(vmi *v1.VirtualMachineInstance, pod Pod) ([]plan, error) {
 	var plans []plan
 	var errs []error
@@ -140,7 +132,7 @@ func planInterface(vmi *v1.VirtualMachineInstance, iface *v1.Interface, path str
 	if p.ports, err = portsOf(iface, path); err != nil {
 		return plan{}, err
 	}
-	// On a network of its own a guest keeps its address in whichever pod it is.
+	// On a secondary network a guest keeps its address in every pod.
 	p.macChosen = iface.MacAddress != "" || p.secondary || p.foreign
 	if p.mac, err = net.ParseMAC(machine.MAC(vmi, iface.Name)); err != nil {
 		return plan{}, fmt.Errorf("%s.macAddress: %w", path, err)
@@ -148,7 +140,6 @@ func planInterface(vmi *v1.VirtualMachineInstance, iface *v1.Interface, path str
 	return p, p.subnets(source.Pod)
 }
 
-// links names the links of a network in the pod.
 func (p *plan) links(source *v1.Network) {
 	if source.Multus == nil {
 		p.bridge, p.tap, p.podInterface = podBridge, podTap, podInterface
@@ -160,8 +151,7 @@ func (p *plan) links(source *v1.Network) {
 	p.tap = layout.SecondaryLink("tap", source.Name)
 }
 
-// subnets are the guest's networks behind translation; of another network than the pods' there
-// are none.
+// subnets sets the guest's networks behind translation, which only the pod network has.
 func (p *plan) subnets(pod *v1.PodNetwork) (err error) {
 	if pod == nil {
 		return nil
@@ -175,7 +165,6 @@ func (p *plan) subnets(pod *v1.PodNetwork) (err error) {
 	return nil
 }
 
-// networkOf finds the network of the interface with the given name.
 func networkOf(vmi *v1.VirtualMachineInstance, name, path string) (*v1.Network, error) {
 	for i := range vmi.Spec.Networks {
 		network := &vmi.Spec.Networks[i]
@@ -190,8 +179,8 @@ func networkOf(vmi *v1.VirtualMachineInstance, name, path string) (*v1.Network, 
 	return nil, fmt.Errorf("%s.name: no network in spec.networks is called %q", path, name)
 }
 
-// bind finds the one way in which the interface is connected. Where a QEMU runs whose binding is not registered any
-// more, what it has is left as it is.
+// bind chooses the interface's binding. If QEMU runs with a binding that is no longer registered, the interface is
+// left as it is.
 func (p *plan) bind(iface *v1.Interface, pod Pod) error {
 	of, err := pod.Bindings.Of(iface)
 	switch {
@@ -214,7 +203,6 @@ func (p *plan) bind(iface *v1.Interface, pod Pod) error {
 	return nil
 }
 
-// bindingOf finds the one of Drydock's own ways in which the interface is connected.
 func bindingOf(iface *v1.Interface, path string) (binding, error) {
 	for _, b := range bindings {
 		if b.chosen(&iface.InterfaceBindingMethod) {
@@ -227,7 +215,6 @@ func bindingOf(iface *v1.Interface, path string) (binding, error) {
 	return binding{}, fmt.Errorf("%s: must say how it is connected: masquerade or bridge", path)
 }
 
-// portsOf are the ports of the pod that lead to the guest, single ones and ranges.
 func portsOf(iface *v1.Interface, path string) ([]port, error) {
 	var ports []port
 	for i, declared := range iface.Ports {
@@ -266,7 +253,6 @@ func portRange(protocol string, first, last int32) (port, error) {
 	return p, nil
 }
 
-// queues is how many pairs of queues QEMU opens on the interface's tap.
 func queues(vmi *v1.VirtualMachineInstance, iface *v1.Interface) int {
 	if iface.Model != "" && iface.Model != v1.VirtIO {
 		return 1 // no other model has more
@@ -274,8 +260,7 @@ func queues(vmi *v1.VirtualMachineInstance, iface *v1.Interface) int {
 	return machine.Queues(&vmi.Spec)
 }
 
-// subnetOf gives the first address of a network to the router and the second
-// to the guest.
+// subnetOf gives the first address of a network to the router and the second to the guest.
 func subnetOf(cidr, unless string) (subnet, error) {
 	if cidr == "" {
 		cidr = unless

@@ -8,15 +8,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// setupManaged connects an interface as bridge does, for a binding with domainAttachmentType managedTap: but for
-// the DHCP server, which is the network's own.
+// setupManaged is for a binding with domainAttachmentType managedTap: it connects an interface like bridge does, but
+// leaves DHCP to the network.
 func setupManaged(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
 	made, _, _, err := connectBridge(pod, p)
 	return made, nil, err
 }
 
-// setupForeign finds the tap that a network plugin has made, for a binding with domainAttachmentType tap.
-// What it is connected to is the plugin's business.
+// setupForeign is for a binding with domainAttachmentType tap: it finds the tap that a network plugin has made. The
+// plugin alone decides what the tap is connected to.
 func setupForeign(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
 	nl, err := openNetlink(pod.NetNS)
 	if err != nil {
@@ -34,7 +34,7 @@ func setupForeign(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
 	return made, nil, nil
 }
 
-// findTap finds the tap that a network plugin has made: one of its own beside the pod's interface, or that interface.
+// findTap returns the tap that a network plugin has made: one beside the pod's interface, or that interface itself.
 func (p *plan) findTap(nl *netlink.Handle) (netlink.Link, error) {
 	for _, name := range []string{p.tap, p.podInterface} {
 		link, err := nl.LinkByName(name)

@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/rules/sriov"
 )
 
-// setupDevice finds the device of the node that the interface is. Nothing is made for it: the network plugin has set
-// the device up, and QEMU passes it through.
+// setupDevice finds the interface's device of the node. It makes nothing: the network plugin has set the device up,
+// and QEMU passes it through.
 func setupDevice(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
 	device := pod.Devices[p.podInterface]
 	if device == "" && pod.sets(p.name) {

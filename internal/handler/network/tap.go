@@ -15,33 +15,30 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// TapCommand is the subcommand of virt-handler's program that makes a tap; tapQueues is
-// its flag for one with several queues.
+// TapCommand is the subcommand of virt-handler's program that makes a tap; tapQueues is its flag for a multi-queue
+// tap.
 const (
 	TapCommand = "make-tap"
 	tapQueues  = "--multi-queue"
 )
 
-// tapTimeout bounds a program that makes one tap.
 const tapTimeout = 20 * time.Second
 
-// maxTapError bounds what is read of the program's complaints.
+// maxTapError bounds the program's error output that is read, in bytes.
 const maxTapError = 4096
 
-// TapChild has taps made by a program that virt-handler runs, instead of by
-// virt-handler itself: SELinux labels a tap with the context of the process that makes
-// it, and no other may open it later.
+// TapChild makes taps by a child process instead of virt-handler itself: SELinux labels a tap with the context of the
+// process that makes it, and no other may open it later.
 type TapChild struct {
-	// Enter sets the context of what the calling thread executes next.
+	// Enter sets the SELinux context for the calling thread's next exec.
 	Enter func() error
-	// Open opens the pod's own /dev/net/tun, so that the program can use it under the
-	// pod's context. It is called by a thread in the pod's network namespace: a tap is
-	// made in the one that its device was opened in.
+	// Open opens the pod's own /dev/net/tun, which the child can use under the pod's context. It must be called by a
+	// thread in the pod's network namespace: a tap is made in the namespace in which its device was opened.
 	Open func() (*os.File, error)
 }
 
-// make makes a tap in the calling thread's network namespace. The thread must end afterwards: whatever it executes runs under the
-// context.
+// make makes a tap in the calling thread's network namespace. The thread must end afterwards: all that it executes
+// runs under the SELinux context.
 func (c *TapChild) make(name string, multiQueue bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), tapTimeout)
 	defer cancel()
@@ -56,7 +53,7 @@ func (c *TapChild) make(name string, multiQueue bool) error {
 	}
 	defer device.Close()
 	cmd.ExtraFiles = []*os.File{device}
-	cmd.Env = []string{} // nothing of virt-handler's is the pod's
+	cmd.Env = []string{} // the pod must get nothing of virt-handler's
 	complaint := &bounded{}
 	cmd.Stderr = complaint
 	if err := c.Enter(); err != nil {
@@ -69,7 +66,6 @@ func (c *TapChild) make(name string, multiQueue bool) error {
 	return nil
 }
 
-// bounded keeps the beginning of what is written.
 type bounded struct{ bytes.Buffer }
 
 func (b *bounded) Write(data []byte) (int, error) {
@@ -77,17 +73,15 @@ func (b *bounded) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// RunTapCommand is the program that a TapChild runs. args follow the subcommand's name.
+// RunTapCommand is the program of a TapChild. args follow the subcommand's name.
 func RunTapCommand(args []string) error {
 	if len(args) == 0 || len(args) > 2 || len(args) == 2 && args[1] != tapQueues {
 		return errors.New("the arguments are the name of a tap and perhaps " + tapQueues + "; virt-handler runs this, not a user")
 	}
-	// The first of the files that are passed on.
 	const device = 3
 	return makeTap(device, args[0], len(args) == 2)
 }
 
-// openTunDevice opens the node's own /dev/net/tun.
 func openTunDevice() (int, error) {
 	fd, err := unix.Open(layout.TUNDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -96,7 +90,6 @@ func openTunDevice() (int, error) {
 	return fd, nil
 }
 
-// makeTapHere makes a tap in the calling thread's network namespace.
 func makeTapHere(name string, multiQueue bool) error {
 	fd, err := openTunDevice()
 	if err != nil {
@@ -123,8 +116,7 @@ func makeTap(fd int, name string, multiQueue bool) error {
 	if err := unix.IoctlSetInt(fd, unix.TUNSETOWNER, layout.QEMUUser); err != nil {
 		return fmt.Errorf("giving it to user %d: %w", layout.QEMUUser, err)
 	}
-	// Only now does it outlive this process, so that what was made halfway
-	// goes by itself.
+	// The tap outlives this process only from here on, so a half-made tap disappears by itself.
 	if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
 		return fmt.Errorf("keeping it: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// answer4 returns the answer to a DHCPv4 request, nil when it deserves none.
+// answer4 returns nil for a request that gets no answer.
 func (l *Lease) answer4(request *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, error) {
 	if request.OpCode != dhcpv4.OpcodeBootRequest || !bytes.Equal(request.ClientHWAddr, l.MAC) || !l.Address.IsValid() {
 		return nil, nil
@@ -40,7 +40,6 @@ func (l *Lease) answer4(request *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, error) {
 	return answer, nil
 }
 
-// answerKind is the type of the answer to a request, None for no answer.
 func (l *Lease) answerKind(request *dhcpv4.DHCPv4) dhcpv4.MessageType {
 	switch request.MessageType() {
 	case dhcpv4.MessageTypeDiscover:
@@ -48,7 +47,7 @@ func (l *Lease) answerKind(request *dhcpv4.DHCPv4) dhcpv4.MessageType {
 	case dhcpv4.MessageTypeInform:
 		return dhcpv4.MessageTypeAck
 	case dhcpv4.MessageTypeRequest:
-	default: // release and decline change nothing: the address stays the guest's
+	default: // release and decline change nothing: the guest keeps the address
 		return dhcpv4.MessageTypeNone
 	}
 	if chosen := request.ServerIdentifier(); chosen != nil && !chosen.Equal(ip(l.ServerID)) {
@@ -59,13 +58,12 @@ func (l *Lease) answerKind(request *dhcpv4.DHCPv4) dhcpv4.MessageType {
 		wanted = request.ClientIPAddr
 	}
 	if !wanted.Equal(ip(l.Address.Addr())) {
-		// An address from the guest's earlier life, in a snapshot or an image.
+		// The guest asks for an earlier address, from a snapshot or an image.
 		return dhcpv4.MessageTypeNak
 	}
 	return dhcpv4.MessageTypeAck
 }
 
-// options4 are the options of an offer and of an acknowledgement.
 func (l *Lease) options4() []dhcpv4.Option {
 	mask := net.CIDRMask(l.Address.Bits(), l.Address.Addr().BitLen())
 	options := []dhcpv4.Option{
@@ -98,7 +96,6 @@ func (l *Lease) options4() []dhcpv4.Option {
 	return options
 }
 
-// defaultGateway is the gateway of the default route.
 func (l *Lease) defaultGateway() netip.Addr {
 	for _, route := range l.Routes {
 		if route.Destination.Bits() == 0 {
@@ -108,10 +105,9 @@ func (l *Lease) defaultGateway() netip.Addr {
 	return netip.Addr{}
 }
 
-// classlessRoutes is the list of option 121, or nil where the default gateway
-// says everything. A client that understands the option takes no notice of
-// option 3, so the default route is among them; a gateway outside of the
-// guest's own network needs a route on the link first.
+// classlessRoutes returns the routes of option 121, nil if the default gateway suffices. A client that understands
+// the option ignores option 3, so the default route is included. A gateway outside the guest's own network first
+// needs a route on the link.
 func (l *Lease) classlessRoutes() []*dhcpv4.Route {
 	gateway := l.defaultGateway()
 	inside := !gateway.IsValid() || l.Address.Masked().Contains(gateway)

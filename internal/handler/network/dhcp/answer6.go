@@ -12,8 +12,8 @@ import (
 	"github.com/mdlayher/ndp"
 )
 
-// answer6 returns the answer to a DHCPv6 message, nil when it deserves none.
-// The lease must have an IPv6 part. The frame's sender identifies the client.
+// answer6 returns nil for a message that gets no answer. The lease must have an IPv6 part. The client is identified
+// by the frame's sender.
 func (l *Lease) answer6(message *dhcpv6.Message) (*dhcpv6.Message, error) {
 	self := &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: l.ServerMAC}
 	if chosen := message.Options.ServerID(); chosen != nil && !chosen.Equal(self) {
@@ -52,11 +52,9 @@ func (l *Lease) answer6(message *dhcpv6.Message) (*dhcpv6.Message, error) {
 	return nil, nil
 }
 
-// routerLifetime is the longest that RFC 4861 lets a router promise.
+// routerLifetime is the maximum of RFC 4861.
 const routerLifetime = 9000 * time.Second
 
-// advertisement is the message by which the guest learns its router, and that its
-// address comes by DHCPv6.
 func (l *Lease) advertisement() *ndp.RouterAdvertisement {
 	return &ndp.RouterAdvertisement{
 		CurrentHopLimit: 64, ManagedConfiguration: true, OtherConfiguration: true, RouterLifetime: routerLifetime,
@@ -67,10 +65,8 @@ func (l *Lease) advertisement() *ndp.RouterAdvertisement {
 	}
 }
 
-// allNodes is where advertisements go.
 var allNodes = netip.MustParseAddr("ff02::1")
 
-// multicastMAC is the Ethernet address of an IPv6 multicast group.
 func multicastMAC(group netip.Addr) net.HardwareAddr {
 	b := group.As16()
 	return net.HardwareAddr{0x33, 0x33, b[12], b[13], b[14], b[15]}

@@ -27,21 +27,18 @@ const (
 	udpHeader      = 8
 )
 
-// packet is what a frame from the guest carries, as far as it matters.
 type packet struct {
 	mac      net.HardwareAddr
 	source   netip.Addr
 	protocol byte
-	// port is the UDP destination port; payload is what follows the UDP
-	// header, or the whole ICMPv6 message.
+	// port is the UDP destination port; payload is the UDP payload or the whole ICMPv6 message.
 	port    uint16
 	payload []byte
 }
 
 var errNotForUs = errors.New("no packet for this server")
 
-// parse takes a frame apart. Checksums are not looked at: a guest's virtio-net
-// leaves them to be filled in by hardware that does not exist.
+// parse ignores checksums: a guest's virtio-net leaves them to hardware that does not exist.
 func parse(frame []byte) (packet, error) {
 	if len(frame) < ethernetHeader {
 		return packet{}, errNotForUs
@@ -73,7 +70,7 @@ func parse(frame []byte) (packet, error) {
 	return p, nil
 }
 
-// parse4 returns what follows the IPv4 header, nil for a fragment or garbage.
+// parse4 returns the IPv4 payload, nil for a fragment or garbage.
 func (p *packet) parse4(b []byte) []byte {
 	if len(b) < ipv4Header || b[0]>>4 != 4 {
 		return nil
@@ -89,8 +86,7 @@ func (p *packet) parse4(b []byte) []byte {
 	return b[header:total]
 }
 
-// parse6 returns what follows the IPv6 header. Neither DHCPv6 nor a router
-// solicitation comes with extension headers.
+// parse6 returns the IPv6 payload. Neither DHCPv6 nor a router solicitation has extension headers.
 func (p *packet) parse6(b []byte) []byte {
 	if len(b) < ipv6Header || b[0]>>4 != 6 {
 		return nil
@@ -104,16 +100,14 @@ func (p *packet) parse6(b []byte) []byte {
 	return b[ipv6Header : ipv6Header+length]
 }
 
-// endpoint is one end of a packet that is sent.
 type endpoint struct {
 	mac  net.HardwareAddr
 	addr netip.Addr
 	port uint16
 }
 
-// udpFrame makes the frame of a UDP packet, IPv4 or IPv6 as the addresses are.
-// Its checksums are whole: some DHCP clients read frames themselves and drop
-// those whose checksum was left to hardware.
+// udpFrame returns the frame of a UDP packet, IPv4 or IPv6 by the addresses. It fills in all checksums: some DHCP
+// clients read raw frames and drop those without.
 func udpFrame(from, to endpoint, payload []byte) []byte {
 	datagram := make([]byte, 0, udpHeader+len(payload))
 	datagram = binary.BigEndian.AppendUint16(datagram, from.port)
@@ -125,7 +119,6 @@ func udpFrame(from, to endpoint, payload []byte) []byte {
 	return ipFrame(from, to, protocolUDP, datagram)
 }
 
-// neighborFrame makes the frame of a message of neighbor discovery.
 func neighborFrame(from, to endpoint, message ndp.Message) ([]byte, error) {
 	body, err := ndp.MarshalMessageChecksum(message, from.addr, to.addr)
 	if err != nil {
@@ -134,7 +127,7 @@ func neighborFrame(from, to endpoint, message ndp.Message) ([]byte, error) {
 	return ipFrame(from, to, protocolICMPv6, body), nil
 }
 
-// ipFrame puts body, whose checksum is in it, into a frame.
+// ipFrame wraps body, which contains its checksum, in IP and Ethernet headers.
 func ipFrame(from, to endpoint, protocol byte, body []byte) []byte {
 	frame := append(append([]byte{}, to.mac...), from.mac...)
 	if from.addr.Is4() {
@@ -152,14 +145,13 @@ func ipFrame(from, to endpoint, protocol byte, body []byte) []byte {
 	return append(append(frame, header...), body...)
 }
 
-// udpChecksum is the checksum over the pseudo header and a datagram.
 func udpChecksum(from, to netip.Addr, datagram []byte) uint16 {
 	pseudo := append(from.AsSlice(), to.AsSlice()...)
 	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(datagram)))
 	pseudo = append(pseudo, 0, 0, 0, protocolUDP)
 	checksum := ^sum(sum(0, pseudo), datagram)
 	if checksum == 0 {
-		return 0xffff // zero would mean that there is none
+		return 0xffff // zero would mean no checksum
 	}
 	return checksum
 }

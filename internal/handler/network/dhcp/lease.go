@@ -1,11 +1,10 @@
-// Package dhcp gives one guest its network configuration, on one link: DHCPv4,
-// and for IPv6 router advertisements with DHCPv6.
+// Package dhcp gives one guest its network configuration on one link: by DHCPv4, and for IPv6 by router
+// advertisements and DHCPv6.
 //
-// What is answered is a pure function of the Lease and the request. The server
-// reads and writes whole Ethernet frames on the guest's tap, below the pod's
-// bridge and IP stack, so it needs no address of its own there, receives requests
-// of its own guest only, and sends to nobody else (decision 050). It hands out one
-// address to one MAC for ever: leases, pools and databases do not exist here.
+// The answer is a pure function of the Lease and the request. The server reads and writes whole Ethernet frames on
+// the guest's tap, below the pod's bridge and IP stack: it needs no address there, receives only its own guest's
+// requests, and sends to nobody else (decision 050). It assigns one address to one MAC forever, without leases, pools
+// or a database.
 package dhcp
 
 import (
@@ -14,24 +13,22 @@ import (
 	"time"
 )
 
-// forever is a lease's time: the address is the guest's as long as the pod is.
+// forever is the lease time: the guest keeps its address as long as the pod exists.
 const forever = time.Duration(0xffffffff) * time.Second
 
-// Lease is all that a guest is told.
+// Lease is a guest's network configuration.
 type Lease struct {
-	// MAC is the guest's; nobody else is answered.
+	// Requests from other MACs get no answer.
 	MAC net.HardwareAddr
-	// ServerMAC is the address that answers come from.
+	// ServerMAC is the source address of the answers.
 	ServerMAC net.HardwareAddr
-	// ServerID names the server in DHCPv4, and is what its packets come from.
+	// ServerID identifies the server in DHCPv4 and is its packets' source address.
 	ServerID netip.Addr
-	// Address is the guest's, with the length of its network's prefix.
+	// Address is the guest's address with its network's prefix length.
 	Address netip.Prefix
-	// Routes are those beside the address's own network, the default one
-	// included.
+	// Routes excludes the address's own network and includes the default route.
 	Routes []Route
-	// MTU is the network's.
-	MTU int
+	MTU    int
 
 	Hostname string
 	// Domain is the guest's own domain, Search its list for resolving names.
@@ -40,17 +37,14 @@ type Lease struct {
 	DNS    []netip.Addr
 	NTP    []netip.Addr
 
-	// TFTPServer and BootFile are for guests that boot from the network.
 	TFTPServer, BootFile string
-	// Private are options 224 to 254, as they are.
+	// Private has the options 224 to 254, unchanged.
 	Private map[uint8]string
 
-	// IPv6 is nil where the guest has no IPv6.
 	IPv6 *Lease6
 }
 
-// Route is a way out of the guest's own network. Without a Gateway the
-// destination is on the link itself.
+// Route is a route out of the guest's own network. Without a Gateway the destination is on the link.
 type Route struct {
 	Destination netip.Prefix
 	Gateway     netip.Addr

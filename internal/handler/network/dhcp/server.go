@@ -18,16 +18,15 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// advertisePeriod is how often the guest is told of its IPv6 router without
-// asking, so that the promise of routerLifetime never runs out.
+// advertisePeriod is the interval of unsolicited router advertisements; with it routerLifetime never runs out.
 const advertisePeriod = 10 * time.Minute
 
-// maxFrame is far more than any request has. It is held for each interface of each
-// guest; what is longer is cut off, and no request then.
+// maxFrame is far more than any request needs. Each interface of each guest has such a buffer; a longer frame is cut
+// off and no longer a valid request.
 const maxFrame = 4<<10 + ethernetHeader
 
-// A guest asks a few times when it boots and twice in a lease's time. What it asks
-// beyond waits, and what has no room to wait is dropped by the kernel at no cost.
+// A guest sends a few requests at boot and two in a lease's time. Further ones wait, and the kernel drops those that
+// exceed its queue at no cost.
 const (
 	maxRequests = 20 // in a second
 	maxBurst    = 100
@@ -39,16 +38,14 @@ type Server struct {
 	link  io.ReadWriteCloser
 	log   logr.Logger
 
-	// pace is how many requests are looked at.
 	pace *rate.Limiter
 
 	ended chan struct{}
 	parts sync.WaitGroup
 }
 
-// Serve answers the guest at the other end of link, which reads and writes one
-// Ethernet frame at a time and belongs to the Server from now on. Its Close
-// must end a Read.
+// Serve answers the guest at the other end of link. The Server owns link, which reads and writes one Ethernet frame
+// at a time and whose Close must end a Read.
 func Serve(link io.ReadWriteCloser, lease Lease, log logr.Logger) *Server {
 	s := &Server{lease: lease, link: link, log: log, pace: rate.NewLimiter(maxRequests, maxBurst), ended: make(chan struct{})}
 	s.parts.Go(s.listen)
@@ -58,7 +55,7 @@ func Serve(link io.ReadWriteCloser, lease Lease, log logr.Logger) *Server {
 	return s
 }
 
-// Close ends the service and waits for its end.
+// Close waits for the server's end.
 func (s *Server) Close() {
 	close(s.ended)
 	_ = s.link.Close()
@@ -86,7 +83,7 @@ func (s *Server) listen() {
 	}
 }
 
-// await waits until one more request may be read; false when the service has ended.
+// await returns false when the server has been closed.
 func (s *Server) await() bool {
 	timer := time.NewTimer(s.pace.Reserve().Delay())
 	defer timer.Stop()
@@ -98,7 +95,6 @@ func (s *Server) await() bool {
 	}
 }
 
-// advertise sends router advertisements without being asked.
 func (s *Server) advertise() {
 	frame, err := s.lease.advertisementFrame()
 	if err != nil {
@@ -117,14 +113,13 @@ func (s *Server) advertise() {
 	}
 }
 
-// send writes a frame. A guest that has no QEMU yet misses it, and asks later.
+// send writes a frame. A guest without a running QEMU misses it and asks later.
 func (s *Server) send(frame []byte) {
 	if _, err := s.link.Write(frame); err != nil && !s.over(err) {
 		s.log.V(1).Info("could not answer the guest", "reason", err.Error())
 	}
 }
 
-// over reports whether err is the end of the service, or of the link, and no failure.
 func (s *Server) over(err error) bool {
 	select {
 	case <-s.ended:
@@ -134,7 +129,6 @@ func (s *Server) over(err error) bool {
 	}
 }
 
-// answer returns the frame that answers a frame of the guest, nil for none.
 func (l *Lease) answer(frame []byte) ([]byte, error) {
 	request, err := parse(frame)
 	if err != nil {
@@ -165,8 +159,7 @@ func (l *Lease) answerFrame4(request packet) ([]byte, error) {
 	if err != nil || answer == nil {
 		return nil, err
 	}
-	// The guest gets it by its MAC; only one that has an address already can
-	// be expected to listen on it.
+	// The frame goes to the guest's MAC. Its current IP address is the destination only if it already has one.
 	to := endpoint{mac: l.MAC, addr: netip.AddrFrom4([4]byte{255, 255, 255, 255}), port: clientPort4}
 	if message.IsBroadcast() || answer.MessageType() == dhcpv4.MessageTypeNak {
 		to.mac = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
@@ -197,8 +190,7 @@ func (l *Lease) advertisementFrame() ([]byte, error) {
 	return neighborFrame(from, to, l.advertisement())
 }
 
-// Filter is the kernel's filter for a socket that a Server reads from: it lets
-// through DHCPv4, DHCPv6 and router solicitations, so that the guest's other
+// Filter returns a socket filter that passes DHCPv4, DHCPv6 and router solicitations, so that the guest's other
 // traffic costs nothing here.
 func Filter() ([]bpf.RawInstruction, error) {
 	const (
