@@ -6,19 +6,18 @@ import (
 	"net/netip"
 )
 
-// Interface is what virt-handler's pod has on a network of its own for migrations
+// Interface is the interface of virt-handler's pod on a separate network for migrations
 // (configuration.migrations.network).
 const Interface = "migration0"
 
-// NetworkInterface is an interface of virt-handler's pod.
+// NetworkInterface is one of virt-handler's pod.
 type NetworkInterface struct {
 	Name      string
 	Addresses []netip.Addr
 }
 
-// ChooseAddress says where migrations to this node are listened for. network is the
-// configured one, empty for none; pod is the pod's own address. Without the interface the
-// pod's network is used, and missing says why it is not the configured one.
+// ChooseAddress returns the address on which this node listens for migrations. network is the configured network,
+// empty for none; pod is the pod's own address. Without the interface it returns pod, and missing is the reason.
 func ChooseAddress(network string, pod netip.Addr, interfaces []NetworkInterface) (address netip.Addr, missing string) {
 	if network == "" {
 		return pod, ""
@@ -32,7 +31,7 @@ func ChooseAddress(network string, pod netip.Addr, interfaces []NetworkInterface
 		there = true
 		for _, candidate := range i.Addresses {
 			candidate = candidate.Unmap()
-			// One of the pod's family is reached by nodes of the same kind.
+			// Other nodes are most likely to reach an address of the pod's family.
 			if usable(candidate) && (!chosen.IsValid() || chosen.Is4() != pod.Is4() && candidate.Is4() == pod.Is4()) {
 				chosen = candidate
 			}
@@ -48,13 +47,12 @@ func ChooseAddress(network string, pod netip.Addr, interfaces []NetworkInterface
 	}
 }
 
-// usable reports whether another node can call the address.
 func usable(a netip.Addr) bool {
 	return a.IsValid() && a.IsGlobalUnicast() && a.Zone() == ""
 }
 
-// OwnAddress is ChooseAddress for this process. network says what is configured now, noted
-// is called with why another one is used.
+// OwnAddress returns ChooseAddress for this process. network returns the configured network; noted is called with the
+// reason if another one is used.
 func OwnAddress(podIP string, network func() string, noted func(missing string)) func() (netip.Addr, error) {
 	last := ""
 	return func() (netip.Addr, error) {

@@ -13,25 +13,24 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// A peer says Alive once a second and each fact once. What is far more is not worth reading.
+// A peer sends Alive once a second and each fact once. Far more messages end the connection.
 const (
 	messagesPerSecond = 10
 	messagesAtOnce    = 100
 )
 
-// talk is one control connection. It ends with its first error, or with its context.
+// talk is one control connection. It ends with its first error or with its context.
 type talk struct {
 	conn      net.Conn
 	limits    Limits
 	migration string
-	// mine are this side's facts.
-	mine *Facts
-	// other is the side at the other end; facts of this one are not its to say.
+	mine      *Facts
+	// other is the peer's side; facts that belong to this side are ignored.
 	other migrationwire.Side
 	heard func(migrationwire.Kind)
-	// disks is told which disks the other side has; nil to hear nothing of them.
+	// disks may be nil.
 	disks func([]migrationwire.Disk)
-	// transport is told what the other side says of the transport; nil to hear nothing of it.
+	// transport may be nil.
 	transport func(migrationwire.Transport)
 }
 
@@ -47,7 +46,7 @@ func (t *talk) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// say says every fact, then each new one at once, and that there is somebody.
+// say sends every fact so far, then each new one at once, and Alive in between.
 func (t *talk) say(ctx context.Context) error {
 	alive := time.NewTicker(migrationwire.AliveEvery)
 	defer alive.Stop()
@@ -73,7 +72,7 @@ func (t *talk) say(ctx context.Context) error {
 	}
 }
 
-// listen takes the other side's facts, whatever else it says.
+// listen ignores all but the peer's facts.
 func (t *talk) listen() error {
 	limiter := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
 	known := map[migrationwire.Kind]bool{}
@@ -111,7 +110,6 @@ func (t *talk) listen() error {
 	}
 }
 
-// hearTransport takes what the other side says of the transport.
 func (t *talk) hearTransport(transport *migrationwire.Transport) error {
 	if err := transport.Check(); err != nil {
 		return err
@@ -122,7 +120,6 @@ func (t *talk) hearTransport(transport *migrationwire.Transport) error {
 	return nil
 }
 
-// hear takes what the other side says of its disks.
 func (t *talk) hear(told *migrationwire.DisksTold, m *migrationwire.Message) error {
 	disks, err := told.Add(m)
 	if len(disks) > 0 && t.disks != nil {

@@ -14,39 +14,36 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Forward takes the connections of the source's QEMU and passes each on to the target by
-// one of its own. Its fields are set before Run.
+// Forward accepts the connections of the source's QEMU and passes each on to the target over a separate connection.
+// Its fields are set before Run.
 type Forward struct {
 	Outgoing *Outgoing
-	// Channel is what the connections are for: migrationwire.Stream or Disks.
+	// Channel is migrationwire.Stream or Disks.
 	Channel migrationwire.Channel
-	// Admit checks who has connected: the socket is in a folder of the guest's.
+	// Admit checks the connecting process: the socket is in a directory that belongs to the guest.
 	Admit func(*net.UnixConn) error
-	// Answers is how long the target may say nothing when QEMU has said something; 0 for as long as
-	// it likes, as with memory.
+	// Answers is how long the target may leave QEMU's data unanswered; 0 for no limit, as with memory.
 	Answers time.Duration
 
 	sent, received atomic.Int64
-	// opening is the debt of a target that is being opened, nil for none.
-	opening atomic.Pointer[debt]
+	opening        atomic.Pointer[debt]
 
 	mu      sync.Mutex
 	open    int
 	failure error
-	// left says that the other node has ended a stream before QEMU has.
+	// left means that the other node has ended a stream before QEMU has.
 	left bool
 }
 
-// Sent is how many bytes went to the target until now.
+// Sent returns the bytes sent to the target so far.
 func (f *Forward) Sent() int64 { return f.sent.Load() }
 
-// Received is how many bytes came from the target until now.
+// Received returns the bytes received from the target so far.
 func (f *Forward) Received() int64 { return f.received.Load() }
 
-// Failure is why the first connection that failed did so, nil for none; those that fail
-// next may do so for that reason. QEMU itself learns no more than that its connection has
-// ended, and not before it is known here. It explains a migration that has failed: one
-// that succeeds may have a connection that the other side ends first.
+// Failure returns the error of the first connection that failed, nil for none; later failures may follow from it. It
+// is known before QEMU notices the end of its connection, which is all that QEMU learns. It explains only a migration
+// that has failed: in one that succeeds, the other side may end a connection first.
 func (f *Forward) Failure() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,8 +53,8 @@ func (f *Forward) Failure() error {
 	return f.failure
 }
 
-// Opening has late called when opened is not called for so long after QEMU's next connection. A
-// QEMU that is slow to connect waits for nothing.
+// Opening calls late if opened is not called within wait after QEMU's next connection. Before QEMU connects it waits
+// for nothing, so that time does not count.
 func (f *Forward) Opening(wait time.Duration, late func()) (opened func()) {
 	owed := &debt{}
 	owed.limit(wait, late)
@@ -68,21 +65,20 @@ func (f *Forward) Opening(wait time.Duration, late func()) (opened func()) {
 	}
 }
 
-// connected notes that QEMU waits for the target.
 func (f *Forward) connected() {
 	if owed := f.opening.Load(); owed != nil {
 		owed.begin()
 	}
 }
 
-// Listener is the socket that QEMU connects to (podpath.Listener).
+// Listener is the socket for QEMU (podpath.Listener).
 type Listener interface {
 	Accept() (*net.UnixConn, error)
 	Close() error
 }
 
-// Run serves the listener until ctx ends, and closes it. When it returns, all connections
-// have ended. The error is that of the listener.
+// Run serves the listener until ctx ends, and closes it. All connections have ended when it returns. The error is the
+// listener's.
 func (f *Forward) Run(ctx context.Context, listener Listener) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -94,15 +90,15 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 			f.failed(fmt.Errorf("closing the migration's socket: %w", err))
 		}
 	})
-	// QEMU connects once for each stream. Whoever else can connect there has broken out
-	// of the guest; it must not have this node call the other one without an end.
+	// QEMU connects once for each stream. Any other process that can connect has broken out of the guest; it must not
+	// make this node call the other one without limit.
 	limiter := rate.NewLimiter(1, 2*f.Channel.MaxOpen())
 	for {
 		conn, err := listener.Accept()
 		switch {
 		case ctx.Err() != nil:
 			if err == nil {
-				_ = conn.Close() // it is too late for it
+				_ = conn.Close() // it came too late
 			}
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -118,26 +114,24 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 			continue
 		}
 		f.connected()
-		// One after the other: QEMU knows its main stream by being the first that
-		// connects (decision 293).
+		// One after the other: QEMU takes the first connection as its main stream (decision 293).
 		peer, err := f.Outgoing.Dial(ctx, f.Channel)
 		if err != nil {
 			f.end()
 			if ctx.Err() == nil {
 				f.failed(err)
 			}
-			_ = conn.Close() // QEMU is to notice
+			_ = conn.Close() // QEMU has to notice
 			continue
 		}
 		running.Go(func() {
 			defer f.end()
 			s := &stream{qemu: conn, peer: peer, fromQEMU: &f.sent, fromPeer: &f.received, drain: true, failed: f.failed, left: f.leave, answers: f.Answers}
-			_ = s.run(ctx) // it was told to failed
+			_ = s.run(ctx) // failed was called with it
 		})
 	}
 }
 
-// begin admits a connection and counts it.
 func (f *Forward) begin(conn *net.UnixConn, limiter *rate.Limiter) error {
 	if !limiter.Allow() {
 		return errors.New("QEMU connects to the migration's socket again and again")

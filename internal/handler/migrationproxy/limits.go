@@ -14,33 +14,31 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Limits are how long the virt-handler at the other end is waited for. Zero means what virt-handlers have agreed on.
+// Limits bounds the wait for the peer's virt-handler. Zero values mean the protocol's defaults.
 type Limits struct {
-	// Greeting is how long a connection may take to its answer.
+	// Greeting bounds the time from the connection to the peer's answer.
 	Greeting time.Duration
-	// Silence is after how long without a word on the control connection the other side counts as gone.
+	// Silence is the time without a message on the control connection after which the peer counts as gone.
 	Silence time.Duration
 }
 
 func (l Limits) greeting() time.Duration { return cmp.Or(l.Greeting, migrationwire.Greeting) }
 func (l Limits) silence() time.Duration  { return cmp.Or(l.Silence, migrationwire.Silence) }
 
-// calls are the connections of each migration. The zero value has none.
+// The zero value has no connections.
 type calls struct {
 	mu          sync.Mutex
 	byMigration map[string]*connections
 }
 
 type connections struct {
-	// streams are those between the QEMUs, by channel.
 	streams map[migrationwire.Channel]int
-	// controls are the control connections that have not ended, replaced ones included;
-	// replace ends the newest.
+	// controls counts the open control connections, including replaced ones; replace ends the newest.
 	controls int
 	replace  context.CancelFunc
 }
 
-// of are those of a migration; calls.mu is held.
+// The caller holds calls.mu.
 func (c *calls) of(migration string) *connections {
 	if c.byMigration == nil {
 		c.byMigration = map[string]*connections{}
@@ -51,14 +49,14 @@ func (c *calls) of(migration string) *connections {
 	return c.byMigration[migration]
 }
 
-// tidy forgets a migration without connections; calls.mu is held.
+// The caller holds calls.mu.
 func (c *calls) tidy(migration string) {
 	if m := c.byMigration[migration]; len(m.streams) == 0 && m.controls == 0 {
 		delete(c.byMigration, migration)
 	}
 }
 
-// stream counts one of a channel.
+// stream counts a connection of a channel until end is called.
 func (c *calls) stream(migration string, channel migrationwire.Channel) (end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,8 +75,8 @@ func (c *calls) stream(migration string, channel migrationwire.Channel) (end fun
 	}, nil
 }
 
-// control makes a connection the one of its migration. replaced ends when another one is.
-// connected hears of the first and of the end of the last.
+// control makes a connection the current one of its migration. replaced ends when another takes its place. connected
+// is called with true at the first connection and with false at the end of the last.
 func (c *calls) control(migration string, connected func(bool)) (replaced context.Context, end func()) {
 	if connected == nil {
 		connected = func(bool) {}
@@ -106,8 +104,7 @@ func (c *calls) control(migration string, connected func(bool)) (replaced contex
 	}
 }
 
-// seldom writes a few lines of the log, however many there are: what is logged here,
-// others cause.
+// seldom limits the rate of log lines, since other hosts cause the logged events.
 type seldom struct {
 	log     logr.Logger
 	limiter *rate.Limiter

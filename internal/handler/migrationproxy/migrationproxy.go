@@ -1,20 +1,20 @@
-// Package migrationproxy carries migrations from the QEMU of one node to the QEMU of
-// another, and the facts that their virt-handlers tell each other.
+// Package migrationproxy carries migrations from the QEMU of one node to the QEMU of another, and the facts that
+// their virt-handlers exchange.
 //
 //	QEMU (source) -> unix socket -> Forward -> TLS -> Server -> unix socket -> QEMU (target)
 //	driver        <-> Facts, Control        <- TLS ->   Server  <-> Target, Facts <-> driver
 //
-// It owns connections, their authentication and their bounds: who the other node is (its
-// certificate), whether it may call for this migration (Registry), how many connections it
-// may have, and when a silent one has ended. It must not decide what a fact means for a
-// guest (package switchover does), and knows neither QEMU's monitor nor the API server.
+// It owns connections, their authentication and their bounds: who the other node is (its certificate), whether it may
+// connect for this migration (Registry), how many connections it may have, and when a silent one has ended. It must
+// not decide what a fact means for a guest (package switchover does), and knows neither QEMU's monitor nor the API
+// server.
 //
-// What each part's end leads to:
+// The end of a part has these effects:
 //
 //	QEMU, either one      its connections end; the other QEMU sees the end of its own
 //	source virt-handler   streams and control connection end at once; QEMU's migration fails
-//	                      on both sides, and the next virt-handler calls again for control
-//	target virt-handler   the same; the source calls it again until its context ends
+//	                      on both sides, and the next virt-handler opens a control connection
+//	target virt-handler   the same; the source reconnects until its context ends
 //	the network           the control connection is given up after migrationwire.Silence,
 //	                      streams after streamTimeout
 //	a driver              its context ends, or it takes the Target back (Expectations): all
@@ -28,26 +28,26 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Facts are what one side says of a migration. They are only ever added to, and each new
-// control connection hears all of them. The zero value says nothing.
+// Facts has one side's facts about a migration. Facts are only added, and each new control connection sends all of
+// them. The zero value is empty.
 type Facts struct {
 	mu   sync.Mutex
 	said []migrationwire.Message
-	// changed is closed, and replaced, when a fact is added.
+	// changed is closed and replaced when a fact is added.
 	changed chan struct{}
 }
 
-// Publish adds a fact; one that is known already changes nothing.
+// Publish adds a fact, if it is new.
 func (f *Facts) Publish(kind migrationwire.Kind) {
 	f.publish(kind, migrationwire.Message{Kind: kind})
 }
 
-// PublishDisks adds which disks there are, once.
+// PublishDisks adds the list of disks, once.
 func (f *Facts) PublishDisks(disks []migrationwire.Disk) {
 	f.publish(migrationwire.Plugs, migrationwire.SplitDisks(disks)...)
 }
 
-// PublishTransport adds the Offer of a source, or what a target has Agreed to, once.
+// PublishTransport adds a source's Offer or a target's Agreed, once.
 func (f *Facts) PublishTransport(kind migrationwire.Kind, t migrationwire.Transport) {
 	f.publish(kind, migrationwire.Message{Kind: kind, Transport: &t})
 }
@@ -65,7 +65,7 @@ func (f *Facts) publish(kind migrationwire.Kind, messages ...migrationwire.Messa
 	}
 }
 
-// after are the facts beyond the first n, and a channel that is closed when there are more.
+// after returns all but the first n facts, and a channel that is closed when there are more.
 func (f *Facts) after(n int) ([]migrationwire.Message, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

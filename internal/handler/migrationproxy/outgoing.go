@@ -16,14 +16,12 @@ import (
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
-// Outgoing is the source's way to the virt-handler of a migration's target. All fields but
-// Limits are required.
+// Outgoing connects a source to the virt-handler of its migration's target. All fields but Limits are required.
 type Outgoing struct {
-	// Address is what the target has published (migrationwire.ParseAddress), Node the
-	// node that must be there.
+	// Address is the target's published address (migrationwire.ParseAddress), Node the node that must answer there.
 	Address netip.AddrPort
 	Node    string
-	// Header names the migration; what this program speaks and the Channel are filled in.
+	// Header names the migration. Dial fills in the protocol version, the supported copies and the Channel.
 	Header migrationwire.Header
 	// TLS is certs.Source.PeerClientConfig.
 	TLS    func(server, protocol string) *tls.Config
@@ -31,7 +29,7 @@ type Outgoing struct {
 	Limits Limits
 }
 
-// Refusal is the target's answer that it does not take a connection.
+// Refusal is the target's refusal.
 type Refusal struct {
 	Node   string
 	Reason error
@@ -41,7 +39,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("the virt-handler on node %s refuses: %v", r.Node, r.Reason)
 }
 
-// Dial calls the target. It may take as long as a greeting.
+// Dial connects to the target, within the limit of a greeting.
 func (o *Outgoing) Dial(ctx context.Context, channel migrationwire.Channel) (*peerConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Limits.greeting())
 	defer cancel()
@@ -51,7 +49,7 @@ func (o *Outgoing) Dial(ctx context.Context, channel migrationwire.Channel) (*pe
 	}
 	secured, err := o.greet(ctx, conn, channel)
 	if err != nil {
-		_ = conn.Close() // nothing was said on it that counts
+		_ = conn.Close() // no data on it counts
 		var refusal *Refusal
 		if errors.As(err, &refusal) {
 			return nil, err
@@ -95,19 +93,19 @@ const (
 
 // Conversation is the source's side of a migration's control connection.
 type Conversation struct {
-	// Mine are this side's facts: the target hears all of them on each connection.
+	// Mine has this side's facts; each connection sends all of them.
 	Mine *Facts
-	// Heard is called with each fact of the target's, once for each connection.
+	// Heard is called with each fact of the target, once for each connection.
 	Heard func(migrationwire.Kind)
-	// HeardAgreed is called with the transport that the target has agreed to, once for each connection; nil
-	// to hear nothing of it.
+	// HeardAgreed is called with the transport that the target has agreed to, once for each connection; nil to ignore
+	// it.
 	HeardAgreed func(migrationwire.Transport)
-	// Connected is called when a connection begins and when it has ended; nil to hear
-	// nothing of it. None of the functions may block.
+	// Connected is called when a connection begins and when it has ended; nil to ignore that. None of the functions
+	// may block.
 	Connected func(bool)
 }
 
-// Control keeps a control connection up until ctx ends.
+// Control keeps a control connection open until ctx ends.
 func (o *Outgoing) Control(ctx context.Context, c Conversation) {
 	delays := backoff.Doubling(firstRedial, longestRedial)
 	last := ""
@@ -119,7 +117,6 @@ func (o *Outgoing) Control(ctx context.Context, c Conversation) {
 		if began {
 			delays, last = backoff.Doubling(firstRedial, longestRedial), ""
 		}
-		// The same failure is not worth a line every other second.
 		if text := err.Error(); text != last {
 			o.Log.Info("there is no control connection to the migration's target; it is called again",
 				"migration", o.Header.MigrationUID, "node", o.Node, "reason", text)
@@ -129,13 +126,13 @@ func (o *Outgoing) Control(ctx context.Context, c Conversation) {
 	}
 }
 
-// converse is one control connection; began says that the target has accepted it.
+// began means that the target has accepted the connection.
 func (o *Outgoing) converse(ctx context.Context, c Conversation) (began bool, err error) {
 	conn, err := o.Dial(ctx, migrationwire.Control)
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = conn.Close() }() // it has ended by then
+	defer func() { _ = conn.Close() }() // it has ended already
 	if c.Connected != nil {
 		c.Connected(true)
 		defer c.Connected(false)
@@ -144,7 +141,6 @@ func (o *Outgoing) converse(ctx context.Context, c Conversation) (began bool, er
 	return true, t.run(ctx)
 }
 
-// wait returns after d, or when ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

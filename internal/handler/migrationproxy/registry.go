@@ -9,60 +9,52 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Target is what is here for a migration to this node. Its functions are called from
-// several goroutines and must not block but for Dial and DialDisks.
+// Target is this node's side of a migration to it. Its functions are called from several goroutines and must not
+// block, except for Dial and DialDisks.
 type Target struct {
-	// Done is closed when nothing of the migration is wanted here any more; its
-	// connections end then.
+	// Done is closed when the migration is no longer wanted here, which ends its connections.
 	Done <-chan struct{}
-	// Dial connects to the socket that the QEMU of this side takes the migration on.
 	Dial func(ctx context.Context) (*net.UnixConn, error)
-	// DialDisks connects to the one that disks are copied to; nil when none are.
+	// DialDisks connects to the socket that disks are copied to; nil if none are.
 	DialDisks func(ctx context.Context) (*net.UnixConn, error)
-	// Claims means that disks are copied to other claims, which a source from before that would not do.
+	// Claims means that disks are copied to other claims. A source whose version can't do that is refused.
 	Claims bool
-	// Plugged means the same of disks that are plugged.
+	// Plugged means the same for disks that are plugged.
 	Plugged bool
-	// Facts are what this side says.
-	Facts *Facts
-	// Heard is called with each fact of the source's, once for each control connection.
+	Facts   *Facts
+	// Heard is called with each fact of the source, once for each control connection.
 	Heard func(migrationwire.Kind)
-	// HeardDisks is called with the disks that the source's guest has beside those that it was started
-	// with, once for each control connection; nil to hear nothing of them.
+	// HeardDisks is called with the disks that were plugged into the source's guest, once for each control
+	// connection; nil to ignore them.
 	HeardDisks func([]migrationwire.Disk)
-	// HeardOffer is called with the transport that the source offers, once for each control connection; nil
-	// to hear nothing of it.
+	// HeardOffer is called with the transport that the source offers, once for each control connection; nil to ignore
+	// it.
 	HeardOffer func(migrationwire.Transport)
-	// Connected is called when a control connection begins and when the last one has
-	// ended; nil to hear nothing of it.
+	// Connected is called when a control connection begins and when the last one has ended; nil to ignore that.
 	Connected func(bool)
 }
 
-// Registry says what is here for a connection, or refuses it.
+// Registry returns this node's side for a connection, or refuses it.
 type Registry interface {
-	// Incoming is asked for every connection. The caller has proven to be peerNode; the
-	// header is what it says. The error is a sentence for the caller.
+	// Incoming is called for every connection. The peer has proven to be peerNode; the header is only its claim. The
+	// error is a sentence for the peer.
 	Incoming(header migrationwire.Header, peerNode string) (Target, error)
 }
 
-// Expected is a migration that the API server knows (the VMI's status.migrationState), with
-// this node as its target.
+// Expected is a migration to this node that the API server knows (the VMI's status.migrationState).
 type Expected struct {
 	MigrationUID, VMIUID, Namespace, Name string
-	// SourceNode is the recorded one.
-	SourceNode string
-	// Target is what is here; its Done is Expect's to set.
+	SourceNode                            string
+	// Target is this node's side; Expect sets its Done.
 	Target Target
 }
 
-// admits reports whether the connection is one of this migration, from its source.
 func (e *Expected) admits(h migrationwire.Header, peerNode string) bool {
 	return e.MigrationUID == h.MigrationUID && e.VMIUID == h.VMIUID && e.Namespace == h.Namespace && e.Name == h.Name &&
 		e.SourceNode != "" && e.SourceNode == peerNode
 }
 
-// Expectations is the Registry of the migrations that this node's drivers have taken on.
-// The zero value refuses everything.
+// Expectations is the Registry of the migrations that this node's drivers expect. The zero value refuses everything.
 type Expectations struct {
 	mu          sync.Mutex
 	byMigration map[string]*expectation
@@ -73,8 +65,8 @@ type expectation struct {
 	done chan struct{}
 }
 
-// Expect lets the source of a migration call, until forget is called, which also ends the
-// connections that there are. An earlier expectation of the same migration is forgotten.
+// Expect admits connections from the source of a migration until forget is called, which also ends them. It replaces
+// an earlier expectation of the same migration.
 func (e *Expectations) Expect(x Expected) (forget func()) {
 	added := &expectation{Expected: x, done: make(chan struct{})}
 	added.Target.Done = added.done
@@ -99,7 +91,7 @@ func (e *Expectations) forget(x *expectation) {
 	}
 }
 
-// Incoming is Registry's. What differs is not said: it would be somebody else's.
+// Incoming implements Registry. The error does not name the expected values, which may belong to somebody else.
 func (e *Expectations) Incoming(h migrationwire.Header, peerNode string) (Target, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -18,14 +18,13 @@ import (
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
-// Server takes the migrations to this node.
+// Server accepts the migrations to this node.
 type Server struct {
-	// Limits are set before Run and Serve.
+	// Limits must be set before Run and Serve.
 	Limits Limits
 
-	registry Registry
-	tls      *tls.Config
-	// address is where to listen now.
+	registry  Registry
+	tls       *tls.Config
 	address   func() (netip.Addr, error)
 	port      uint16
 	relisten  time.Duration
@@ -35,20 +34,18 @@ type Server struct {
 	published atomic.Pointer[netip.AddrPort]
 }
 
-// NewServer returns a Server. config is certs.Source.PeerServerConfig of
-// migrationwire.Protocol, address where to listen (OwnAddress), which is asked again from
-// time to time.
+// NewServer returns a Server. config is certs.Source.PeerServerConfig of migrationwire.Protocol. address returns the
+// address to listen on (OwnAddress) and is called repeatedly.
 func NewServer(registry Registry, config *tls.Config, address func() (netip.Addr, error), log logr.Logger) *Server {
 	return &Server{
 		registry: registry, tls: config, address: address, port: migrationwire.Port, relisten: relisten, log: newSeldom(log),
 	}
 }
 
-// relisten is how often it is asked where to listen.
 const relisten = 10 * time.Second
 
-// Address is where sources reach this node, for status.migrationState.targetNodeAddress;
-// empty while it is not listened.
+// Address returns this node's address for sources, for status.migrationState.targetNodeAddress; empty while there is
+// no listener.
 func (s *Server) Address() string {
 	if address := s.published.Load(); address != nil {
 		return address.String()
@@ -56,8 +53,8 @@ func (s *Server) Address() string {
 	return ""
 }
 
-// Run listens until ctx ends, where address says. That it can't is logged and tried again:
-// the node's guests do not depend on it. It is a controller-runtime Runnable.
+// Run listens on the current address until ctx ends. It logs and retries failures: the node's guests do not depend on
+// it. It is a controller-runtime Runnable.
 func (s *Server) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -79,7 +76,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// follow listens where address says now, unless current does already.
+// follow listens on the current address, unless current does already.
 func (s *Server) follow(ctx context.Context, current net.Listener, serve func(net.Listener)) net.Listener {
 	wanted, err := s.address()
 	if err != nil {
@@ -104,12 +101,12 @@ func (s *Server) follow(ctx context.Context, current net.Listener, serve func(ne
 func (s *Server) unlisten(listener net.Listener) {
 	if listener != nil {
 		s.published.Store(nil)
-		_ = listener.Close() // its connections have a life of their own
+		_ = listener.Close() // its connections continue
 	}
 }
 
-// Serve serves the connections of one listener. It takes them until the listener is closed, which
-// it is when ctx ends, and returns when the last of them has ended.
+// Serve serves the connections of one listener. It accepts them until the listener is closed, at the latest when ctx
+// ends, and returns when the last one has ended.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -118,13 +115,12 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) {
 	s.accept(ctx, listener, &running)
 }
 
-// accept takes connections until the listener is closed.
 func (s *Server) accept(ctx context.Context, listener net.Listener, running *sync.WaitGroup) {
 	for {
 		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) || ctx.Err() != nil {
 			if err == nil {
-				_ = conn.Close() // it is too late for it
+				_ = conn.Close() // it came too late
 			}
 			return
 		}
@@ -143,7 +139,6 @@ func (s *Server) accept(ctx context.Context, listener net.Listener, running *syn
 	}
 }
 
-// handle serves one connection until it ends.
 func (s *Server) handle(ctx context.Context, conn net.Conn, caller *greeting.Caller) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -166,23 +161,22 @@ func (s *Server) handle(ctx context.Context, conn net.Conn, caller *greeting.Cal
 	})
 	err = begun.serve(ctx)
 	if ctx.Err() != nil {
-		return nil // nobody wants it any more
+		return nil // nobody needs it any more
 	}
 	return err
 }
 
-// call is a connection that was accepted.
 type call struct {
 	header migrationwire.Header
 	node   string
 	conn   *peerConn
 	target Target
-	// serve passes on what is said, end lets go of what the connection holds.
+	// serve runs the connection, end releases its resources.
 	serve func(ctx context.Context) error
 	end   func()
 }
 
-// begin finds out who calls and for what, and answers, within the greeting's limit.
+// begin authenticates the caller, reads its header and answers, within the greeting's limit.
 func (s *Server) begin(ctx context.Context, conn net.Conn, caller *greeting.Caller) (_ *call, err error) {
 	defer caller.Leave()
 	deadline := time.Now().Add(s.Limits.greeting())
@@ -217,7 +211,6 @@ func (s *Server) begin(ctx context.Context, conn net.Conn, caller *greeting.Call
 	return c, nil
 }
 
-// admit judges what a caller wants and gets ready for it.
 func (s *Server) admit(ctx context.Context, c *call) (err error) {
 	if err := c.header.Check(); err != nil {
 		return err
@@ -239,8 +232,7 @@ func (s *Server) admit(ctx context.Context, c *call) (err error) {
 	return s.stream(ctx, c)
 }
 
-// control takes a control connection, instead of the one that there may be: its source is
-// the same, and has called again.
+// control accepts a control connection in place of an existing one: the same source has reconnected.
 func (s *Server) control(c *call) {
 	replaced, end := s.calls.control(c.header.MigrationUID, c.target.Connected)
 	c.end = end
@@ -249,7 +241,7 @@ func (s *Server) control(c *call) {
 		heard: c.target.Heard, disks: c.target.HeardDisks, transport: c.target.HeardOffer,
 	}
 	if c.header.Version < migrationwire.AgreesTransport && t.transport != nil {
-		t.transport(migrationwire.Transport{}) // it never says so
+		t.transport(migrationwire.Transport{}) // such a source never offers one
 	}
 	c.serve = func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -263,7 +255,6 @@ func (s *Server) control(c *call) {
 	}
 }
 
-// stream connects the caller with QEMU.
 func (s *Server) stream(ctx context.Context, c *call) error {
 	dial := c.target.Dial
 	if c.header.Channel == migrationwire.Disks {
@@ -282,7 +273,7 @@ func (s *Server) stream(ctx context.Context, c *call) error {
 		return fmt.Errorf("the migration's QEMU can't be reached: %w", err)
 	}
 	c.end = func() {
-		_ = qemu.Close() // it is closed already unless nothing was passed on
+		_ = qemu.Close() // it is already closed unless nothing was passed on
 		end()
 	}
 	c.serve = func(ctx context.Context) error {

@@ -14,13 +14,11 @@ import (
 )
 
 const (
-	// streamTimeout is how long a stream waits for a peer whose node or network says
-	// nothing at all. It is longer than control's silence: what has been copied of a
-	// guest's memory is worth a short outage.
+	// streamTimeout is how long a stream waits for a peer whose node or network is silent. It is longer than the
+	// control connection's silence: the guest's memory that has been copied is worth a short outage.
 	streamTimeout = 10 * time.Second
-	// chunk is how much is read from QEMU at a time.
-	chunk = 256 << 10
-	// unsent is how much waits in the kernel for the network: without a limit it keeps megabytes, and the
+	chunk         = 256 << 10
+	// unsent bounds the bytes that wait in the kernel for the network: without a limit it queues megabytes, and the
 	// guest stands still until the last of them has been sent.
 	unsent = 512 << 10
 )
@@ -31,38 +29,30 @@ var chunks = sync.Pool{New: func() any {
 	return &buffer
 }}
 
-// duplex is a connection whose directions end one by one.
 type duplex interface {
 	net.Conn
 	CloseWrite() error
 }
 
-// stream connects one of QEMU's connections with another virt-handler.
 type stream struct {
-	qemu *net.UnixConn
-	peer *peerConn
-	// fromQEMU and fromPeer count bytes that were passed on.
+	qemu               *net.UnixConn
+	peer               *peerConn
 	fromQEMU, fromPeer *atomic.Int64
-	// drain keeps the direction from QEMU when QEMU takes no more in the other one: the
-	// source's QEMU closes its connections when it has written the last of them, and
-	// that must arrive. At the target, a QEMU that takes no more has failed, which the
-	// source must notice at once.
+	// drain keeps the direction from QEMU open when QEMU no longer reads the other one: the source's QEMU closes its
+	// connections after its last write, which must arrive. At the target, a QEMU that stops reading has failed, which
+	// the source must notice at once.
 	drain bool
-	// failed is called with what has failed first, before QEMU can notice it; nil to hear
-	// nothing of it.
+	// failed is called with the first failure before QEMU can notice it; nil to ignore it.
 	failed func(error)
-	// left is called when the other node ends its direction while QEMU has not ended its
-	// own; nil to hear nothing of it. That is how a virt-handler ends that was killed (TLS
-	// in Go does not tell it from a regular end), and a QEMU that takes no more.
-	left func()
-	// answers is how long the peer may say nothing when QEMU has said something; 0 for as long as it
-	// likes.
+	// left is called when the other node ends its direction before QEMU has ended its own; nil to ignore that. It
+	// happens when a virt-handler is killed (TLS in Go does not distinguish that from a regular end) or when a QEMU
+	// stops reading.
+	left    func()
 	answers time.Duration
 }
 
-// run passes bytes in both directions until both have ended, or ctx has. The end of one
-// direction is passed on as such: QEMU's return path lasts longer than the way there. A
-// failure of one direction ends the other.
+// run passes bytes in both directions until both or ctx have ended. The end of one direction is passed on alone:
+// QEMU's return path outlasts the forward direction. A failure of one direction ends the other.
 func (s *stream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -110,12 +100,11 @@ func (s *stream) run(ctx context.Context) error {
 }
 
 func (s *stream) close() {
-	// What is cut here has no reader any more.
+	// Data that is cut off here has no reader any more.
 	_ = s.qemu.Close()
 	_ = s.peer.NetConn().Close()
 }
 
-// errUnanswered is of a peer that is there, and does not answer.
 var errUnanswered = errors.New("it has not answered in time")
 
 // debt is an answer that the peer owes. The zero value has no limit.
@@ -126,14 +115,15 @@ type debt struct {
 	owed  bool
 }
 
-// limit has late called when an answer is owed for so long. It is set before the debt is used.
+// limit makes late be called when an answer is owed for the time after. It must be called before the debt is used.
 func (d *debt) limit(after time.Duration, late func()) {
 	d.timer = time.AfterFunc(after, late)
 	d.timer.Stop()
 	d.after = after
 }
 
-// begin notes that something is about to be said to the peer. What was said before it counts.
+// begin records that data is about to be sent to the peer. While an answer is owed, the time runs from the first such
+// data.
 func (d *debt) begin() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,7 +133,7 @@ func (d *debt) begin() {
 	}
 }
 
-// settle notes that the peer has said something.
+// settle records that the peer has sent data.
 func (d *debt) settle() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -153,7 +143,7 @@ func (d *debt) settle() {
 	}
 }
 
-// forgive ends it for good: nothing is owed any more.
+// forgive ends the debt for good.
 func (d *debt) forgive() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -163,20 +153,18 @@ func (d *debt) forgive() {
 	}
 }
 
-// writeError is the error of the side that is written to.
+// writeError is an error of the receiving side.
 type writeError struct{ err error }
 
 func (e *writeError) Error() string { return e.err.Error() }
 func (e *writeError) Unwrap() error { return e.err }
 
-// passing is told what one direction passes on.
 type passing struct {
 	passed *atomic.Int64
-	// begin is called before something is passed on, end when nothing follows.
+	// begin is called before data is passed on, end when no more follows.
 	begin, end func()
 }
 
-// pump passes on what from says, and that it says no more.
 func pump(to, from duplex, p passing) error {
 	buffer := chunks.Get().(*[]byte)
 	defer chunks.Put(buffer)
@@ -202,16 +190,14 @@ func pump(to, from duplex, p passing) error {
 	}
 }
 
-// ended reports whether an error of reading says that from has said everything. So does
-// the reset of a unix socket: whoever closed it had not read what was sent to it, but all
-// that it had said has been read.
+// ended reports whether a read error means that all data has been read. A reset of a unix socket does: the side that
+// closed it had unread input, but all its output has been read.
 func ended(from duplex, err error) bool {
 	_, local := from.(*net.UnixConn)
 	return errors.Is(err, io.EOF) || local && errors.Is(err, unix.ECONNRESET)
 }
 
-// tune has the kernel end a connection whose other side's node says nothing any more, and not keep
-// more than it can send.
+// tune makes the kernel end a connection to a silent node, and limits its send queue.
 func tune(conn net.Conn) error {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {

@@ -9,23 +9,21 @@ import (
 )
 
 const (
-	// batch is how much goes to the network, and comes from it, in one system call. TLS itself writes and
-	// reads its records of 16 KiB one by one, and each of them wakes whoever waits for it.
-	batch = 64 << 10
-	// record is how much of what is said goes into one of them.
+	// batch is the number of bytes in one system call to or from the network. TLS alone writes and reads its records
+	// of 16 KiB one by one, and each of them wakes the waiting side.
+	batch  = 64 << 10
 	record = 16 << 10
-	// recordHeader is the size of what stands before each of TLS's records: a type, a version, and in two
-	// bytes the length of what follows.
+	// recordHeader is the size of the header of a TLS record: a type, a version, and the length of the rest in two
+	// bytes.
 	recordHeader = 5
 )
 
-// peerConn is a connection with another virt-handler. It reads and writes as much at a time as there is.
+// peerConn is a connection to another virt-handler. It reads and writes as much at a time as is available.
 type peerConn struct {
 	*tls.Conn
 	wire *wire
 }
 
-// newClient is the side that has called, newServer the one that was called. Nothing was said yet.
 func newClient(conn net.Conn, config *tls.Config) *peerConn {
 	w := newWire(conn)
 	return &peerConn{tls.Client(w, config), w}
@@ -36,7 +34,7 @@ func newServer(conn net.Conn, config *tls.Config) *peerConn {
 	return &peerConn{tls.Server(w, config), w}
 }
 
-// Read waits for one record, and takes what has arrived behind it.
+// Read waits for one record, and then takes all complete records that have arrived.
 func (c *peerConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	for err == nil && n < len(p) && c.wire.hasRecord() {
@@ -60,14 +58,14 @@ func (c *peerConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// wire is what TLS is spoken on. TLS reads for one caller at a time.
+// wire is the transport below TLS. TLS reads for one caller at a time.
 type wire struct {
 	net.Conn
 	in *bufio.Reader
-	// left is what is missing of the record that is being read.
+	// left is the number of missing bytes of the record that is being read.
 	left int
 
-	// mu is for what is written: whoever reads may have TLS write as well.
+	// mu guards the output: a reader may make TLS write as well.
 	mu   sync.Mutex
 	held bool
 	out  []byte
@@ -75,8 +73,8 @@ type wire struct {
 
 func newWire(conn net.Conn) *wire { return &wire{Conn: conn, in: bufio.NewReaderSize(conn, batch)} }
 
-// Read gives no more than the rest of one record: TLS keeps none of the next one, of which hasRecord would
-// not know then.
+// Read returns at most the rest of one record: otherwise TLS would buffer a part of the next one, which hasRecord
+// could not see.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.left == 0 {
 		header, err := w.in.Peek(recordHeader)
@@ -90,7 +88,6 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hasRecord reports whether the next record has arrived as a whole.
 func (w *wire) hasRecord() bool {
 	if w.left > 0 || w.in.Buffered() < recordHeader {
 		return false
@@ -99,7 +96,8 @@ func (w *wire) hasRecord() bool {
 	return err == nil && w.in.Buffered() >= recordSize(header)
 }
 
-// recordSize is the size of a record that begins so; of one that ends within its header, that of this.
+// recordSize returns the size of a record with this header. If the input ends within the header, it is the length of
+// that part.
 func recordSize(header []byte) int {
 	if len(header) < recordHeader {
 		return len(header)
@@ -107,7 +105,6 @@ func recordSize(header []byte) int {
 	return recordHeader + int(binary.BigEndian.Uint16(header[recordHeader-2:]))
 }
 
-// hold has what is written wait for more, until release.
 func (w *wire) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,8 +131,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	return len(p), w.flush()
 }
 
-// flush writes what waits. What could not be written is lost, as the connection is then. The caller holds
-// w.mu.
+// flush writes the buffer. Data that can't be written is lost, and so is the connection. The caller holds w.mu.
 func (w *wire) flush() error {
 	if len(w.out) == 0 {
 		return nil
