@@ -7,8 +7,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// disks are what the source has told of the guest's disks. Its methods may be called from several
-// goroutines.
+// disks is safe for concurrent use.
 type disks struct {
 	mu   sync.Mutex
 	told []migrationwire.Disk

@@ -8,14 +8,13 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// heard is what the other side has said, on any connection, and whether there is one. Its methods
-// may be called from several goroutines.
+// heard has the other side's facts from all connections. It is safe for concurrent use.
 type heard struct {
 	wake func()
 	now  func() time.Time
 
 	mu sync.Mutex
-	// facts are when each was heard first: every new connection repeats them.
+	// facts has the time at which each fact was first received: every new connection repeats them.
 	facts map[switchover.Fact]time.Time
 	open  int
 }
@@ -35,7 +34,7 @@ func (h *heard) add(kind migrationwire.Kind) {
 
 func (h *heard) has(fact switchover.Fact) bool { return !h.at(fact).IsZero() }
 
-// at is when a fact was heard first; zero if it was not.
+// at returns zero for a fact that was not received.
 func (h *heard) at(fact switchover.Fact) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,14 +1,12 @@
-// Package migration is the part of a driver by which its guest leaves the node, or comes to it: the
-// way to the other node's virt-handler, what that has said, and what this one remembers of a
-// migration that it has begun.
+// Package migration is the part of a driver that moves its guest to or from another node: the connections to the
+// other node's virt-handler, the facts from there, and the state of a migration that this virt-handler has begun.
 //
 //	Source: control connection, forwarding of QEMU's streams   (virt-handler at the source)
-//	Target: what is expected from the source                   (virt-handler at the target)
+//	Target: facts and connections from the source              (virt-handler at the target)
 //
-// It owns connections and facts of one migration each, and ends with it. It must not decide what
-// follows from a fact (package switchover does), and knows neither QEMU's monitor nor the API
-// server: the driver acts. A virt-handler that has been killed has nothing to find again here; the
-// other side tells all of its facts anew.
+// A Source or Target owns the connections and facts of one migration, and ends with it. It must not decide the
+// consequences of a fact (package switchover does), and knows neither QEMU's monitor nor the API server: the driver
+// acts. The package stores nothing for the next virt-handler, since the other side sends all its facts again.
 package migration
 
 import (
@@ -27,32 +25,29 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// Node is what all migrations of a node share.
+// Node has the dependencies that all migrations of a node share.
 type Node struct {
-	// TLS is how another node's virt-handler is called (certs.Source.PeerClientConfig).
-	TLS func(server, protocol string) *tls.Config
-	// Expected are the migrations to this node.
+	// TLS returns the configuration for connecting to another node's virt-handler (certs.Source.PeerClientConfig).
+	TLS      func(server, protocol string) *tls.Config
 	Expected *migrationproxy.Expectations
-	// Address is where other nodes reach this one; empty while they don't.
+	// Address returns this node's address for other nodes; empty if they can't reach it.
 	Address func() string
-	// CPUs is how many processors virt-handler may use at a time.
-	CPUs int
-	// Limits are how long the other nodes' virt-handlers are waited for.
+	// CPUs is the number of processors that virt-handler may use at a time.
+	CPUs   int
 	Limits migrationproxy.Limits
 }
 
-// Env is what a migration needs of its surroundings.
+// Env has the dependencies of a migration.
 type Env struct {
 	*Node
 	// Go runs a goroutine that the owner waits for; it ends with its context.
-	Go func(func())
-	// Wake is called when there is something to look at.
+	Go   func(func())
 	Wake func()
 	Now  func() time.Time
 	Log  logr.Logger
 }
 
-// ID names a migration and its VMI.
+// ID identifies a migration and its VMI.
 type ID struct {
 	Migration, VMI  types.UID
 	Namespace, Name string
@@ -62,28 +57,27 @@ func (id *ID) header() migrationwire.Header {
 	return migrationwire.Header{MigrationUID: string(id.Migration), VMIUID: string(id.VMI), Namespace: id.Namespace, Name: id.Name}
 }
 
-// tell has the other side hear a fact; none is nothing.
 func tell(facts *migrationproxy.Facts, fact switchover.Fact) {
 	if fact != "" {
 		facts.Publish(migrationwire.Kind(fact))
 	}
 }
 
-// Target is what the source of a migration to this node may use.
+// Target is this node's side of a migration to it.
 type Target struct {
 	env    Env
 	mine   migrationproxy.Facts
 	forget func()
 	heard  heard
 	disks  disks
-	// offer is how the source would send the guest, and agreed what QEMU waits for.
+	// offer is the transport that the source proposes, agreed the one that QEMU uses.
 	offer, agreed transport
-	// unmarked is the driver's: see switchover.TargetFacts.
+	// unmarked is set by the driver: see switchover.TargetFacts.
 	unmarked bool
 }
 
-// NewTarget lets the source of a migration call, which is on a node. dial connects to the sockets on
-// which QEMU takes its guest and the content of its disks.
+// NewTarget admits the source of a migration, which runs on node. dial has the functions that connect to QEMU's
+// sockets for the guest and the content of its disks.
 func NewTarget(env Env, id ID, node string, dial migrationproxy.Target) *Target {
 	t := &Target{env: env, heard: heard{wake: env.Wake, now: env.Now}}
 	dial.Facts, dial.Heard = &t.mine, t.heard.add
@@ -99,29 +93,28 @@ func NewTarget(env Env, id ID, node string, dial migrationproxy.Target) *Target 
 // Close ends all of the source's connections.
 func (t *Target) Close() { t.forget() }
 
-// Tell has the source hear a fact. That the target is ready, it hears after what it is ready for.
+// Tell sends a fact to the source. It withholds Ready until the transport is agreed.
 func (t *Target) Tell(fact switchover.Fact) {
 	if fact != switchover.Ready || t.Agreed() {
 		tell(&t.mine, fact)
 	}
 }
 
-// Unrun notes that QEMU was seen without its ran marker, or that the marker is about to be set.
+// Unrun records whether QEMU was seen without its ran marker, until the marker is about to be set.
 func (t *Target) Unrun(unmarked bool) { t.unmarked = unmarked }
 
-// Disks are those that the source's guest has beside those that it was started with, nil as long as
-// the source has told of none.
+// Disks returns the disks that were plugged into the source's guest, nil until the source has sent the list.
 func (t *Target) Disks() []migrationwire.Disk { return t.disks.get() }
 
-// TellPlugged has the source hear that the QEMU of this side has the disks that it told of.
+// TellPlugged tells the source that this side's QEMU has the listed disks.
 func (t *Target) TellPlugged() { t.mine.Publish(migrationwire.Plugged) }
 
-// Fill adds to the facts at the target what is known here.
+// Fill adds this side's facts.
 func (t *Target) Fill(f *switchover.TargetFacts) {
 	f.Released, f.Unmarked = t.heard.has(switchover.Released), t.unmarked
 }
 
-// Source is a migration away from this node.
+// Source is this node's side of a migration away from it.
 type Source struct {
 	env    Env
 	out    *migrationproxy.Outgoing
@@ -131,11 +124,11 @@ type Source struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	// What follows is the driver's goroutine's own. offered is how the guest would be sent. forwards are QEMU's streams, none before the
-	// migration was begun here, and endDisks ends those of disks; progress is what they have
-	// brought about. copying is since when disks are copied, and copied what that has come to until
-	// memory is sent. stopped is since when the guest stands still, began when QEMU was told to
-	// begin, cause why the migration was canceled, and refused why the guest can't be sent at all.
+	// The following fields belong to the driver's goroutine. offered is the proposed transport. forwards has QEMU's
+	// streams, none until the migration has begun here, and endDisks ends those of disks; progress is their progress.
+	// copying is when the copy of disks began, and copied its last sample, until memory is sent. stopped is when the
+	// guest was stopped for the switchover, began when QEMU was told to begin, cause why the migration was canceled,
+	// and refused why the guest can't be sent at all.
 	offered        switchover.Transport
 	forwards       map[migrationwire.Channel]*migrationproxy.Forward
 	endDisks       context.CancelFunc
@@ -145,22 +138,20 @@ type Source struct {
 	stopped        time.Time
 	began          time.Time
 	cause, refused string
-	// allowed is how long QEMU was told that it may stop its guest.
-	allowed time.Duration
-	// toldProgress is when progress was told last, or when there was none to tell yet.
+	allowed        time.Duration
+	// toldProgress is when progress was last written, or when there was none to write yet.
 	toldProgress time.Time
-	// sent means that QEMU was seen to have sent the guest.
-	sent bool
-	// disks are those that the target was told of; told that it was.
+	sent         bool
+	// disks is the list that was sent to the target; told means that it was.
 	disks []migrationwire.Disk
 	told  bool
-	// finished means that QEMU was told to finish the copies of disks, continued that it was told to
-	// hand the guest over, switched that it was told to do so before its memory is sent.
+	// finished means that QEMU was told to finish the disk copies, continued that it was told to hand the guest over,
+	// and switched that it was told to do so before the memory is sent.
 	finished, continued, switched bool
 }
 
-// NewSource calls the virt-handler of the node that a migration goes to, and keeps calling it until
-// ctx ends or the Source is closed.
+// NewSource connects to the virt-handler of a migration's target, and reconnects until ctx ends or the Source is
+// closed.
 func NewSource(ctx context.Context, env Env, id ID, node, address string) (*Source, error) {
 	at, err := migrationwire.ParseAddress(address)
 	if err != nil {
@@ -180,15 +171,14 @@ func NewSource(ctx context.Context, env Env, id ID, node, address string) (*Sour
 // Close ends all connections.
 func (s *Source) Close() { s.cancel() }
 
-// Tell has the target hear a fact.
+// Tell sends a fact to the target.
 func (s *Source) Tell(fact switchover.Fact) { tell(&s.mine, fact) }
 
-// diskAnswer is how long the target may leave a write to a disk unanswered: the guest waits for it. No
-// disk that works takes as long.
+// diskAnswer is how long the target may leave a write to a disk unanswered: the guest waits for it. No working disk
+// takes as long.
 const diskAnswer = 20 * time.Second
 
-// Forward passes QEMU's connections on that come from a listener, which it closes in the end. admit
-// checks who connects.
+// Forward passes on QEMU's connections from a listener and finally closes it. admit checks the connecting process.
 func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.Listener, admit func(*net.UnixConn) error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	f := &migrationproxy.Forward{Outgoing: s.out, Channel: channel, Admit: admit}
@@ -207,26 +197,26 @@ func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.
 // Forwards reports whether QEMU's connections of a channel are passed on.
 func (s *Source) Forwards(channel migrationwire.Channel) bool { return s.forwards[channel] != nil }
 
-// OpenDisks ends them when QEMU has connected and opened is not called for so long: it opens the disks at
-// the target, and waits for that.
+// OpenDisks ends the disk connections if opened is not called within wait after QEMU has connected: QEMU waits while
+// it opens the disks at the target.
 func (s *Source) OpenDisks(wait time.Duration) (opened func()) {
 	return s.forwards[migrationwire.Disks].Opening(wait, s.EndDisks)
 }
 
-// EndDisks ends the connections by which disks are copied: QEMU waits for them.
+// EndDisks ends the disk connections, since QEMU may wait for them.
 func (s *Source) EndDisks() {
 	if s.endDisks != nil {
 		s.endDisks()
 	}
 }
 
-// Finishes notes that QEMU was told to finish the copies of disks.
+// Finishes records that QEMU was told to finish the disk copies.
 func (s *Source) Finishes() { s.finished = true }
 
-// Finished reports whether QEMU was told so.
+// Finished reports whether Finishes was called.
 func (s *Source) Finished() bool { return s.finished }
 
-// Begins notes that QEMU is about to be told to begin.
+// Begins records that QEMU is about to be told to begin.
 func (s *Source) Begins() {
 	s.began = s.env.Now()
 	if s.copying.IsZero() {
@@ -234,32 +224,32 @@ func (s *Source) Begins() {
 	}
 }
 
-// Allows notes how long QEMU was told that it may stop its guest for the last of its memory.
+// Allows records the downtime that QEMU was told.
 func (s *Source) Allows(downtime time.Duration) { s.allowed = downtime }
 
-// Allowed is how long QEMU was told, 0 before.
+// Allowed returns the downtime that QEMU was last told, 0 for none.
 func (s *Source) Allowed() time.Duration { return s.allowed }
 
-// Continues notes that QEMU was told to hand the guest over.
+// Continues records that QEMU was told to hand the guest over.
 func (s *Source) Continues() { s.continued = true }
 
-// Continued reports whether QEMU was told so.
+// Continued reports whether Continues was called.
 func (s *Source) Continued() bool { return s.continued }
 
-// Canceled notes why the migration is canceled; the first reason counts.
+// Canceled records why the migration is canceled; the first reason counts.
 func (s *Source) Canceled(reason string) {
 	if s.cause == "" {
 		s.cause = reason
 	}
 }
 
-// Refuse notes why the guest can't be sent.
+// Refuse records why the guest can't be sent.
 func (s *Source) Refuse(reason string) { s.refused = reason }
 
-// Refused is why the guest can't be sent; empty if it can, as far as is known.
+// Refused returns why the guest can't be sent; empty if no reason is known.
 func (s *Source) Refused() string { return s.refused }
 
-// CopiedDisks notes what QEMU says of disks that are copied before memory is.
+// CopiedDisks records the progress of the disk copies, which come before memory.
 func (s *Source) CopiedDisks(m *switchover.Mirrors) {
 	now := s.env.Now()
 	if s.copying.IsZero() {
@@ -272,30 +262,31 @@ func (s *Source) CopiedDisks(m *switchover.Mirrors) {
 	s.copied, s.progress = sample, s.progress.Add(sample)
 }
 
-// Copied notes what QEMU says of a migration that copies memory, which comes after the disks.
+// Copied records the progress of sending memory, which follows the disks.
 func (s *Source) Copied(sample switchover.Sample) {
 	sample.Elapsed += s.copied.Elapsed
 	sample.Transferred += s.copied.Transferred
 	s.progress = s.progress.Add(sample)
 }
 
-// CopyRate is what has been copied of disks in a second, in bytes.
+// CopyRate is in bytes per second.
 func (s *Source) CopyRate() int64 { return s.copied.Throughput }
 
-// Sent notes that QEMU has sent the guest, as a rule for a moment: that is told when it has been so for long.
+// Sent records that QEMU has sent the guest. This state is usually short, so progress is due only after it has
+// lasted.
 func (s *Source) Sent() {
 	if !s.sent {
 		s.sent, s.toldProgress = true, s.env.Now()
 	}
 }
 
-// ProgressDue reports whether it is to be told at a time how far the migration is.
+// ProgressDue reports whether the migration's progress should be written.
 func (s *Source) ProgressDue(now time.Time) bool { return vmistatus.ProgressDue(s.toldProgress, now) }
 
-// ToldProgress notes that it is being told, as it was at a time.
+// ToldProgress records that the progress is being written.
 func (s *Source) ToldProgress(now time.Time) { s.toldProgress = now }
 
-// Stands notes whether the guest stands still, and waits for the switchover.
+// Stands records whether the guest stands still and waits for the switchover.
 func (s *Source) Stands(still bool) {
 	switch {
 	case !still:
@@ -305,8 +296,8 @@ func (s *Source) Stands(still bool) {
 	}
 }
 
-// TellDisks has the target hear which disks the guest has beside those that it was started with. The
-// first answer counts; same is false when it was another one.
+// TellDisks sends the list of plugged disks to the target, once. same is false if the list differs from the one that
+// was sent.
 func (s *Source) TellDisks(disks []migrationwire.Disk) (same bool) {
 	if !s.told {
 		s.told, s.disks = true, disks
@@ -315,13 +306,13 @@ func (s *Source) TellDisks(disks []migrationwire.Disk) (same bool) {
 	return slices.Equal(s.disks, disks)
 }
 
-// ready reports whether the target's QEMU takes the guest, which it can with all of its disks only. A
-// virt-handler that knows nothing of them never says so.
+// ready reports whether the target's QEMU is ready for the guest and has all of its plugged disks. A virt-handler
+// that does not know them never sends that fact.
 func (s *Source) ready() bool {
 	return s.heard.has(switchover.Ready) && (len(s.disks) == 0 || s.heard.has(switchover.Fact(migrationwire.Plugged)))
 }
 
-// Fill adds to the facts at the source what is known here. limits are those of the migration.
+// Fill adds this side's facts.
 func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
 	f.Connected = s.heard.connected()
 	f.Ready, f.Ran, f.Never = s.ready(), s.heard.has(switchover.Ran), s.heard.has(switchover.Never)
