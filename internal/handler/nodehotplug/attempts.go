@@ -11,21 +11,17 @@ import (
 )
 
 const (
-	// firstDelay and longestDelay bound the back-off of an action that fails.
 	firstDelay   = 50 * time.Millisecond
 	longestDelay = 30 * time.Second
-	// reportAfter is how often an action must fail before the status says so: what
-	// the next attempt mends is not worth a write.
+	// reportAfter is the number of failures before the status shows them: a failure that the next attempt fixes is
+	// not worth a write.
 	reportAfter = 4
-	// firstAsk is how long a guest has before it is asked again to let go of a
-	// disk. A Linux guest answers within a second; the hardware's own protocol
-	// gives it five.
+	// firstAsk is how long a guest has before it is asked again to release a disk. A Linux guest answers within a
+	// second; the hardware's own protocol gives it five.
 	firstAsk   = 6 * time.Second
 	longestAsk = time.Minute
 )
 
-// attempts is the memory of one volume's action that fails, or has to be
-// repeated.
 type attempts struct {
 	action Action
 	err    error
@@ -39,29 +35,27 @@ func (t *attempts) note(err error, now time.Time) {
 	t.retry = now.Add(backoff.Delay(firstDelay, longestDelay, t.count))
 }
 
-// asked is for an action that has been done and shows its effect later.
+// asked records an action that succeeded and takes effect later.
 func (t *attempts) asked(now time.Time) {
 	t.err = nil
 	t.count++
 	t.retry = now.Add(backoff.Delay(firstAsk, longestAsk, t.count))
 }
 
-// Fact is what is known of a volume for the VMI's status.
+// Fact is the new status of a volume.
 type Fact struct {
-	// Phase is empty when the status is to stay as it is.
+	// Phase is empty if the status should stay as it is.
 	Phase           v1.VolumePhase
 	Reason, Message string
-	// PodName and PodUID are the attachment pod to be named with the phase.
-	PodName string
-	PodUID  types.UID
-	// Size is what the guest sees in bytes, 0 when it sees nothing.
+	PodName         string
+	PodUID          types.UID
+	// Size is the disk's size in the guest in bytes, 0 if the guest has no disk.
 	Size int64
 }
 
-// Facts gives what the last Look has found, by volume, for the status of the VMI that it
-// was found for. Of another version of the VMI there are none before the next Look: what
-// was decided on one is not to be written on condition of another, for a pod that a
-// record names in one version may be deleted in the next.
+// Facts returns the results of the last Look by volume, for the status of the VMI that Look was called with. For
+// another version of the VMI it returns none before the next Look: a pod that one version's record names may be
+// deleted in the next, so a decision must only be written on top of its own version.
 func (w *Worker) Facts(instance *v1.VirtualMachineInstance) map[string]Fact {
 	facts := map[string]Fact{}
 	w.mu.Lock()
@@ -82,7 +76,6 @@ func (w *Worker) Facts(instance *v1.VirtualMachineInstance) map[string]Fact {
 	return facts
 }
 
-// addFailure adds what prevents progress.
 func (f *Fact) addFailure(t *attempts, e entry) {
 	if t.err == nil || t.count < reportAfter || !e.attached() {
 		return

@@ -15,50 +15,44 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// Observed is what is decided on.
+// Observed is the input of Decide.
 type Observed struct {
-	VMI    *v1.VirtualMachineInstance
-	Record hotplug.Record
-	// AttachmentPods are those on this node.
+	VMI            *v1.VirtualMachineInstance
+	Record         hotplug.Record
 	AttachmentPods []hotplug.Pod
-	// Disks are what QEMU has, by volume.
-	Disks map[string]diskhotplug.Disk
-	// Opened says through which attachment pod each volume's disk has been opened, and
-	// has not been plugged or let go of since.
+	Disks          map[string]diskhotplug.Disk
+	// Opened has, by volume, the attachment pod in which a disk was opened that has been neither plugged nor dropped
+	// since.
 	Opened map[string]types.UID
 	// Halted means that the guest's CPUs have never been started.
 	Halted bool
-	// Verified says in which attachment pod each volume's disk was seen to be there, too.
+	// Verified has, by volume, the attachment pod in which the volume's disk was seen, too.
 	Verified map[string]types.UID
-	// Arriving means that QEMU waits for a guest that comes with its disks: Places has where they
-	// are, and Record the attachment pods that hold them here.
+	// Arriving means that QEMU waits for a guest that comes with its disks. Places has their places, and Record the
+	// attachment pods that hold them here.
 	Arriving bool
 	Places   map[string]machine.Slot
-	// Copied are the sizes, by volume, of the disks whose content the source copies to their claims here.
+	// Copied has the sizes in bytes, by volume, of the disks whose content the source copies to their claims here.
 	Copied map[string]int64
 }
 
-// Action is what is to be done about one volume.
+// Action is the action on a volume.
 type Action string
 
 const (
-	// Rest does nothing.
 	Rest Action = ""
-	// Open opens the disk in an attachment pod.
 	Open Action = "Open"
-	// Plug gives the open disk to the guest.
 	Plug Action = "Plug"
-	// Verify opens the disk in a newer attachment pod, to see that it is there.
+	// Verify opens the disk in a newer attachment pod, to make sure that it is there.
 	Verify Action = "Verify"
-	// Drop closes a disk that was opened and is not wanted any more.
+	// Drop closes an open disk that is no longer wanted.
 	Drop Action = "Drop"
-	// Ask asks the guest to let go.
-	Ask Action = "Ask"
-	// Eject takes the medium out of a tray that the guest has opened.
+	Ask  Action = "Ask"
+	// Eject removes the medium from a tray that the guest has opened.
 	Eject Action = "Eject"
-	// Force takes the disk from a guest that does not let go of it.
+	// Force takes the disk from a guest that does not release it.
 	Force Action = "Force"
-	// Clear takes away what the guest does not have.
+	// Clear removes QEMU's parts of a disk that the guest does not have.
 	Clear Action = "Clear"
 )
 
@@ -66,23 +60,20 @@ const (
 type Decision struct {
 	Volume, Claim string
 	Action        Action
-	// Source is the attachment pod in which Open, Plug and Verify find the disk.
+	// Source is the attachment pod with the disk for Open, Plug and Verify.
 	Source hotplug.Pod
-	// Place is where the disk is plugged; nil for wherever there is room.
+	// Place is the disk's place; nil for any free one.
 	Place *machine.Slot
-	// Size is that of an image that Open makes, 0 for as much as the claim gives.
+	// Size is the size in bytes of an image that Open makes, 0 for the claim's capacity.
 	Size int64
-	// Phase is what the status shall say; empty when it is not for virt-handler to
-	// say anything.
-	Phase v1.VolumePhase
-	// PodName and PodUID are the attachment pod to be named with the phase.
-	PodName string
-	PodUID  types.UID
-	// Message says what the phase alone does not.
+	// Phase is the phase for the status; empty if virt-handler does not write it.
+	Phase           v1.VolumePhase
+	PodName         string
+	PodUID          types.UID
 	Reason, Message string
 }
 
-// Reasons of a volume's status, in KubeVirt's words where it has some.
+// Reasons of a volume's status; KubeVirt's, if it has one.
 const (
 	ReasonReady     = "VolumeReady"
 	ReasonMounted   = "VolumeMountedToPod"
@@ -95,7 +86,7 @@ const (
 	ReasonDetached  = "GuestKeepsForcedDisk"
 )
 
-// Decide decides about every volume that comes or goes, sorted by name.
+// Decide decides about every hotplugged volume, sorted by name.
 func Decide(o Observed) []Decision {
 	names := map[string]bool{}
 	for i := range o.VMI.Spec.Volumes {
@@ -125,7 +116,6 @@ func Decide(o Observed) []Decision {
 	return list
 }
 
-// entry is what the status says of a volume.
 type entry struct {
 	claim string
 	phase v1.VolumePhase
@@ -133,8 +123,7 @@ type entry struct {
 	name  string
 }
 
-// attached reports whether virt-controller has given the volume to virt-handler,
-// which has not given it back yet.
+// attached reports whether virt-controller has given the volume to virt-handler, which has not given it back yet.
 func (e entry) attached() bool {
 	return e.phase == v1.HotplugVolumeAttachedToNode || hotplug.InUse(e.phase)
 }
@@ -156,7 +145,7 @@ func entryOf(vmi *v1.VirtualMachineInstance, name string) entry {
 
 func (o Observed) decide(name string) Decision {
 	e, disk, claim := entryOf(o.VMI, name), o.Disks[name], Claim(&o.VMI.Spec, name)
-	// What is left of a disk that was forced out is of no claim.
+	// The remains of a disk that was forced out belong to no claim.
 	has := disk.Stage != diskhotplug.Absent && !disk.Detached
 	wanted := claim != "" && e.phase != v1.HotplugVolumeDetaching && e.claim == claim && (!has || disk.Claim == claim)
 	d := Decision{Volume: name, Claim: e.claim}
@@ -185,8 +174,8 @@ func (o Observed) decide(name string) Decision {
 	return d
 }
 
-// receive is for a disk of a guest that arrives: it is plugged in where it is in the source, whatever
-// the spec says by now. Nothing is said of it in the status.
+// A disk of an arriving guest is plugged in the same place as at the source, whatever the spec now says. The status
+// does not change.
 func (o Observed) receive(d *Decision, e entry, disk diskhotplug.Disk) {
 	place, comes := o.Places[d.Volume]
 	_, opened := o.Opened[d.Volume]
@@ -201,11 +190,11 @@ func (o Observed) receive(d *Decision, e entry, disk diskhotplug.Disk) {
 	}
 }
 
-// clear is for a disk of which QEMU has only a part.
+// clear decides about a disk of which QEMU has only a part.
 func (o Observed) clear(d *Decision, e entry, disk diskhotplug.Disk, wanted bool) {
 	if disk.Bare && o.Halted && wanted && e.attached() {
-		// A plug that failed. QEMU 7.2 keeps the descriptor until the guest runs, and
-		// the guest may not run before the disk is there: it is plugged beside that.
+		// A plug has failed. QEMU 7.2 keeps the descriptor until the guest runs, and the guest may not run before the
+		// disk is plugged: plug the disk beside it.
 		o.bringIn(d, e)
 		return
 	}
@@ -215,7 +204,6 @@ func (o Observed) clear(d *Decision, e entry, disk diskhotplug.Disk, wanted bool
 	}
 }
 
-// takeOut is for a volume that nobody wants, or not on this claim.
 func (o Observed) takeOut(d *Decision, e entry, disk diskhotplug.Disk) {
 	_, opened := o.Opened[d.Volume]
 	switch {
@@ -242,7 +230,6 @@ func (o Observed) takeOut(d *Decision, e entry, disk diskhotplug.Disk) {
 	}
 }
 
-// bringIn is for a volume that an attachment pod has and QEMU has not.
 func (o Observed) bringIn(d *Decision, e entry) {
 	source := o.source(d.Volume, e)
 	opened, isOpen := o.Opened[d.Volume]
@@ -250,7 +237,7 @@ func (o Observed) bringIn(d *Decision, e entry) {
 	case isOpen && (source == nil || opened != source.UID):
 		d.Action = Drop
 	case source == nil:
-		// Its end is seen by virt-controller, too, which finds another.
+		// virt-controller sees the pod's end, too, and names another.
 	case isOpen:
 		d.Action, d.Source = Plug, *source
 	default:
@@ -258,9 +245,9 @@ func (o Observed) bringIn(d *Decision, e entry) {
 	}
 }
 
-// source is the attachment pod to bring a volume in from: the one that the status names. Where
-// that one is gone, a volume that the guest had before comes from the next, as a
-// handover has it, because virt-controller names the first one only.
+// source returns the attachment pod to plug a volume from: the one that the status names. If that pod is gone, a
+// volume that was already in use comes from its successor as in a handover, because virt-controller names only the
+// first pod.
 func (o Observed) source(volume string, e entry) *hotplug.Pod {
 	v := hotplug.Volume{Name: volume, Claim: e.claim}
 	if named, ok := o.attachmentPod(e.pod); ok && named.Alive() && named.Holds(v) {
@@ -272,7 +259,6 @@ func (o Observed) source(volume string, e entry) *hotplug.Pod {
 	return nil
 }
 
-// keep is for a volume that the guest has and shall have.
 func (o Observed) keep(d *Decision, e entry) {
 	if _, opened := o.Opened[d.Volume]; opened {
 		d.Action = Drop
@@ -293,18 +279,18 @@ func (o Observed) keep(d *Decision, e entry) {
 	case ok && serving.Alive():
 		d.say(v1.VolumeReady, e, ReasonReady, fmt.Sprintf("Successfully attach hotplugged volume %s to VM", d.Volume))
 	case d.Action == Verify:
-		// The next one follows, as in every guest that has arrived from another node; that it can't is said when it has been tried.
+		// The next pod follows, as for every guest that has arrived from another node. A failure is reported after
+		// the attempt.
 	case e.phase != v1.HotplugVolumeAttachedToNode:
 		d.say(e.phase, e, ReasonPodGone, fmt.Sprintf("the guest keeps the disk although its attachment pod %s does not run any more", e.name))
 	}
-	// Else virt-controller names another pod.
+	// Otherwise virt-controller names another pod.
 }
 
 func (d *Decision) say(phase v1.VolumePhase, e entry, reason, message string) {
 	d.Phase, d.PodName, d.PodUID, d.Reason, d.Message = phase, e.name, e.pod, reason, message
 }
 
-// attachmentPod finds one by what names it in the status.
 func (o Observed) attachmentPod(uid types.UID) (hotplug.Pod, bool) {
 	for _, p := range o.AttachmentPods {
 		if p.UID == uid {
@@ -314,8 +300,7 @@ func (o Observed) attachmentPod(uid types.UID) (hotplug.Pod, bool) {
 	return hotplug.Pod{}, false
 }
 
-// Claim is the claim of a hotpluggable volume; empty when the spec has
-// no such volume.
+// Claim returns the claim of a hotpluggable volume; empty if the spec has no such volume.
 func Claim(spec *v1.VirtualMachineInstanceSpec, volume string) string {
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]

@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// SizeFor is the size that the disk of a claim of capacity bytes is to have: the
-// device's own, or for an image in a file system as much as there is room for.
+// SizeFor returns the size in bytes for the disk of a claim with the given capacity: the device's own or, for an
+// image, as much as its file system has room for.
 func SizeFor(volume *podpath.Volume, capacity int64) (int64, error) {
 	if volume.Folder == nil {
 		device, err := volume.Device(unix.O_RDONLY)
@@ -43,7 +43,6 @@ func SizeFor(volume *podpath.Volume, capacity int64) (int64, error) {
 	return disk.GrownSize(capacity, available+allocated), nil
 }
 
-// allocated is how many bytes of its file system a file has already.
 func allocated(f *os.File) (int64, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -52,6 +51,6 @@ func allocated(f *os.File) (int64, error) {
 	var stat unix.Stat_t
 	var failed error
 	err = raw.Control(func(fd uintptr) { failed = unix.Fstat(int(fd), &stat) })
-	const unit = 512 // of st_blocks, whatever the file system's own blocks
+	const unit = 512 // of st_blocks, whatever the file system's block size
 	return stat.Blocks * unit, errors.Join(err, failed)
 }

@@ -11,22 +11,22 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// PluggedDisk is a disk that the guest has beside those that it was started with.
+// PluggedDisk is a disk that was plugged after the guest's start.
 type PluggedDisk struct {
 	Volume string
-	// Place is where it is; the zero value for a medium in a drive.
+	// Place is zero for a medium in a drive.
 	Place machine.Slot
 }
 
-// Plugs are what a guest has that leaves, as QEMU has it.
+// Plugs has the plugged disks of a guest that leaves, as QEMU reports them.
 type Plugs struct {
 	Disks []PluggedDisk
-	// Detached are the volumes whose disks were taken by force from a guest that keeps their devices.
+	// Detached has the volumes whose disks were taken by force from a guest that still has their devices.
 	Detached []string
 }
 
-// Still gives what the guest has if the last Look was to leave that as it is; ok is false if it was not,
-// or while the guest may yet release something that it was asked for.
+// Still returns the plugged disks if the last Look was to leave them unchanged; ok is false if it was not, or while
+// the guest may still release a disk that it was asked for.
 func (w *Worker) Still() (plugs Plugs, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,8 +49,8 @@ func (w *Worker) Still() (plugs Plugs, ok bool) {
 	return plugs, true
 }
 
-// Received reports whether QEMU, which waits for a guest, has all of the disks that come with it, each
-// in its place and on the claim that the VMI's status has.
+// Received reports whether a QEMU that waits for a guest has all disks that come with it, each in its place and on
+// the claim in the VMI's status.
 func (w *Worker) Received(vmi *v1.VirtualMachineInstance) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,7 +70,7 @@ func placeOf(disk diskhotplug.Disk) machine.Slot {
 	return machine.Slot{Bus: v1.DiskBus(disk.Bus), Number: disk.Number}
 }
 
-// settleAsked forgets what the guest was asked for and does not have any more. The caller holds w.mu.
+// settleAsked forgets requests for disks that the guest no longer has. The caller holds w.mu.
 func (w *Worker) settleAsked() {
 	maps.DeleteFunc(w.asked, func(volume string, _ bool) bool { return w.disks[volume].Stage != diskhotplug.Plugged })
 }

@@ -14,27 +14,26 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// Request is a disk to be opened.
+// Request asks for a disk.
 type Request struct {
 	Volume, Claim string
 	ReadOnly      bool
-	// Size is that of an image that is to be made; 0 for as much as the claim gives.
+	// Size is the size in bytes of an image to be made; 0 for the claim's capacity.
 	Size int64
-	// Capacity is the claim's, for an image that is made without a size.
+	// Capacity returns bytes, for an image that is made without a size.
 	Capacity func(ctx context.Context, claim string) (int64, error)
-	// Tolerated is how much smaller than that, in percent, such an image may be.
+	// Tolerated is by how many percent such an image may be smaller.
 	Tolerated int
 }
 
-// Opened is a disk that is open.
+// Opened is an open disk.
 type Opened struct {
 	File *os.File
-	// Image says what it is, in the words of virt-launcher's inspection.
+	// Image describes it as virt-launcher's inspection does.
 	Image launch.PreparedImage
 }
 
-// OpenDisk opens the disk in a volume, as the kubelet has it. In an empty claim it
-// makes the image.
+// OpenDisk opens the disk in a volume that the kubelet has set up. In an empty claim it makes the image.
 func OpenDisk(ctx context.Context, volume *podpath.Volume, r Request) (*Opened, error) {
 	if volume.Folder == nil {
 		return open(volume.Device, r, true)
@@ -46,7 +45,6 @@ func OpenDisk(ctx context.Context, volume *podpath.Volume, r Request) (*Opened, 
 	return open(image(volume), r, false)
 }
 
-// image opens the disk image in a volume that is a file system.
 func image(volume *podpath.Volume) func(flags int) (*os.File, error) {
 	return func(flags int) (*os.File, error) { return volume.Folder.File(layout.DiskImage, flags) }
 }
@@ -72,7 +70,6 @@ func open(file func(flags int) (*os.File, error), r Request, device bool) (*Open
 	return o, nil
 }
 
-// inspect measures the open disk.
 func (o *Opened) inspect() error {
 	var err error
 	if o.Image.VirtualSize, err = o.File.Seek(0, io.SeekEnd); err != nil {
@@ -86,7 +83,7 @@ func (o *Opened) inspect() error {
 		return fmt.Errorf("asking for the disk's block size: %w", err)
 	}
 	return raw.Control(func(fd uintptr) {
-		// A device that does not say has blocks of QEMU's own size.
+		// For a device without an answer QEMU's default block size applies.
 		o.Image.LogicalBlock, _ = unix.IoctlGetInt(int(fd), unix.BLKSSZGET)
 		o.Image.PhysicalBlock, _ = unix.IoctlGetInt(int(fd), unix.BLKPBSZGET)
 	})

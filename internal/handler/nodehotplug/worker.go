@@ -17,45 +17,41 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Env is what a Worker needs of its surroundings.
+// Env has a Worker's dependencies.
 type Env struct {
-	// Volume opens the volume of a claim that an attachment pod has.
 	Volume func(ctx context.Context, pod types.UID, claim string) (*podpath.Volume, error)
-	// Capacity is that of one of the VMI's claims.
+	// Capacity is in bytes.
 	Capacity func(ctx context.Context, claim string) (int64, error)
-	// Tolerated is how much smaller than that, in percent, an image may be that is made.
+	// Tolerated returns by how many percent a new image may be smaller.
 	Tolerated func() int
-	// Go runs what may wait for storage, on a goroutine that the caller owns.
-	Go func(func())
-	// Wake is called when there is something to look at.
+	// Go runs operations that may wait for storage, on a goroutine that the caller owns.
+	Go   func(func())
 	Wake func()
 	Now  func() time.Time
 }
 
-// Worker looks after the hotplugged volumes of one guest. Look, Act and Close
-// are for one goroutine; HandleEvent may be called by any.
+// Worker manages the hotplugged volumes of one guest. Look, Act and Close are for one goroutine; HandleEvent is safe
+// for concurrent use.
 type Worker struct {
 	env Env
 
-	// disks are QEMU's, as it was last asked; nil when that was never.
+	// disks is QEMU's last answer; nil before the first.
 	disks     map[string]diskhotplug.Disk
 	decisions []Decision
-	// version is that of the VMI that was decided on.
+	// version is the VMI's resource version for decisions.
 	version string
 	tried   map[string]*attempts
-	// still means that the last Look was to leave all as it is; arriving and places are its view's.
+	// still means that the last Look was to leave everything unchanged. arriving and places are from its View.
 	still, arriving bool
 	places          map[string]machine.Slot
-	// asked are the volumes that the guest was asked to release and has not yet.
-	asked map[string]bool
+	asked           map[string]bool
 
-	mu sync.Mutex
-	// stale asks QEMU again.
+	mu    sync.Mutex
 	stale bool
-	// resumed: a guest that was stopped goes on. Until then QEMU 7.2 keeps the
-	// descriptors that it was told to remove.
+	// resumed means that a stopped guest has continued. Until then QEMU 7.2 keeps the descriptors that it was told to
+	// remove.
 	resumed bool
-	// refused are the volumes of which QEMU has reported that the guest does not release them.
+	// refused has the devices that, as QEMU reports, the guest does not release.
 	refused  map[string]bool
 	opening  map[string]bool
 	opened   map[string]held
@@ -64,13 +60,12 @@ type Worker struct {
 	closed   bool
 }
 
-// held is an open disk and where it was opened.
 type held struct {
 	pod  types.UID
 	disk *Opened
 }
 
-// NewWorker makes the Worker of a guest whose monitor has just been connected.
+// NewWorker returns the Worker of a guest whose monitor has just been connected.
 func NewWorker(env Env) *Worker {
 	return &Worker{
 		env: env, stale: true, tried: map[string]*attempts{}, asked: map[string]bool{}, refused: map[string]bool{},
@@ -78,7 +73,7 @@ func NewWorker(env Env) *Worker {
 	}
 }
 
-// Close lets go of what was opened and not plugged.
+// Close closes the disks that were opened and not plugged.
 func (w *Worker) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,8 +84,7 @@ func (w *Worker) Close() {
 	clear(w.opened)
 }
 
-// HandleEvent takes note of the events of QEMU that disks make, and of one that QEMU does not
-// report: BLOCK_RESIZED.
+// HandleEvent handles QEMU's events about disks, and BLOCK_RESIZED, which does not come from QEMU.
 func (w *Worker) HandleEvent(event, device string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,23 +100,21 @@ func (w *Worker) HandleEvent(event, device string) {
 	w.stale = true
 }
 
-// View is what the Worker is to look at, beside QEMU.
+// View is Look's input, except QEMU's answer.
 type View struct {
 	VMI            *v1.VirtualMachineInstance
 	Record         hotplug.Record
 	AttachmentPods []hotplug.Pod
-	// Halted means that the guest's CPUs have never been started.
-	Halted bool
-	// Still means that the guest is to keep what it has: it is being migrated.
-	Still bool
-	// Arriving, Places and Copied are those of Observed.
+	Halted         bool
+	// Still means that the guest must keep its disks because it is being migrated.
+	Still    bool
 	Arriving bool
 	Places   map[string]machine.Slot
 	Copied   map[string]int64
 }
 
-// Look asks QEMU if that is called for, and decides. It reports whether there is
-// something to do now, and if not, when there will be; zero for never.
+// Look queries QEMU if necessary, and decides. due reports whether Act has work now; otherwise after is the delay
+// until it has, zero for never.
 func (w *Worker) Look(ctx context.Context, m diskhotplug.Monitor, view View) (due bool, after time.Duration, err error) {
 	w.mu.Lock()
 	stale := w.stale
@@ -163,8 +155,7 @@ func (w *Worker) Look(ctx context.Context, m diskhotplug.Monitor, view View) (du
 	return due, after, nil
 }
 
-// schedule returns which of the decisions can be acted on now. The caller holds
-// w.mu.
+// schedule reports whether a decision can be acted on now. The caller holds w.mu.
 func (w *Worker) schedule() (due bool, after time.Duration) {
 	now := w.env.Now()
 	seen := map[string]bool{}
@@ -189,7 +180,7 @@ func (w *Worker) schedule() (due bool, after time.Duration) {
 	return due, after
 }
 
-// attemptsOf is the memory of the volume's action, fresh when it is another one.
+// attemptsOf starts anew for another action than before.
 func (w *Worker) attemptsOf(volume string, action Action) *attempts {
 	t := w.tried[volume]
 	if t == nil || t.action != action {
@@ -199,8 +190,8 @@ func (w *Worker) attemptsOf(volume string, action Action) *attempts {
 	return t
 }
 
-// Act does what the last Look found to be due. What fails is tried again later
-// and holds nothing else up.
+// Act takes the actions that are due since the last Look. A failed action is retried later and does not hold up the
+// others.
 func (w *Worker) Act(ctx context.Context, m diskhotplug.Monitor, in machine.Input) {
 	for _, d := range w.decisions {
 		t := w.attemptsOf(d.Volume, d.Action)
@@ -215,7 +206,7 @@ func (w *Worker) Act(ctx context.Context, m diskhotplug.Monitor, in machine.Inpu
 		case err != nil:
 			t.note(err, w.env.Now())
 		case d.Action == Ask || d.Action == Clear:
-			// Asked again if nothing comes of it.
+			// Repeated if it has no effect.
 			t.asked(w.env.Now())
 		}
 	}
@@ -245,15 +236,13 @@ func (w *Worker) act(ctx context.Context, m diskhotplug.Monitor, in machine.Inpu
 	return nil
 }
 
-// look has the next Look ask QEMU.
 func (w *Worker) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stale = true
 }
 
-// open opens the disk in the background: storage may keep whoever asks waiting,
-// and no other volume is to wait with it.
+// open opens the disk in the background: storage may block, and no other volume should wait for it.
 func (w *Worker) open(ctx context.Context, d Decision, readOnly bool) {
 	w.mu.Lock()
 	w.opening[d.Volume] = true
@@ -290,7 +279,7 @@ func (w *Worker) openIn(ctx context.Context, d Decision, readOnly bool) (*Opened
 	})
 }
 
-// Plugged are the volumes of the spec that QEMU has, as the last Look has found.
+// Plugged returns the volumes of the spec that QEMU had at the last Look.
 func (w *Worker) Plugged(instance *v1.VirtualMachineInstance) map[string]bool {
 	plugged := map[string]bool{}
 	for name, disk := range w.disks {
@@ -344,14 +333,13 @@ func (w *Worker) plug(ctx context.Context, m diskhotplug.Monitor, in machine.Inp
 		return parts, nil
 	})
 	if err == nil {
-		// QEMU has it now; where it was opened for is what the status says.
+		// QEMU has its own descriptor now. The status names the pod in which the disk was opened.
 		w.drop(d.Volume)
 		w.disks[d.Volume] = diskhotplug.Disk{Tag: tag, Stage: diskhotplug.Plugged, Size: disk.Image.VirtualSize}
 	}
 	return err
 }
 
-// taken are the places of the disks that are plugged.
 func (w *Worker) taken() []machine.Slot {
 	var taken []machine.Slot
 	for _, d := range w.disks {
