@@ -13,20 +13,18 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Watcher waits for files to appear, with one inotify instance for all
-// waiters: a user may have few of them (128 by default).
+// Watcher waits for files to appear. All waiters share one inotify instance: a user may have few of them (128 by
+// default).
 type Watcher struct {
 	inotify *fsnotify.Watcher
 
-	mu sync.Mutex
-	// changed is closed, and replaced, at every change in a watched folder.
+	mu      sync.Mutex
 	changed chan struct{}
-	// users counts the waiters of each watched folder.
-	users map[string]int
-	err   error
+	users   map[string]int
+	err     error
 }
 
-// NewWatcher opens the inotify instance. Run must run for Await to return.
+// NewWatcher opens the inotify instance. Await needs a running Run to return.
 func NewWatcher() (*Watcher, error) {
 	inotify, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -35,9 +33,9 @@ func NewWatcher() (*Watcher, error) {
 	return &Watcher{inotify: inotify, changed: make(chan struct{}), users: map[string]int{}}, nil
 }
 
-// Run passes the kernel's events on until ctx ends.
+// Run serves the waiters until ctx ends.
 func (w *Watcher) Run(ctx context.Context) error {
-	// The kernel lets go of the watches with it; nothing can be lost.
+	// Closing only drops the watches, so its error does not matter.
 	defer func() { _ = w.inotify.Close() }()
 	for {
 		select {
@@ -54,7 +52,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			if !ok {
 				return errors.New("inotify has ended")
 			}
-			// An overflow lost events: everyone looks again.
+			// An overflow has lost events: all waiters look again.
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				w.wake(fmt.Errorf("reading inotify: %w", err))
 				return err
@@ -72,9 +70,8 @@ func (w *Watcher) wake(err error) {
 	w.changed = make(chan struct{})
 }
 
-// Await returns when base/rel exists. base must exist; the folders of rel may
-// appear one by one. The last folder of rel may be writable by guests: only
-// its entries' names are looked at.
+// Await returns when base/rel exists. base must exist; the folders of rel may appear one by one. Guests may be able
+// to write to the last folder of rel: Await only looks at the names of its entries.
 func (w *Watcher) Await(ctx context.Context, base, rel string) error {
 	watched := ""
 	defer func() { w.release(watched) }()
@@ -91,16 +88,15 @@ func (w *Watcher) Await(ctx context.Context, base, rel string) error {
 			w.release(watched)
 			watched = ""
 		}
-		// Watched anew at every look: a folder that was removed and made again
-		// has lost its watch.
+		// Each look watches the folder again: one that was removed and made again has lost its watch.
 		if err := w.watch(deepest, watched == ""); err != nil {
 			if errors.Is(err, fs.ErrNotExist) && deepest != base {
-				continue // it went between the look and the watch
+				continue // it was removed between the look and the watch
 			}
 			return err
 		}
 		watched = deepest
-		// What came before the watch gives no event.
+		// A change before the watch gives no event.
 		again, found, err := walk(base, rel)
 		if err != nil || found {
 			return err
@@ -122,7 +118,7 @@ func (w *Watcher) current() (<-chan struct{}, error) {
 	return w.changed, w.err
 }
 
-// watch adds the folder; count makes the caller one of its users.
+// count registers the caller as a user of the folder.
 func (w *Watcher) watch(folder string, count bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,12 +142,11 @@ func (w *Watcher) release(folder string) {
 		return
 	}
 	delete(w.users, folder)
-	// The only error is that the folder, and the watch with it, is gone.
+	// The only possible error is that the folder is gone, and the watch with it.
 	_ = w.inotify.Remove(folder)
 }
 
-// walk goes down from base along rel and returns the deepest folder that
-// exists, or found when all of rel does.
+// walk descends from base along rel. It returns the deepest existing folder, or found if all of rel exists.
 func walk(base, rel string) (deepest string, found bool, err error) {
 	deepest = base
 	for part := range strings.SplitSeq(filepath.Clean(rel), string(filepath.Separator)) {

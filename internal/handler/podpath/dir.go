@@ -1,11 +1,9 @@
-// Package podpath is virt-handler's way into a launcher pod: directories that
-// cannot be left through a planted symlink, sockets found by inotify, and the
-// process at a socket's other end.
+// Package podpath is virt-handler's access to a launcher pod: directories that a planted symlink can't lead out of,
+// sockets found by inotify, and the process at a socket's other end.
 //
-// A guest that broke out of QEMU may have made everything below a pod's own
-// volumes, so openat2 resolves every name there beneath a directory that the
-// kubelet made. The package knows no Kubernetes object and makes no
-// decision about a VM.
+// A guest that broke out of QEMU may have made everything below a pod's own volumes, so openat2 resolves every name
+// there beneath a directory that the kubelet made. The package must know no Kubernetes object and make no decision
+// about a VM.
 package podpath
 
 import (
@@ -24,26 +22,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is an open directory that names are resolved beneath.
+// Dir is an open directory; names are resolved beneath it.
 type Dir struct {
-	file *os.File
-	path string
-	// resolve restricts how names are resolved (openat2's RESOLVE flags).
+	file    *os.File
+	path    string
 	resolve uint64
-	// label labels what is made beneath the directory; nil where nothing is labeled.
+	// label labels new files in the directory; nil for no labels.
 	label Labeler
 }
 
-// Labeler gives the file at a path the label by which SELinux lets a launcher use it.
+// Labeler gives a file the SELinux label that lets a launcher use it.
 type Labeler func(path string) error
 
-// strict refuses every symlink: for directories that the guest's process can
-// write to.
+// strict refuses every symlink. It is for directories that the guest's process can write to.
 const strict = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 
-// inRoot takes the directory for the root of all paths, as a container's
-// process does, so that a volume's own symlinks (the kubelet's ..data) work
-// and lead nowhere else.
+// inRoot treats the directory as the root of all paths, as a container's process does: a volume's own symlinks (the
+// kubelet's ..data) work and can't lead out of it.
 const inRoot = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
 
 // Open opens the directory at path, which must not be writable by guests.
@@ -55,8 +50,8 @@ func Open(path string) (*Dir, error) {
 	return &Dir{file: os.NewFile(uintptr(fd), path), path: path, resolve: strict}, nil
 }
 
-// OpenRoot opens the directory at path as the root of a container's file
-// system: symlinks are followed as its own processes would.
+// OpenRoot opens the directory at path as the root of a container's file system: symlinks are followed as the
+// container's processes would.
 func OpenRoot(path string) (*Dir, error) {
 	d, err := Open(path)
 	if err == nil {
@@ -65,14 +60,13 @@ func OpenRoot(path string) (*Dir, error) {
 	return d, err
 }
 
-// Close releases the directory. A later use of it returns os.ErrClosed,
-// never a descriptor that has another meaning by then.
+// Close closes the directory. A later use returns os.ErrClosed and never reaches a reused descriptor.
 func (d *Dir) Close() {
-	// It was opened for nothing that a close could lose.
+	// It was opened with O_PATH: a failed close loses nothing.
 	_ = d.file.Close()
 }
 
-// with calls do with the directory's descriptor, which stays open meanwhile.
+// with calls do with the directory's descriptor, which stays open until do returns.
 func (d *Dir) with(do func(fd int) error) error {
 	raw, err := d.file.SyscallConn()
 	if err != nil {
@@ -95,20 +89,17 @@ func (d *Dir) Sub(name string) (*Dir, error) {
 	return &Dir{file: os.NewFile(uintptr(fd), path), path: path, resolve: d.resolve, label: d.label}, nil
 }
 
-// LabelNew has files that are made beneath d labeled.
+// LabelNew sets the label of new files beneath d.
 func (d *Dir) LabelNew(label Labeler) { d.label = label }
 
-// Named calls do with a path that names the directory itself, whatever has become of
-// the one that it was opened by.
+// Named calls do with a path to the directory itself, even if the path that it was opened by has changed.
 func (d *Dir) Named(do func(path string) error) error {
 	return d.with(func(fd int) error { return do(ownPath(fd)) })
 }
 
-// ownPath names what a descriptor is open for.
 func ownPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// Strict is Sub for a directory that guests can write to: beneath it, no
-// symlink is followed.
+// Strict is Sub for a directory that guests can write to: no symlink beneath it is followed.
 func (d *Dir) Strict(name string) (*Dir, error) {
 	sub, err := d.Sub(name)
 	if err == nil {
@@ -117,8 +108,8 @@ func (d *Dir) Strict(name string) (*Dir, error) {
 	return sub, err
 }
 
-// File opens a regular file beneath d; nothing else is ever opened, whatever has
-// been planted under the name. flags are those of open(2).
+// File opens a regular file beneath d. It opens nothing else, whatever was planted under the name. flags are those of
+// open(2).
 func (d *Dir) File(name string, flags int) (*os.File, error) {
 	found, err := d.find(name, 0)
 	if err != nil {
@@ -131,7 +122,7 @@ func (d *Dir) File(name string, flags int) (*os.File, error) {
 	return found.reopen(flags)
 }
 
-// CharDevice opens the character device of that number beneath d, and no other.
+// CharDevice opens the character device with that number beneath d, and no other.
 func (d *Dir) CharDevice(name string, number uint64, flags int) (*os.File, error) {
 	found, err := d.find(name, 0)
 	if err != nil {
@@ -144,7 +135,7 @@ func (d *Dir) CharDevice(name string, number uint64, flags int) (*os.File, error
 	return found.reopen(flags)
 }
 
-// FileSize is the size of a regular file beneath d, without opening it.
+// FileSize returns the size of a regular file beneath d, without opening it.
 func (d *Dir) FileSize(name string) (int64, error) {
 	found, err := d.find(name, 0)
 	if err != nil {
@@ -179,7 +170,7 @@ func (d *Dir) ReadFile(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// ReadDir lists the names of a directory beneath d, which may hold at most limit.
+// ReadDir lists a directory beneath d. It returns an error if there are more than limit entries.
 func (d *Dir) ReadDir(name string, limit int) ([]fs.DirEntry, error) {
 	fd, err := d.openat(name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -197,7 +188,7 @@ func (d *Dir) ReadDir(name string, limit int) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// IsDir reports whether name, or what it links to, is a directory.
+// IsDir reports whether name, or the target of its link, is a directory.
 func (d *Dir) IsDir(name string) (bool, error) {
 	found, err := d.find(name, 0)
 	if err != nil {
@@ -207,8 +198,7 @@ func (d *Dir) IsDir(name string) (bool, error) {
 	return found.is(unix.S_IFDIR), nil
 }
 
-// Available is how many bytes an unprivileged process can still write to the
-// directory's file system.
+// Available returns how many bytes an unprivileged process can still write to the directory's file system.
 func (d *Dir) Available() (int64, error) {
 	var st unix.Statfs_t
 	if err := d.with(func(fd int) error { return unix.Fstatfs(fd, &st) }); err != nil {
@@ -217,7 +207,7 @@ func (d *Dir) Available() (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// Exists reports whether anything has the name, a symlink included.
+// Exists reports whether the name exists, even as a symlink.
 func (d *Dir) Exists(name string) (bool, error) {
 	fd, err := d.openat(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -229,9 +219,8 @@ func (d *Dir) Exists(name string) (bool, error) {
 	return true, unix.Close(fd)
 }
 
-// Create makes the file name directly in d: what fill writes appears under the
-// name at once and whole, owned by uid and gid. A file that is there already
-// is replaced.
+// Create makes the file name directly in d, owned by uid and gid owner. The content that fill writes appears under
+// the name at once and complete. It replaces an existing file.
 func (d *Dir) Create(name string, owner int, mode fs.FileMode, fill func(*os.File) error) error {
 	if filepath.Base(name) != name {
 		return fmt.Errorf("creating %s in %s: the name has more than one part", name, d.path)
@@ -249,8 +238,8 @@ func (d *Dir) Create(name string, owner int, mode fs.FileMode, fill func(*os.Fil
 	return nil
 }
 
-// Folder opens the folder name directly in d, for a user alone, and makes it if it is missing. One that is there is
-// given to the user.
+// Folder opens the folder name directly in d, or makes it with access for its owner alone. An existing folder is
+// given to owner.
 func (d *Dir) Folder(name string, owner int) (*Dir, error) {
 	if filepath.Base(name) != name {
 		return nil, fmt.Errorf("making the folder %s in %s: the name has more than one part", name, d.path)
@@ -283,7 +272,7 @@ func (d *Dir) Folder(name string, owner int) (*Dir, error) {
 	return sub, nil
 }
 
-// Sync stores the directory's names.
+// Sync flushes the directory's entries to storage.
 func (d *Dir) Sync() error {
 	fd, err := d.openat(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -297,7 +286,7 @@ func (d *Dir) Sync() error {
 	return nil
 }
 
-// labelFile labels a file before it has its name.
+// labelFile labels a file before it gets its name.
 func (d *Dir) labelFile(f *os.File) error {
 	if d.label == nil {
 		return nil
@@ -336,13 +325,12 @@ func (d *Dir) publish(f *os.File, from, to string, owner int, mode fs.FileMode, 
 	return nil
 }
 
-// OwnFile gives the regular file name to user owner (uid and gid), unless it is
-// the owner's already.
+// OwnFile gives the regular file name to user owner (uid and gid), if it has another owner.
 func (d *Dir) OwnFile(name string, owner int) error {
 	return d.own(name, owner, "regular file", unix.S_IFREG)
 }
 
-// OwnDevice does the same with a device node.
+// OwnDevice does the same for a device node.
 func (d *Dir) OwnDevice(name string, owner int) error {
 	return d.own(name, owner, "device", unix.S_IFBLK, unix.S_IFCHR)
 }
@@ -375,7 +363,7 @@ func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
 	if !found.is(unix.S_IFSOCK) {
 		return nil, fmt.Errorf("connecting to %s: it is no socket", found.path)
 	}
-	// The descriptor's own link names the very socket that was looked at.
+	// The descriptor's own link leads to the very socket that was checked.
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", ownPath(found.fd))
 	if err != nil {
@@ -384,8 +372,7 @@ func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
 	return conn.(*net.UnixConn), nil
 }
 
-// maxLooks bounds how often a walk is begun anew. Somebody who renames folders all
-// the time must not keep the caller.
+// maxLooks bounds the wait for a process that keeps renaming folders.
 const maxLooks = 1000
 
 func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
@@ -398,8 +385,7 @@ func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
 		var err error
 		for range maxLooks {
 			fd, err = unix.Openat2(dir, name, how)
-			// EAGAIN: a rename elsewhere raced with the walk; the kernel asks to
-			// look again.
+			// EAGAIN: a rename elsewhere raced with the walk, and the kernel asks for a repetition.
 			if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 				return err
 			}
@@ -412,5 +398,5 @@ func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
 	return fd, nil
 }
 
-// release closes a descriptor that nothing was written through.
+// release closes a descriptor without unwritten data.
 func release(fd int) { _ = unix.Close(fd) }

@@ -10,28 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long to wait for a file that another process holds a lease on. Whoever
-// owns a file may take one, and a guest's process owns its disks. The kernel ends
-// a lease some time after the first attempt (45 s by default), so a later attempt
-// of the caller's succeeds.
+// The wait for a file on which another process holds a lease. The owner of a file may take one, and a guest's process
+// owns its disks. The kernel ends a lease some time after the first attempt (45 s by default), so a later attempt of
+// the caller succeeds.
 const (
 	leasePatience = time.Second
 	leasePause    = 20 * time.Millisecond
 )
 
-// entry is a name that was found and opened for nothing (O_PATH): what it is can
-// be asked without a device's driver, a FIFO's other end or the holder of a lease
-// noticing.
+// entry is a name opened with O_PATH: its type can be read without involving a device's driver, a FIFO's other end or
+// the holder of a lease.
 type entry struct {
 	fd   int
 	path string
 	stat unix.Stat_t
-	// onNode says that it was found from the node's root, where the mounts are those
-	// of another mount namespace.
+	// onNode means that it was found from the node's root, whose mounts belong to another mount namespace.
 	onNode bool
 }
 
-// find opens what has the name beneath d. extra are flags beside O_PATH.
+// extra are flags besides O_PATH.
 func (d *Dir) find(name string, extra int) (*entry, error) {
 	fd, err := d.openat(name, unix.O_PATH|extra, 0)
 	if err != nil {
@@ -40,7 +37,6 @@ func (d *Dir) find(name string, extra int) (*entry, error) {
 	return newEntry(fd, filepath.Join(d.path, name))
 }
 
-// newEntry takes over a descriptor.
 func newEntry(fd int, path string) (*entry, error) {
 	e := &entry{fd: fd, path: path}
 	if err := unix.Fstat(fd, &e.stat); err != nil {
@@ -52,11 +48,9 @@ func newEntry(fd int, path string) (*entry, error) {
 
 func (e *entry) close() { release(e.fd) }
 
-// is reports whether the entry is of a type (unix.S_IFREG and the like).
 func (e *entry) is(kind uint32) bool { return e.stat.Mode&unix.S_IFMT == kind }
 
-// reopen opens the very file or device that was looked at. flags are those of
-// open(2).
+// reopen opens the very file or device that was checked. flags are those of open(2).
 func (e *entry) reopen(flags int) (*os.File, error) {
 	link := ownPath(e.fd)
 	deadline := time.Now().Add(leasePatience)
@@ -76,7 +70,6 @@ func (e *entry) reopen(flags int) (*os.File, error) {
 	}
 }
 
-// mustBeMounted returns an error unless something is mounted at the entry.
 func (e *entry) mustBeMounted() error {
 	var st unix.Statx_t
 	if err := unix.Statx(e.fd, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE, &st); err != nil {
@@ -91,11 +84,10 @@ func (e *entry) mustBeMounted() error {
 	return nil
 }
 
-// detach gives the entry a mount of its own, which is in no mount namespace. What
-// is opened through it keeps nobody from unmounting the one that it was found in.
+// detach clones the entry's mount into no mount namespace. Files opened through the clone don't keep the original
+// mount from being unmounted.
 //
-// The node's own mounts can't be cloned from here, and need not be: the kubelet
-// unmounts none of them with the pod.
+// The node's own mounts can't be cloned from here, and need not be: the kubelet unmounts none of them with the pod.
 func (e *entry) detach() (*entry, error) {
 	if e.onNode {
 		fd, err := unix.FcntlInt(uintptr(e.fd), unix.F_DUPFD_CLOEXEC, 0)

@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listener is a unix socket of virt-handler's in a folder of a pod. Its name goes when it
-// is closed; what a virt-handler that was killed has left, the next one replaces.
+// Listener is a unix socket of virt-handler in a folder of a pod. Close removes its name; Listen replaces the socket
+// that a killed virt-handler has left.
 type Listener struct {
 	*net.UnixListener
 	dir *Dir
-	// name is directly in dir; made is what virt-handler has made there. It stays open,
-	// so that no other file gets its number.
+	// name is directly in dir. made is the socket that virt-handler has made there; it stays open so that no other
+	// file gets its inode number.
 	name string
 	made *entry
 }
 
-// Listen makes the socket name directly in d, for the user (uid and gid) owner alone. A
-// socket that has the name is replaced; anything else is an error.
+// Listen makes the socket name directly in d, accessible to owner (uid and gid) alone. It replaces an existing socket
+// of that name; any other file is an error.
 //
-// The kernel makes the socket at the last part of the name, and nowhere if there is one
-// already, so that no link that somebody has planted is followed.
+// The kernel creates the socket at the last part of the path, and fails if that exists, so it never follows a planted
+// link.
 func (d *Dir) Listen(ctx context.Context, name string, owner int) (*Listener, error) {
 	if filepath.Base(name) != name {
 		return nil, fmt.Errorf("listening at %s in %s: the name has more than one part", name, d.path)
@@ -43,7 +43,7 @@ func (d *Dir) Listen(ctx context.Context, name string, owner int) (*Listener, er
 	return l, nil
 }
 
-// keep is another Dir for the same folder, which is closed for itself.
+// keep returns another Dir for the same folder, to be closed separately.
 func (d *Dir) keep() (*Dir, error) {
 	fd := -1
 	err := d.with(func(own int) (err error) {
@@ -70,7 +70,7 @@ func (d *Dir) listen(ctx context.Context, name string, owner int) (*Listener, er
 		return nil, fmt.Errorf("listening at %s: %w", path, err)
 	}
 	l := &Listener{UnixListener: listener.(*net.UnixListener), dir: d, name: name}
-	// By then its path may mean another file.
+	// At Close the path may lead to another file.
 	l.SetUnlinkOnClose(false)
 	if l.made, err = d.find(name, unix.O_NOFOLLOW); err != nil {
 		return nil, errors.Join(err, l.UnixListener.Close())
@@ -81,7 +81,6 @@ func (d *Dir) listen(ctx context.Context, name string, owner int) (*Listener, er
 	return l, nil
 }
 
-// removeSocket removes what an earlier listener has left.
 func (d *Dir) removeSocket(name string) error {
 	found, err := d.find(name, unix.O_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
@@ -105,9 +104,9 @@ func (d *Dir) unlink(name string) error {
 	return nil
 }
 
-// give hands the socket to the user, with the label of the pod's files.
+// give gives the socket to owner, with the label of the pod's files.
 func (l *Listener) give(owner int) error {
-	// Nobody in the pod can make a file of virt-handler's user.
+	// No process in the pod can make a file owned by virt-handler's user.
 	if !l.made.is(unix.S_IFSOCK) || int(l.made.stat.Uid) != os.Geteuid() {
 		return fmt.Errorf("listening at %s: the socket was exchanged for something else", l.made.path)
 	}
@@ -125,11 +124,11 @@ func (l *Listener) give(owner int) error {
 	return nil
 }
 
-// Accept takes the next connection.
+// Accept returns the next connection.
 func (l *Listener) Accept() (*net.UnixConn, error) { return l.AcceptUnix() }
 
-// Close ends it, and removes its name unless that is something else's by now. Only the
-// first call does anything.
+// Close stops listening, and removes the socket's name unless it now belongs to another file. Only the first call has
+// an effect.
 func (l *Listener) Close() error {
 	if err := l.UnixListener.Close(); err != nil {
 		return err
@@ -138,7 +137,6 @@ func (l *Listener) Close() error {
 	return l.remove()
 }
 
-// remove lets go of what was made, and of its name.
 func (l *Listener) remove() error {
 	defer l.made.close()
 	found, err := l.dir.find(l.name, unix.O_NOFOLLOW)
@@ -149,8 +147,7 @@ func (l *Listener) remove() error {
 		return err
 	}
 	defer found.close()
-	// Between this look and the removal only a process of the pod can put something
-	// else there, and only its own.
+	// Between this check and the removal only a process in the pod can replace the socket, and only with its own.
 	if found.stat.Dev != l.made.stat.Dev || found.stat.Ino != l.made.stat.Ino || !found.is(unix.S_IFSOCK) {
 		return nil
 	}

@@ -12,21 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is the process at the other end of a unix socket, and what can be
-// reached through it: the container's files and its network namespace. The
-// descriptors belong to exactly this process, even after it has ended and its
-// number is used again.
+// Peer is the process at the other end of a unix socket, with its container's files and network namespace. The
+// descriptors belong to exactly this process, even after it has ended and its PID is reused.
 type Peer struct {
-	PID int
-	// Root is the container's file system, with its volumes.
-	Root *Dir
-	// NetNS is the pod's network namespace.
+	PID   int
+	Root  *Dir
 	NetNS *os.File
-	// pidfd is the process itself, whatever becomes of its number.
 	pidfd int
 }
 
-// OpenPeer finds the process that listens at the other end of conn (decision 040).
+// OpenPeer opens the process that listens at the other end of conn (decision 040).
 func OpenPeer(conn *net.UnixConn) (*Peer, error) {
 	pid, err := PeerPID(conn)
 	if err != nil {
@@ -41,8 +36,8 @@ func OpenPeer(conn *net.UnixConn) (*Peer, error) {
 		peer.Close()
 		return nil, err
 	}
-	// If the process lives now, then it lived while its files were opened, so
-	// they are its own and not those of a later process of the same number.
+	// If the process is alive now, it was alive while its files were opened, so they don't belong to a later process
+	// with the same PID.
 	if err := peer.Alive(); err != nil {
 		peer.Close()
 		return nil, err
@@ -50,8 +45,7 @@ func OpenPeer(conn *net.UnixConn) (*Peer, error) {
 	return peer, nil
 }
 
-// Alive returns an error unless the process lives: then its number has been its own
-// all the time.
+// Alive returns an error unless the process is alive, which means that its PID has not been reused.
 func (p *Peer) Alive() error {
 	if err := unix.PidfdSendSignal(p.pidfd, 0, nil, 0); err != nil {
 		return fmt.Errorf("process %d ended meanwhile: %w", p.PID, err)
@@ -73,10 +67,9 @@ func (p *Peer) open() error {
 	return nil
 }
 
-// maxEnvironment bounds the environment that a container is started with.
 const maxEnvironment = 1 << 20
 
-// Environment is what the process was started with, as NAME=value.
+// Environment returns the environment that the process was started with, as NAME=value.
 func (p *Peer) Environment() ([]string, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/environ", p.PID))
 	if err != nil {
@@ -93,7 +86,8 @@ func (p *Peer) Environment() ([]string, error) {
 	return strings.Split(strings.TrimRight(string(data), "\x00"), "\x00"), nil
 }
 
-// LetLock lets the process, and those that it starts from now on, lock so many bytes of memory. It takes nothing back.
+// LetLock raises the limit of memory that the process and its future children may lock, in bytes. It never lowers the
+// limit.
 func (p *Peer) LetLock(bytes uint64) error {
 	var is unix.Rlimit
 	if err := unix.Prlimit(p.PID, unix.RLIMIT_MEMLOCK, nil, &is); err != nil {
@@ -108,7 +102,7 @@ func (p *Peer) LetLock(bytes uint64) error {
 	return p.Alive()
 }
 
-// Kill ends the process by force.
+// Kill sends SIGKILL to the process.
 func (p *Peer) Kill() error {
 	err := unix.PidfdSendSignal(p.pidfd, unix.SIGKILL, nil, 0)
 	if err != nil && !errors.Is(err, unix.ESRCH) {
@@ -117,20 +111,19 @@ func (p *Peer) Kill() error {
 	return nil
 }
 
-// Close lets go of the process.
+// Close closes the descriptors. The process continues.
 func (p *Peer) Close() {
 	release(p.pidfd)
 	if p.Root != nil {
 		p.Root.Close()
 	}
 	if p.NetNS != nil {
-		// It was opened for nothing that a close could lose.
 		_ = p.NetNS.Close()
 	}
 }
 
-// BelongsTo checks that the process is one of the pod's: the kubelet puts a
-// pod's processes into a cgroup that bears the pod's UID.
+// BelongsTo checks that the process belongs to the pod: the kubelet puts a pod's processes into a cgroup whose name
+// has the pod's UID.
 func (p *Peer) BelongsTo(podUID string) error {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.PID))
 	if err != nil {
@@ -142,14 +135,14 @@ func (p *Peer) BelongsTo(podUID string) error {
 	return nil
 }
 
-// cgroupsOfPod looks for the pod's UID as the kubelet's two drivers write it:
-// cgroupfs as pod<uid>, systemd as pod<uid with underscores>.slice.
+// cgroupsOfPod looks for the pod's UID as the kubelet's two drivers write it: cgroupfs as pod<uid>, systemd as
+// pod<uid with underscores>.slice.
 func cgroupsOfPod(cgroups, podUID string) bool {
 	return strings.Contains(cgroups, "pod"+podUID) ||
 		strings.Contains(cgroups, "pod"+strings.ReplaceAll(podUID, "-", "_"))
 }
 
-// PeerPID is the number of the process that listens at the other end of conn.
+// PeerPID returns the PID of the process that listens at the other end of conn.
 func PeerPID(conn *net.UnixConn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -11,57 +11,52 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Volumes finds the persistent volumes of pods where the kubelet has set them up,
-// and nowhere else: what a container's file system shows was written by whoever
-// made its image, device nodes included.
+// Volumes finds the persistent volumes of pods where the kubelet has set them up, and nowhere else: a container's
+// file system, device nodes included, comes from the author of its image.
 type Volumes struct {
-	// Kubelet is the kubelet's folder.
+	// Kubelet is the kubelet's root directory.
 	Kubelet string
-	// Host is the node's root directory, where the kubelet's links to devices lead.
+	// Host is the node's root directory, which the kubelet's links to devices lead into.
 	Host string
-	// Nodes is a folder of virt-handler's own in which device nodes can be made and
-	// opened.
+	// Nodes is a folder of virt-handler in which device nodes can be made and opened.
 	Nodes string
 }
 
-// VolumeID names a persistent volume that a pod has.
+// VolumeID identifies a persistent volume of a pod.
 type VolumeID struct {
-	// Pod is the pod's UID, Name the persistent volume's.
+	// Pod is the pod's UID, Name the persistent volume's name.
 	Pod, Name string
-	// Block says that it is a device and no file system.
-	Block bool
-	// HostPath is the node's own folder or device that the volume consists of, empty
-	// for all other types. The kubelet keeps no entry for it.
+	Block     bool
+	// HostPath is the node's folder or device of a hostPath volume, empty for all other types. The kubelet keeps no
+	// entry for it.
 	HostPath string
 }
 
-// Volume is a persistent volume that is open. Exactly one of its parts is set.
+// Volume is an open persistent volume. Either Folder or device is set.
 type Volume struct {
-	// Folder is a file system's root. No symlink is followed beneath it.
+	// Folder is the root of a file system. No symlink beneath it is followed.
 	Folder *Dir
 	device *entry
 	nodes  string
 	label  Labeler
 }
 
-// emptyDirPlugin is the kubelet's plugin for volumes of type emptyDir.
 const emptyDirPlugin = "kubernetes.io~empty-dir"
 
-// EmptyDir returns where the kubelet has an emptyDir volume, beneath its folder of the pod.
+// EmptyDir returns the path of an emptyDir volume beneath the kubelet's folder of the pod.
 func EmptyDir(volume string) string { return filepath.Join("volumes", emptyDirPlugin, volume) }
 
-// Plugins of the kubelet whose volumes are named by a pod's author, not after a
-// persistent volume.
+// The kubelet's plugins whose volumes are named by a pod's author instead of a persistent volume.
 var unnamedPlugins = []string{
 	emptyDirPlugin, "kubernetes.io~configmap", "kubernetes.io~secret",
 	"kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~git-repo",
 }
 
-// Plugins whose mount is in a subfolder of the volume's.
+// The plugins whose mount is in a subfolder of the volume's folder.
 var mountFolder = map[string]string{"kubernetes.io~csi": "mount"}
 
-// Open opens a volume. It stays usable when the kubelet takes the volume down, and
-// does not keep the kubelet from that (decision 217).
+// Open opens a volume. It remains usable when the kubelet tears the volume down, and does not keep the kubelet from
+// that (decision 217).
 func (v Volumes) Open(id VolumeID) (*Volume, error) {
 	for what, name := range map[string]string{"pod UID": id.Pod, "volume name": id.Name} {
 		if name == "" || name == ".." || name == "." || strings.ContainsRune(name, filepath.Separator) {
@@ -101,9 +96,8 @@ func (v Volumes) find(id VolumeID) (*entry, error) {
 	return v.findMount(id)
 }
 
-// findMount finds a file system that the kubelet has mounted for the pod. Before and
-// after that the folder is an empty one of the node's own, in which a disk would be
-// made that is nobody's.
+// findMount finds a file system that the kubelet has mounted for the pod. Before and after the mount the folder is an
+// empty one on the node's own file system, where a new disk would belong to nobody.
 func (v Volumes) findMount(id VolumeID) (*entry, error) {
 	found, err := v.findMountFolder(id)
 	if err != nil {
@@ -131,8 +125,7 @@ func (v Volumes) findMountFolder(id VolumeID) (*entry, error) {
 	return newEntry(fd, filepath.Join(folder.path, mountFolder[plugin]))
 }
 
-// findDevice follows the kubelet's link to the device that it gives to the pod's
-// container.
+// findDevice follows the kubelet's link to the device of the pod's container.
 func (v Volumes) findDevice(id VolumeID) (*entry, error) {
 	link, _, err := v.entryOf(id, "volumeDevices", unix.O_NOFOLLOW)
 	if err != nil || !link.is(unix.S_IFLNK) {
@@ -147,9 +140,8 @@ func (v Volumes) findDevice(id VolumeID) (*entry, error) {
 	return v.onHost(string(target[:n]))
 }
 
-// onHost opens a path of the node's. What lies in the kubelet's folder is looked
-// for in the one that is mounted here: the kubelet's mounts may be hidden from the
-// node's first process.
+// onHost opens a path on the node. A path in the kubelet's folder is opened in the one mounted here: the kubelet's
+// mounts may be hidden from the node's first process.
 func (v Volumes) onHost(path string) (*entry, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%q is no absolute path", path)
@@ -170,8 +162,7 @@ func (v Volumes) onHost(path string) (*entry, error) {
 	return found, err
 }
 
-// entryOf is what the kubelet has under the volume's name in a folder of the pod's,
-// and the plugin that it belongs to.
+// entryOf returns the kubelet's entry for the volume in one of the pod's folders, and its plugin.
 func (v Volumes) entryOf(id VolumeID, folder string, flags int) (found *entry, plugin string, err error) {
 	base, err := Open(v.Kubelet)
 	if err != nil {
@@ -206,10 +197,10 @@ func (v Volumes) entryOf(id VolumeID, folder string, flags int) (found *entry, p
 	return found, plugin, nil
 }
 
-// maxPlugins bounds the volume plugins of one pod; a kubelet knows some ten.
+// maxPlugins bounds the volume plugins of one pod; a kubelet has about ten.
 const maxPlugins = 256
 
-// Close lets go of the volume. What was opened of it stays open.
+// Close closes the volume. Files opened from it stay open.
 func (v *Volume) Close() {
 	if v.Folder != nil {
 		v.Folder.Close()
@@ -218,8 +209,8 @@ func (v *Volume) Close() {
 	}
 }
 
-// Label has what is made in the volume labeled, and its device opened by a node that
-// is; nil changes nothing.
+// Label sets the label of new files in the volume and of the node that its device is opened through; nil changes
+// nothing.
 func (v *Volume) Label(label Labeler) {
 	v.label = label
 	if v.Folder != nil {
@@ -238,15 +229,15 @@ func (v *Volume) Device(flags int) (*os.File, error) {
 	return v.device.reopen(flags)
 }
 
-// labeledDevice opens the device by a node of its own. SELinux judges whoever gets the
-// descriptor by the label of the node that it was opened by; the node's own is one for
-// the node's disks, and everybody's who uses it.
+// labeledDevice opens the device through a separate node. SELinux checks each user of the descriptor against the
+// label of the node it was opened through; the host's own node is labeled for the host's disks and shared by all its
+// users.
 func (v *Volume) labeledDevice(flags int) (*os.File, error) {
 	dir, err := os.MkdirTemp(v.nodes, "volume-")
 	if err != nil {
 		return nil, fmt.Errorf("making a device node for %s: %w", v.device.path, err)
 	}
-	// What is open stays so.
+	// The open descriptor remains valid.
 	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "disk")
 	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(v.device.stat.Rdev)); err != nil {
