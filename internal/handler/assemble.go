@@ -46,14 +46,14 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// hostRoot is the node's root directory: virt-handler shares its process IDs.
+// hostRoot is the node's root directory: virt-handler shares the node's PID namespace.
 const hostRoot = "/proc/1/root"
 
-// deviceNodes is where virt-handler may make device nodes for itself: its container's
-// own file system of devices, which goes with the container.
+// deviceNodes is the folder for virt-handler's own device nodes: the container's devtmpfs, which goes with the
+// container.
 const deviceNodes = "/dev"
 
-// assemble is the list of virt-handler's parts. changed is called with the settings whenever they may have changed.
+// assemble returns virt-handler's parts. changed is called with the settings whenever they may have changed.
 func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Probe, changed func(clusterconfig.Settings)) ([]manager.Runnable, error) {
 	watcher, err := podpath.NewWatcher()
 	if err != nil {
@@ -114,8 +114,8 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 	), nil
 }
 
-// offer has guests come to the node when its probe has ended, which wakes those that wait: then the kubelet is offered the
-// node's devices, and virt-handler is ready when the kubelet offers them.
+// offer waits for the node's probe and then opens the node to guests: it wakes the waiting ones, and the device plugins
+// register with the kubelet. virt-handler is ready when the kubelet has the devices.
 func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconfig.Current, selinux bool, wake func()) (manager.Runnable, error) {
 	resources := func() []device.Resource {
 		return device.Resources(device.Facts{
@@ -144,7 +144,7 @@ func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconf
 	}), nil
 }
 
-// probed runs what follows from the node's probe, when that has ended. Guests that run are looked after meanwhile.
+// probed runs the parts that depend on the node's probe after the probe. Running guests are served before that, too.
 func probed(o options, probe *node.Probe, follows func() []manager.Runnable) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		err := probe.Await(ctx, o.probeFile)
@@ -162,7 +162,6 @@ func probed(o options, probe *node.Probe, follows func() []manager.Runnable) man
 	}
 }
 
-// register has metrics served.
 func register(collectors ...prometheus.Collector) error {
 	for _, c := range collectors {
 		if err := ctrlmetrics.Registry.Register(c); err != nil {
@@ -172,7 +171,7 @@ func register(collectors ...prometheus.Collector) error {
 	return nil
 }
 
-// newLabeler says on the node what its probe has found.
+// newLabeler returns the Labeler that writes the probe's result to the node.
 func newLabeler(mgr ctrl.Manager, o options, probe nodeprobe.Result, selinux bool, resources []device.Resource) *node.Labeler {
 	var offers []string
 	for _, resource := range resources {
@@ -185,7 +184,7 @@ func newLabeler(mgr ctrl.Manager, o options, probe nodeprobe.Result, selinux boo
 	}
 }
 
-// postCopy has guests come to this node by post-copy, where the kernel lets them.
+// postCopy returns the part that enables post-copy to this node, where the kernel permits it.
 func postCopy(mgr ctrl.Manager, o options) *nodepostcopy.Keeper {
 	return &nodepostcopy.Keeper{
 		Node: o.node, Writer: mgr.GetClient(), Profile: nodepostcopy.ProfileIn(o.kubeletDir),
@@ -193,7 +192,7 @@ func postCopy(mgr ctrl.Manager, o options) *nodepostcopy.Keeper {
 	}
 }
 
-// guests runs the guests, whose networks end with it.
+// guests runs the guests, and closes their networks afterwards.
 func guests(s *driver.Supervisor, networks *network.Manager) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		defer networks.Close()
@@ -201,7 +200,6 @@ func guests(s *driver.Supervisor, networks *network.Manager) manager.RunnableFun
 	}
 }
 
-// plugins offer the node's devices to the kubelet.
 func plugins(mgr ctrl.Manager, o options, resources []device.Resource) []manager.Runnable {
 	var list []manager.Runnable
 	for _, resource := range resources {
@@ -211,8 +209,7 @@ func plugins(mgr ctrl.Manager, o options, resources []device.Resource) []manager
 	return list
 }
 
-// watch reports to the supervisor the node's VMIs and launcher pods, and keeps
-// the settings current.
+// watch reports the node's VMIs and launcher pods to the supervisor, and keeps the settings current.
 func watch(ctx context.Context, informers ctrlcache.Cache, s *driver.Supervisor, settings *clusterconfig.Watched) error {
 	handlers := map[client.Object]cache.ResourceEventHandler{
 		&v1.VirtualMachineInstance{}: vmisShown(s, driver.Here),
@@ -231,7 +228,7 @@ func watch(ctx context.Context, informers ctrlcache.Cache, s *driver.Supervisor,
 	return nil
 }
 
-// onChange calls seen with each object as it is, and gone when it is no more.
+// onChange calls seen with each added or updated object, and gone with each deleted one.
 func onChange[T client.Object](seen, gone func(T)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
@@ -255,8 +252,7 @@ func onChange[T client.Object](seen, gone func(T)) cache.ResourceEventHandler {
 	}
 }
 
-// record opens a guest's console from its first moment on, so that a viewer who looks
-// later sees how it booted.
+// record opens a guest's console at its start, so that a later viewer sees the boot messages.
 func record(consoles *stream.Consoles, log logr.Logger) func(context.Context, *driver.Machine) {
 	return func(ctx context.Context, guest *driver.Machine) {
 		if _, err := consoles.Open(ctx, guest.ConsoleKey(), guest.DialSerial); err != nil {
@@ -265,8 +261,8 @@ func record(consoles *stream.Consoles, log logr.Logger) func(context.Context, *d
 	}
 }
 
-// serve is the HTTP interface to virt-api and the certificate that it shows. Until
-// there is one, virt-api is refused the connection; nothing else waits for it.
+// serve returns the HTTP server for virt-api and the keeper of its certificate. Until there is a certificate,
+// virt-api's connections are refused; nothing else waits for it.
 func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.Consoles, clientset kubernetes.Interface, source *certs.Source) []manager.Runnable {
 	keeper := &nodekey.Keeper{
 		Node: o.node, Requests: clientset.CertificatesV1().CertificateSigningRequests(), Holder: source,
@@ -289,10 +285,10 @@ func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.C
 	}
 }
 
-// networkMissing is the reason of a node's event: it is not on the network of migrations.
+// networkMissing is the event reason for a node that is not on the migration network.
 const networkMissing = "MigrationNetworkMissing"
 
-// migrate is the way of guests to other nodes and from them.
+// migrate returns the node's state for migrations and the server for incoming ones.
 func migrate(mgr ctrl.Manager, o options, source *certs.Source, settings *clusterconfig.Current) (*migration.Node, manager.Runnable) {
 	log := mgr.GetLogger().WithName("migration")
 	expected := &migrationproxy.Expectations{}
@@ -308,7 +304,6 @@ func migrate(mgr ctrl.Manager, o options, source *certs.Source, settings *cluste
 	return moves, manager.RunnableFunc(proxy.Run)
 }
 
-// vmisShown reports to the supervisor the VMIs that a watch shows.
 func vmisShown(s *driver.Supervisor, by driver.Watch) cache.ResourceEventHandler {
 	return onChange(
 		func(vmi *v1.VirtualMachineInstance) { s.VMISeen(by, vmi) },
@@ -316,8 +311,8 @@ func vmisShown(s *driver.Supervisor, by driver.Watch) cache.ResourceEventHandler
 	)
 }
 
-// watchComing reports to the supervisor the VMIs that migrate to this node. One watch can't select
-// them beside those that are here.
+// watchComing reports the VMIs that migrate to this node to the supervisor. One label selector can't match both these
+// and the node's own VMIs.
 func watchComing(ctx context.Context, mgr ctrl.Manager, o options, s *driver.Supervisor) (manager.Runnable, error) {
 	coming, err := ctrlcache.New(mgr.GetConfig(), comingOptions(mgr, o))
 	if err != nil {
@@ -333,14 +328,14 @@ func watchComing(ctx context.Context, mgr ctrl.Manager, o options, s *driver.Sup
 	return coming, nil
 }
 
-// machines is the supervisor as the server wants it.
+// machines adapts the supervisor to the server.
 type machines struct{ supervisor *driver.Supervisor }
 
 func (m machines) Lookup(namespace, name string, uid types.UID) (server.Machine, error) {
 	return m.supervisor.Lookup(namespace, name, uid)
 }
 
-// migrationNetwork is the network that is configured for migrations; "" for the pods' own.
+// migrationNetwork returns the configured migration network, "" for the pods' network.
 func migrationNetwork(settings clusterconfig.Settings) string {
 	if settings.Migrations.Network == nil {
 		return ""

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// cluster is the API server for the drivers (driver.Cluster).
+// cluster implements driver.Cluster with the API server.
 type cluster struct {
-	// reader reads what is so now, not what a cache remembers.
+	// reader is uncached.
 	reader   client.Reader
 	writer   client.Writer
 	recorder events.EventRecorder
@@ -67,9 +67,9 @@ func (c *cluster) Event(vmi *v1.VirtualMachineInstance, eventType, reason, messa
 	c.recorder.Eventf(vmi, relatedTo(vmi, reason), eventType, reason, reason, "%s", message)
 }
 
-// relatedTo is the migration that an event tells of; nil of any other event. Events of one reason
-// about one object count as the same within some minutes, and only the first one's sentence is
-// kept; the figures of two migrations are two events.
+// relatedTo returns the migration that the event is about, nil for other events. Kubernetes merges events with the same
+// reason and object within some minutes and keeps the first message only. The related object keeps the figures of two
+// migrations apart.
 func relatedTo(vmi *v1.VirtualMachineInstance, reason string) runtime.Object {
 	m := vmi.Status.MigrationState
 	if m == nil || reason != v1.Migrated.String() {

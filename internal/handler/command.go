@@ -1,9 +1,7 @@
-// Package handler is virt-handler: the process on each node that runs the
-// guests of the node's VMIs.
+// Package handler is virt-handler: the process on each node that runs the guests of the node's VMIs.
 //
-// It owns how the parts are wired together and what is watched of the cluster.
-// It must not hold a decision about a VMI (package guestlifecycle), a step of a guest's
-// life (package driver), or a rule about disks, networks or devices.
+// It owns the assembly of the parts and the watches. It must not hold a decision about a VMI (package guestlifecycle),
+// a step of a guest's life (package driver), or a rule about disks, networks or devices.
 package handler
 
 import (
@@ -24,20 +22,19 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// options are the command's flags.
 type options struct {
 	node       string
 	podIP      string
 	namespace  string
 	kubeletDir string
 	probeFile  string
-	// serving is where metrics and health are.
+	// serving is for metrics and health.
 	serving metricsserver.Options
-	// pprofAddr is empty where nobody looks for what time and memory go into.
+	// pprofAddr is empty without profiling.
 	pprofAddr string
 }
 
-// NewCommand is the command `virt handler`.
+// NewCommand returns the command `virt handler`.
 func NewCommand() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
@@ -89,8 +86,6 @@ func (o options) run(ctx context.Context) error {
 	return mgr.Start(ctx)
 }
 
-// pods is the kubelet's folder of pods.
 func (o options) pods() string { return filepath.Join(o.kubeletDir, "pods") }
 
-// devicePlugins is the kubelet's folder of device plugins.
 func (o options) devicePlugins() string { return filepath.Join(o.kubeletDir, "device-plugins") }

@@ -35,10 +35,9 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newManager makes the manager that runs virt-handler's parts. Nobody is
-// elected: a node has one virt-handler. The API server's own fairness limits it; a
-// limit of ours, which the KubeVirt object can set (pace), would only make the VMs of a
-// node that starts wait for each other.
+// newManager returns the manager of virt-handler's parts. There is no leader election: a node has one virt-handler. By
+// default the API server's fairness is the only rate limit, since a limit of our own, which the KubeVirt object can set
+// (pace), makes the VMs of a starting node wait for each other.
 func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manager, error) {
 	server = rest.CopyConfig(server)
 	server.RateLimiter = pace
@@ -54,8 +53,8 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 	return mgr, nil
 }
 
-// ready answers when guests can come to the node, and not before: the kubelet warns of each answer that says no. Those that run
-// are looked after meanwhile.
+// ready succeeds when guests can come to the node. It waits rather than fails, because the kubelet reports each failed
+// probe in an event. Running guests do not depend on it.
 func ready(synced func(context.Context) bool, offers func(context.Context) error) healthz.Checker {
 	return func(req *http.Request) error {
 		if !synced(req.Context()) {
@@ -65,8 +64,7 @@ func ready(synced func(context.Context) bool, offers func(context.Context) error
 	}
 }
 
-// cacheOptions keeps of the cluster what concerns this node and no more: a
-// node's share of memory must not grow with the cluster.
+// cacheOptions selects the objects of this node only: virt-handler's memory must not grow with the cluster.
 func cacheOptions(o options) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
@@ -81,7 +79,7 @@ func cacheOptions(o options) cache.Options {
 	}
 }
 
-// comingOptions keeps the VMIs that migrate to this node.
+// comingOptions selects the VMIs that migrate to this node.
 func comingOptions(mgr ctrl.Manager, o options) cache.Options {
 	return cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
@@ -92,15 +90,14 @@ func comingOptions(mgr ctrl.Manager, o options) cache.Options {
 	}
 }
 
-// nodePods selects the pods that virt-handler looks at: launcher pods and the
-// attachment pods of hotplugged volumes.
+// nodePods selects launcher pods and the attachment pods of hotplugged volumes.
 func nodePods() labels.Selector {
 	is, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{layout.LauncherApp, layout.AttachmentApp})
 	utilruntime.Must(err)
 	return labels.NewSelector().Add(*is)
 }
 
-// stripPod keeps of a pod what virt-handler looks at.
+// stripPod keeps only the parts of a pod that virt-handler reads.
 func stripPod(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -128,7 +125,7 @@ func stripPod(obj any) (any, error) {
 	return kept, nil
 }
 
-// resources keeps of containers what they have of their node.
+// resources keeps the resources of the compute container.
 func resources(containers []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for i := range containers {

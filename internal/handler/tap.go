@@ -6,8 +6,8 @@ import (
 	"drydock.dev/drydock/internal/handler/network"
 )
 
-// NewTapCommand is the command `virt make-tap`, which virt-handler runs under the
-// SELinux context of a launcher (network.TapChild, decision 237).
+// NewTapCommand returns the command `virt make-tap`, which virt-handler runs in the SELinux context of a launcher
+// (network.TapChild, decision 237).
 func NewTapCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                network.TapCommand,
