@@ -13,12 +13,10 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// helloTimeout bounds the wait for a virt-launcher that accepts a connection
-// and says nothing.
+// helloTimeout limits the wait for the hello of a virt-launcher that accepts a connection.
 const helloTimeout = 10 * time.Second
 
-// privatePath is the way from the kubelet's folder of a pod to the launcher's
-// sockets.
+// privatePath leads from the kubelet's folder of a pod to the launcher's sockets.
 var privatePath = podpath.EmptyDir(layout.PrivateVolume)
 
 // reach waits for the pod's launcher and connects to it.
@@ -27,7 +25,7 @@ func (e *Env) reach(ctx context.Context, pod types.UID) (*Link, error) {
 	if err := e.Watcher.Await(ctx, e.Pods, filepath.Join(private, layout.LauncherSocket)); err != nil {
 		return nil, fmt.Errorf("waiting for virt-launcher: %w", err)
 	}
-	// Up to this folder all names are the kubelet's; below it, the guest's.
+	// The kubelet owns all names up to this folder; the guest may own those below it.
 	dir, err := podpath.Open(filepath.Join(e.Pods, private))
 	if err != nil {
 		return nil, err
@@ -49,7 +47,7 @@ func (e *Env) greet(ctx context.Context, made *Link) error {
 	}
 	made.Peer, err = podpath.OpenPeer(conn)
 	if err != nil {
-		_ = conn.Close() // nothing was said on it
+		_ = conn.Close() // nothing was sent
 		return fmt.Errorf("identifying virt-launcher: %w", err)
 	}
 	err = e.Belongs(made.Peer, made.Pod)
@@ -59,7 +57,7 @@ func (e *Env) greet(ctx context.Context, made *Link) error {
 	if err == nil {
 		made.client, err = launcherclient.New(ctx, conn)
 	} else {
-		_ = conn.Close() // nothing was said on it
+		_ = conn.Close() // nothing was sent
 	}
 	if err != nil {
 		made.Peer.Close()
@@ -68,8 +66,7 @@ func (e *Env) greet(ctx context.Context, made *Link) error {
 	return nil
 }
 
-// learnSELinux asks what the launcher is known by, and has virt-handler's files in the
-// pod labeled for it.
+// learnSELinux reads the launcher's SELinux context, and labels virt-handler's files in the pod for it.
 func (e *Env) learnSELinux(made *Link) error {
 	if e.SELinux == nil {
 		return nil

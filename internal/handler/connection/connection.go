@@ -1,17 +1,16 @@
-// Package connection is the way from virt-handler to the virt-launcher of a pod: it waits for
-// the launcher's socket, checks who listens there, greets it, and knows how its QEMU has
-// ended.
+// Package connection connects virt-handler to the virt-launcher of a pod: it waits for the
+// launcher's socket, checks the peer, reads its hello, and records how its QEMU ended.
 //
 // A Connection has at most one Link at a time; a Link belongs to one pod and ends with it. The
-// package must not decide when to connect or to stop a guest (package guestlifecycle does), and knows
-// neither the API server nor QEMU's monitor.
+// package must not decide when to connect or to stop a guest (package guestlifecycle does), and
+// must not know the API server or QEMU's monitor.
 //
 //	         Connect               hello
 //	none ─────────────> pending ──────────> up
 //	  ^                    │ failed          │ the launcher has ended
 //	  '────────────────────┴─────────────────'
 //
-// That QEMU has exited outlives the Link that told: a virt-launcher says so and ends.
+// QEMU's exit is kept after its Link: virt-launcher reports the exit and ends.
 package connection
 
 import (
@@ -27,28 +26,28 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
-// Env is what the connections of a node share.
+// Env is shared by the connections of a node.
 type Env struct {
 	// Pods is the kubelet's folder of pods.
 	Pods    string
 	Watcher *podpath.Watcher
-	// SELinux is the node's; nil without.
+	// SELinux is nil on a node without SELinux.
 	SELinux *nodeselinux.Node
-	// Belongs checks that a process is one of a pod's.
+	// Belongs returns an error for a process that is not in the pod.
 	Belongs func(peer *podpath.Peer, pod types.UID) error
 }
 
-// Owner is who a Connection works for.
+// Owner has the callbacks to the owner of a Connection.
 type Owner struct {
-	// Go runs a goroutine that the owner waits for; it ends with its context.
+	// Go runs a goroutine, which ends with its context and for which the owner waits.
 	Go func(func())
-	// Wake is called when there is something to look at.
+	// Wake is called after a change.
 	Wake func()
 	Now  func() time.Time
 }
 
-// Connection is the way to the virt-launcher of a VMI's pod on this node. Observe and Close
-// are for one goroutine.
+// Connection is the connection to the virt-launcher of a VMI's pod on this node. Observe and Close must be called from
+// one goroutine.
 type Connection struct {
 	env   *Env
 	owner Owner
@@ -57,33 +56,31 @@ type Connection struct {
 	link    *Link
 	pending bool
 	failure error
-	// exit is how QEMU ended; it outlives the link that reported it. exitedIn is the pod in which that was.
+	// exit is how QEMU ended, in the pod exitedIn. Both are kept after the link.
 	exit     *launch.Exit
 	exitedIn types.UID
 }
 
-// New gives a Connection without a link.
+// New returns a Connection without a link.
 func New(env *Env, owner Owner) *Connection { return &Connection{env: env, owner: owner} }
 
-// Facts are what is known of the launcher.
+// Facts describe the connection and the launcher.
 type Facts struct {
-	// State is how far the connection is: none while QEMU has exited, whatever the link
-	// is then.
+	// State is the progress of the connection. After QEMU's exit it is none, even with a link.
 	State guestlifecycle.Link
-	// Link is there while virt-launcher is connected.
-	Link *Link
-	// Launcher is what virt-launcher said.
+	Link  *Link
+	// Launcher is the state that virt-launcher reported.
 	Launcher launch.State
-	// Exit is how QEMU has ended; nil if it has not, or nobody has heard. ExitedIn is the pod in which that was.
+	// Exit is how QEMU ended, nil if no exit is known. ExitedIn is the pod of that QEMU.
 	Exit     *launch.Exit
 	ExitedIn types.UID
-	// Failure is why the last attempt to connect has failed. It is reported once.
+	// Failure is the error of the last attempt to connect. It is reported once.
 	Failure error
-	// Stopping is what virt-launcher was told of QEMU's end; nil for nothing.
+	// Stopping is the last request to end QEMU, nil for none.
 	Stopping *Stopping
 }
 
-// Observe gives what is known now, and lets go of a link that has ended.
+// Observe returns the current facts, and drops a link that has ended.
 func (c *Connection) Observe() Facts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +88,7 @@ func (c *Connection) Observe() Facts {
 	c.failure = nil
 	if c.link != nil {
 		o.linked, o.ended, o.launcher, o.stopping = true, c.link.ended(), c.link.client.State(), c.link.stopping
-		// What was said last is known when the end is.
+		// The link's last message is read before its end is reported.
 		if exit := c.link.client.Exit(); exit != nil {
 			c.exit, c.exitedIn, o.exit = exit, c.link.Pod, exit
 		}
@@ -105,8 +102,7 @@ func (c *Connection) Observe() Facts {
 	return facts
 }
 
-// Connect waits for the launcher of a pod and connects to it, in a goroutine of its own, so
-// that the owner notices other things meanwhile.
+// Connect waits for the launcher of a pod and connects to it, in a goroutine, so that the owner is not blocked.
 func (c *Connection) Connect(ctx context.Context, pod types.UID) {
 	c.mu.Lock()
 	c.pending = true
@@ -124,8 +120,7 @@ func (c *Connection) Connect(ctx context.Context, pod types.UID) {
 	})
 }
 
-// Close lets go of the launcher, which is not touched. No attempt to connect may be under
-// way.
+// Close closes the link; the launcher goes on. No attempt to connect may be in progress.
 func (c *Connection) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,21 +5,19 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
-// observation is what is seen of the connection at one time.
+// observation is the state of a connection at one time.
 type observation struct {
-	// linked means that there is a link, ended that virt-launcher is gone from it.
+	// ended means that virt-launcher has closed the link.
 	linked, ended bool
 	pending       bool
 	failure       error
-	// launcher is what virt-launcher said on the link.
-	launcher launch.State
-	// exit is how QEMU has ended, as heard on this link or an earlier one.
+	launcher      launch.State
+	// exit was reported on this link or an earlier one.
 	exit     *launch.Exit
 	stopping *Stopping
 }
 
-// decide gives the facts but for the Link itself. QEMU's end counts more than all else: no
-// launcher starts a second one.
+// decide returns the facts except the Link. QEMU's exit takes precedence: no launcher starts a second QEMU.
 func decide(o observation) Facts {
 	f := Facts{Exit: o.exit, Failure: o.failure}
 	linked := o.linked && !o.ended

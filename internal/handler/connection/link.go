@@ -15,13 +15,10 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// Link is a connection to one virt-launcher, and what is reached through it.
+// Link is a connection to one virt-launcher and its pod.
 type Link struct {
-	// Pod is the launcher's.
-	Pod types.UID
-	// Peer is the launcher's process.
-	Peer *podpath.Peer
-	// SELinux is what the launcher is known by.
+	Pod     types.UID
+	Peer    *podpath.Peer
 	SELinux nodeselinux.Launcher
 
 	client *launcherclient.Client
@@ -29,21 +26,21 @@ type Link struct {
 	private *podpath.Dir
 	belongs func(peer *podpath.Peer, pod types.UID) error
 	owner   Owner
-	// stopping is the goroutine's that calls Stop and Kill.
+	// stopping is accessed only by the goroutine that calls Stop and Kill.
 	stopping *Stopping
 }
 
-// Stopping is what virt-launcher was told of QEMU's end.
+// Stopping is a request to end QEMU.
 type Stopping struct {
-	// Grace is the grace period in seconds, Since when that was.
+	// Grace is the grace period in seconds. Since is the time of the request.
 	Grace int64
 	Since time.Time
 }
 
-// Done is closed when virt-launcher is gone.
+// Done is closed when virt-launcher has ended.
 func (l *Link) Done() <-chan struct{} { return l.client.Done() }
 
-// Changed has a message when what virt-launcher has said is not true any more.
+// Changed receives when virt-launcher's reported state has changed.
 func (l *Link) Changed() <-chan struct{} { return l.client.Changed() }
 
 func (l *Link) ended() bool {
@@ -61,35 +58,35 @@ func (l *Link) close() {
 	l.private.Close()
 }
 
-// Prepare has virt-launcher make and inspect disk images.
+// Prepare asks virt-launcher to create and inspect disk images.
 func (l *Link) Prepare(ctx context.Context, images []launch.Image) (map[string]launch.PreparedImage, error) {
 	return l.client.Prepare(ctx, images)
 }
 
-// Quiesce has virt-launcher hold the guest still.
+// Quiesce asks virt-launcher to hold the guest still.
 func (l *Link) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
 	return l.client.Quiesce(ctx, q)
 }
 
-// Held asks what holds the guest, or has held it last.
+// Held returns the current or the last hold of the guest.
 func (l *Link) Held(ctx context.Context, asked launch.Held) (launch.Hold, error) {
 	return l.client.Held(ctx, asked)
 }
 
-// Release has the guest go on.
+// Release asks virt-launcher to end a hold.
 func (l *Link) Release(ctx context.Context, r launch.Release) (launch.Hold, error) {
 	return l.client.Release(ctx, r)
 }
 
-// Start has virt-launcher start QEMU; one that runs already is left alone.
+// Start asks virt-launcher to start QEMU. A running QEMU is left alone.
 func (l *Link) Start(ctx context.Context, start launch.Start) error {
 	_, err := l.client.Start(ctx, start)
 	return err
 }
 
-// Stop has virt-launcher press the power button, and end QEMU by force when the grace period
-// is over. It does not wait: the end is heard from virt-launcher's event, and a request that
-// is lost is made good by Kill. failed is called with an error that says neither of both.
+// Stop asks virt-launcher to press the power button, and to kill QEMU after the grace period. It does not wait:
+// virt-launcher's event reports QEMU's end, and Kill makes up for a lost request. failed is called with any other
+// error.
 func (l *Link) Stop(ctx context.Context, stop launch.Stop, failed func(error)) {
 	l.stopping = &Stopping{Grace: stop.GracePeriodSeconds, Since: l.owner.Now()}
 	l.owner.Go(func() {
@@ -99,24 +96,24 @@ func (l *Link) Stop(ctx context.Context, stop launch.Stop, failed func(error)) {
 	})
 }
 
-// Told reports whether virt-launcher was told to end QEMU at once.
+// Told reports whether virt-launcher was asked to end QEMU without a grace period.
 func (l *Link) Told() bool { return l.stopping != nil && l.stopping.Grace == 0 }
 
-// Kill ends a virt-launcher that does not do as it is told, and QEMU with it.
+// Kill kills virt-launcher, and QEMU with it. It is for a launcher that does not obey Stop.
 func (l *Link) Kill() error {
 	l.stopping = &Stopping{Since: l.owner.Now()}
 	return l.Peer.Kill()
 }
 
-// Dial connects to one of the sockets in the pod.
+// Dial connects to a socket in the pod.
 func (l *Link) Dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 	return l.private.Dial(ctx, socket)
 }
 
-// maxResolvConf bounds a file that the kubelet writes.
+// maxResolvConf limits the size of a file that the kubelet writes, in bytes.
 const maxResolvConf = 64 << 10
 
-// ResolvConf is the pod's DNS settings.
+// ResolvConf returns the pod's resolv.conf.
 func (l *Link) ResolvConf() (string, error) {
 	text, err := l.Peer.Root.ReadFile("/etc/resolv.conf", maxResolvConf)
 	if err != nil {
@@ -125,12 +122,12 @@ func (l *Link) ResolvConf() (string, error) {
 	return string(text), nil
 }
 
-// Listen makes a socket in the pod, which belongs to a user.
+// Listen creates a socket in the pod, owned by user.
 func (l *Link) Listen(ctx context.Context, socket string, user int) (*podpath.Listener, error) {
 	return l.private.Listen(ctx, socket, user)
 }
 
-// Admit checks that it is a process of the pod that has connected to such a socket.
+// Admit returns an error if the peer of a connection to such a socket is not a process of the pod.
 func (l *Link) Admit(conn *net.UnixConn) error {
 	peer, err := podpath.OpenPeer(conn)
 	if err != nil {
