@@ -1,9 +1,8 @@
-// Package device offers a node's virtualization devices to the kubelet, so that
-// launcher pods get them without privileges: /dev/kvm, /dev/net/tun and
-// /dev/vhost-net as devices.kubevirt.io/kvm, tun and vhost-net.
+// Package device offers a node's virtualization devices to the kubelet, so that launcher pods get them without
+// privileges: /dev/kvm, /dev/net/tun and /dev/vhost-net as devices.kubevirt.io/kvm, tun and vhost-net.
 //
-// It owns the device plugins and their registration, again after each start of
-// the kubelet. It must not decide whether KVM is usable; the node's probe does.
+// It owns the device plugins and their registration after each start of the kubelet. It must not decide whether KVM is
+// usable; the node's probe does.
 package device
 
 import (
@@ -26,11 +25,9 @@ import (
 )
 
 const (
-	// kubeletSocket is the kubelet's, in the folder of device plugins.
 	kubeletSocket = "kubelet.sock"
-	// registerTimeout bounds one attempt at registering, and retryDelay is the
-	// pause after one that failed: the kubelet's socket appears before anyone
-	// answers on it, and nothing announces the answering.
+	// registerTimeout limits one attempt to register, and retryDelay is the pause after a failed one. The kubelet's
+	// socket appears before the kubelet answers, and nothing announces the latter.
 	registerTimeout = 5 * time.Second
 	retryDelay      = time.Second
 )
@@ -42,20 +39,17 @@ type Plugin struct {
 	log      logr.Logger
 }
 
-// NewPlugin makes the plugin of a resource; dir is the kubelet's folder of
-// device plugins.
+// NewPlugin returns the plugin of a resource. dir is the kubelet's folder of device plugins.
 func NewPlugin(resource Resource, dir string, log logr.Logger) *Plugin {
 	return &Plugin{resource: resource, dir: dir, log: log.WithValues("resource", resource.Name)}
 }
 
-// socket is the plugin's own.
 func (p *Plugin) socket() string {
 	return "drydock-" + strings.ReplaceAll(p.resource.Name, "/", "-") + ".sock"
 }
 
-// Run serves the kubelet until ctx ends. A kubelet that starts removes all
-// plugins' sockets and forgets the plugins, so each start of its is a new
-// beginning.
+// Run serves the kubelet until ctx ends. A starting kubelet removes all plugins' sockets and forgets the plugins, so
+// the plugin starts again with it.
 func (p *Plugin) Run(ctx context.Context) error {
 	changes, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -73,7 +67,6 @@ func (p *Plugin) Run(ctx context.Context) error {
 	return nil
 }
 
-// serveOnce serves from one registration to the next.
 func (p *Plugin) serveOnce(ctx context.Context, changes *fsnotify.Watcher) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -99,13 +92,12 @@ func (p *Plugin) serveOnce(ctx context.Context, changes *fsnotify.Watcher) error
 	return p.keepRegistered(ctx, changes)
 }
 
-// keepRegistered registers with the kubelet, and returns when that has to be
-// done again.
+// keepRegistered registers with the kubelet, and returns when it must be done again.
 func (p *Plugin) keepRegistered(ctx context.Context, changes *fsnotify.Watcher) error {
 	for ctx.Err() == nil {
 		before, err := os.Stat(filepath.Join(p.dir, kubeletSocket))
 		if err == nil && p.removed() {
-			// By the kubelet, before it listened; it could not call back.
+			// The kubelet removed it before it listened, and could not call back.
 			return nil
 		}
 		if err == nil {
@@ -130,7 +122,7 @@ func (p *Plugin) register(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connecting to the kubelet: %w", err)
 	}
-	defer func() { _ = conn.Close() }() // the answer is in
+	defer func() { _ = conn.Close() }() // the answer is complete
 	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, &v1beta1.RegisterRequest{
 		Version: v1beta1.Version, Endpoint: p.socket(), ResourceName: p.resource.Name,
 		Options: &v1beta1.DevicePluginOptions{},
@@ -141,7 +133,7 @@ func (p *Plugin) register(ctx context.Context) error {
 	return nil
 }
 
-// pause waits for a change in the folder, or a little.
+// pause waits for a change in the folder or for retryDelay.
 func (p *Plugin) pause(ctx context.Context, changes *fsnotify.Watcher) error {
 	timer := time.NewTimer(retryDelay)
 	defer timer.Stop()
@@ -156,8 +148,7 @@ func (p *Plugin) pause(ctx context.Context, changes *fsnotify.Watcher) error {
 	return nil
 }
 
-// awaitRestart returns when the kubelet's socket is another one than before, or
-// the plugin's own is gone.
+// awaitRestart returns when the kubelet's socket is not the one from before, or the plugin's socket is gone.
 func (p *Plugin) awaitRestart(ctx context.Context, changes *fsnotify.Watcher, before os.FileInfo) error {
 	for {
 		now, err := os.Stat(filepath.Join(p.dir, kubeletSocket))
@@ -179,7 +170,6 @@ func (p *Plugin) awaitRestart(ctx context.Context, changes *fsnotify.Watcher, be
 	}
 }
 
-// removed reports whether the plugin's socket is gone.
 func (p *Plugin) removed() bool {
 	_, err := os.Stat(filepath.Join(p.dir, p.socket()))
 	return errors.Is(err, os.ErrNotExist)
@@ -192,12 +182,12 @@ type service struct {
 	ended    context.Context
 }
 
-// GetDevicePluginOptions says that nothing optional is needed.
+// GetDevicePluginOptions returns no options.
 func (s *service) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1beta1.DevicePluginOptions, error) {
 	return &v1beta1.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch lists the devices once; they neither come nor go nor fail.
+// ListAndWatch sends the devices once: they never change.
 func (s *service) ListAndWatch(_ *v1beta1.Empty, stream v1beta1.DevicePlugin_ListAndWatchServer) error {
 	response := &v1beta1.ListAndWatchResponse{}
 	for i := range s.resource.Count {
@@ -213,7 +203,7 @@ func (s *service) ListAndWatch(_ *v1beta1.Empty, stream v1beta1.DevicePlugin_Lis
 	return nil
 }
 
-// Allocate names the device nodes that a container gets.
+// Allocate returns the device nodes of each container.
 func (s *service) Allocate(_ context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	response := &v1beta1.AllocateResponse{}
 	for range request.ContainerRequests {

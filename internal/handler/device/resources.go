@@ -6,45 +6,43 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// guests is how many of each device are offered. The devices are not scarce:
-// every open of one is another; the number is only more than a node can run.
+// guests is the number of devices offered of each kind. The devices can be opened any number of times, so the number
+// only exceeds the guests that a node can run.
 const guests = 1000
 
-// Resource is what the kubelet is offered.
+// Resource is one resource for the kubelet.
 type Resource struct {
 	Name  string
 	Count int
-	// Nodes are the device nodes that come with one of them, asked for at each
-	// allocation.
+	// Nodes returns the device nodes of one device, at each allocation.
 	Nodes func() []string
 }
 
-// Facts are what the node has.
+// Facts are the node's devices.
 type Facts struct {
-	// KVM says that the probe ran a guest with it.
+	// KVM means that the probe ran a guest with KVM.
 	KVM bool
 	// Exists reports whether the node has a device node.
 	Exists func(path string) bool
-	// Emulation reports whether the cluster lets guests run without KVM.
+	// Emulation reports whether the cluster permits guests without KVM.
 	Emulation func() bool
 }
 
-// Exists looks for a device node in this process's own /dev, which a
-// privileged container shares with its node.
+// Exists reports whether this process's /dev has a device node. A privileged container shares /dev with its node.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// Resources are those that the node can offer. A pod that asks for one that it
-// cannot stays pending with the scheduler's own reason.
+// Resources returns the resources that the node can offer. A pod that requests another one stays pending with the
+// scheduler's reason.
 func Resources(f Facts) []Resource {
 	var list []Resource
 	add := func(name string, nodes func() []string) {
 		list = append(list, Resource{Name: name, Count: guests, Nodes: nodes})
 	}
-	// What speeds up a guest with KVM and is missing on some nodes comes with KVM
-	// instead of being asked for: a pod is made before its node is known.
+	// An optional accelerator comes with KVM rather than as a request, since some nodes lack it and the pod is created
+	// before its node is known.
 	accelerated := []string{layout.KVMDevice}
 	if f.Exists(layout.VhostNetDevice) {
 		accelerated = append(accelerated, layout.VhostNetDevice)
@@ -54,8 +52,8 @@ func Resources(f Facts) []Resource {
 	}
 	if f.Exists(layout.TUNDevice) {
 		add(layout.ResourceTUN, func() []string {
-			// Where emulation is allowed, pods do not ask for KVM; they get it
-			// here, so that emulation is only for nodes without.
+			// With emulation permitted, pods don't request KVM. They get it here, so that only nodes without KVM
+			// emulate.
 			if f.KVM && f.Emulation() {
 				return append([]string{layout.TUNDevice}, accelerated...)
 			}
