@@ -18,28 +18,26 @@ import (
 )
 
 const (
-	// maxFile bounds one file of a ConfigMap or Secret, and maxTotal all files of one
-	// volume: both kinds hold 1 MiB at most. Sizes are looked at before anything is
-	// read: what lies in a pod may be anybody's.
-	maxFile  = 2 << 20
-	maxTotal = 2 << 20
-	// maxFolder bounds the number of names in a volume.
+	// maxFile limits one file of a ConfigMap or Secret, and maxTotal all files of one volume, in bytes: both kinds hold
+	// 1 MiB at most. Sizes are checked before anything is read, since anyone may have written the pod's files.
+	maxFile   = 2 << 20
+	maxTotal  = 2 << 20
 	maxFolder = 4096
 )
 
-// Pod is where a Plan is carried out.
+// Pod is the pod in which a Plan is applied.
 type Pod struct {
-	// Root is the container's file system.
+	// Root is the container's.
 	Root *podpath.Dir
-	// User is uid and gid of QEMU's process.
+	// User is the uid and gid of QEMU's process.
 	User int
 	// Capacity returns the capacity of a claim in the VMI's namespace, in bytes.
 	Capacity func(ctx context.Context, claim string) (int64, error)
-	// Tolerated is how much smaller than it was to be, in percent, a disk may be that is made.
+	// Tolerated is how much smaller than its claim a new disk may be, in percent.
 	Tolerated int
 }
 
-// Apply makes everything that is missing.
+// Apply creates all missing files.
 func (p Plan) Apply(ctx context.Context, pod Pod) error {
 	for _, image := range p.Images {
 		if err := image.make(pod); err != nil {
@@ -77,8 +75,8 @@ func (i Image) make(pod Pod) error {
 	})
 }
 
-// makeFile makes a file of the guest's, if it is missing, which appears when it is whole. QEMU may write to it: a disk
-// on SATA is one that its guest can write to, whatever it is made of.
+// makeFile creates a missing file for QEMU, which appears only when it is complete. QEMU may write to it, since a SATA
+// disk can't be read-only.
 func makeFile(pod Pod, target string, write func(*os.File) error) error {
 	// The guest's process can write to this folder.
 	folder, err := pod.Root.Strict(path.Dir(target))
@@ -92,7 +90,6 @@ func makeFile(pod Pod, target string, write func(*os.File) error) error {
 	return folder.Create(path.Base(target), pod.User, 0o640, write)
 }
 
-// gather reads what is to be read in the pod.
 func (i Image) gather(root *podpath.Dir) ([]iso.File, error) {
 	files := append([]iso.File(nil), i.Files...)
 	for _, c := range i.Copies {
@@ -135,8 +132,6 @@ func (c Copy) read(root *podpath.Dir) ([]byte, error) {
 	return nil, fmt.Errorf("%s has no key %s", c.Of, strings.Join(c.Keys, " or "))
 }
 
-// readFolder reads all files of a volume that the kubelet wrote, once it is known
-// that they are not too many and not too large.
 func readFolder(root *podpath.Dir, folder string) ([]iso.File, error) {
 	names, err := listFolder(root, folder)
 	if err != nil {
@@ -145,7 +140,7 @@ func readFolder(root *podpath.Dir, folder string) ([]iso.File, error) {
 	files := make([]iso.File, 0, len(names))
 	left := int64(maxTotal)
 	for _, name := range names {
-		// The size may have changed since it was looked at.
+		// The size may have changed since the check.
 		data, err := root.ReadFile(path.Join(folder, name), min(left, maxFile))
 		if err != nil {
 			return nil, err
@@ -156,9 +151,8 @@ func readFolder(root *podpath.Dir, folder string) ([]iso.File, error) {
 	return files, nil
 }
 
-// listFolder lists the files of a volume, and refuses one that holds too much.
-// Names that begin with two dots are the kubelet's own (..data), through which the
-// others lead.
+// listFolder lists the files of a volume, and refuses a volume that exceeds the limits. Names that begin with two dots
+// are the kubelet's (..data); the other names are links through them.
 func listFolder(root *podpath.Dir, folder string) (names []string, err error) {
 	pending := []string{""}
 	seen, total := 0, int64(0)
@@ -196,7 +190,7 @@ func listFolder(root *podpath.Dir, folder string) (names []string, err error) {
 	return names, nil
 }
 
-// Make makes the file, if it is missing, and gives the disk to QEMU's user. A disk that is only read must be there.
+// Make creates the file if it is missing, and makes QEMU's user the owner of the disk. A read-only disk must exist.
 func (r Raw) Make(ctx context.Context, pod Pod) error {
 	if r.Device != "" {
 		switch isDevice, err := pod.Root.Exists(r.Device); {
@@ -216,7 +210,7 @@ func (r Raw) Make(ctx context.Context, pod Pod) error {
 	return r.MakeIn(ctx, folder, pod)
 }
 
-// MakeIn does the same for an image in a folder that is open.
+// MakeIn is Make for an image in an open folder.
 func (r Raw) MakeIn(ctx context.Context, folder *podpath.Dir, pod Pod) error {
 	exists, err := folder.Exists(r.Name)
 	switch {
@@ -262,15 +256,13 @@ func (r Raw) size(ctx context.Context, folder *podpath.Dir, pod Pod) (int64, err
 	return ImageSize(wanted, available, pod.Tolerated)
 }
 
-// devices are the device nodes in the pod that QEMU opens, where the pod has
-// them. On a node they belong to root.
+// devices are the device nodes that QEMU opens, if the pod has them. root owns them on a node.
 var devices = []string{layout.KVMDevice, layout.TUNDevice, layout.VhostNetDevice}
 
-// maxPassed bounds how many device nodes a pod has for devices that are passed through.
 const maxPassed = 512
 
-// OwnDevices gives the pod's device nodes to QEMU's user. They are the pod's
-// own copies, so nothing changes for the node.
+// OwnDevices makes QEMU's user the owner of the pod's device nodes. They are the pod's copies, so the node's are not
+// changed.
 func OwnDevices(pod Pod) error {
 	passed, err := pod.Root.ReadDir(layout.VFIODir, maxPassed)
 	if err != nil && !errors.Is(err, unix.ENOENT) {

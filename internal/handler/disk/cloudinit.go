@@ -13,13 +13,13 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Labels by which cloud-init finds its data sources.
+// Volume labels by which cloud-init finds its data sources.
 const (
 	noCloudLabel     = "cidata"
 	configDriveLabel = "config-2"
 )
 
-// cloudInit is what both data sources have in common.
+// cloudInit has the fields that both data sources share.
 type cloudInit struct {
 	userData, userDataBase64, userDataSecret          string
 	networkData, networkDataBase64, networkDataSecret string
@@ -39,7 +39,6 @@ func noCloudSource(s *v1.CloudInitNoCloudSource) cloudInit {
 	return c
 }
 
-// configDriveSource reads the same fields of the other type.
 func configDriveSource(s *v1.CloudInitConfigDriveSource) cloudInit {
 	return noCloudSource(&v1.CloudInitNoCloudSource{
 		UserData: s.UserData, UserDataBase64: s.UserDataBase64, UserDataSecretRef: s.UserDataSecretRef,
@@ -47,7 +46,6 @@ func configDriveSource(s *v1.CloudInitConfigDriveSource) cloudInit {
 	})
 }
 
-// noCloud plans the image of a NoCloud volume.
 func noCloud(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitNoCloudSource) (Image, error) {
 	metaData, err := json.Marshal(struct {
 		InstanceID    string `json:"instance-id"`
@@ -64,7 +62,7 @@ func noCloud(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitNoClo
 	return image, err
 }
 
-// configDrive plans the image of a ConfigDrive volume, in OpenStack's layout.
+// configDrive returns the image of a ConfigDrive volume, in OpenStack's layout.
 func configDrive(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitConfigDriveSource) (Image, error) {
 	metaData, err := json.Marshal(struct {
 		InstanceID    string `json:"instance_id"`
@@ -84,8 +82,7 @@ func configDrive(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitC
 	return image, err
 }
 
-// addCloudInit adds user data, which is always there, and network data, which
-// is there only when it is asked for: an empty one would mean 'no network'.
+// addCloudInit adds user data, always, and network data, only if there is any: an empty file would mean no network.
 func (i *Image) addCloudInit(c cloudInit, userPath, networkPath string) error {
 	err := i.addText(text{
 		path: userPath, inline: c.userData, base64: c.userDataBase64, secret: c.userDataSecret,
@@ -107,12 +104,11 @@ func (i *Image) addCloudInit(c cloudInit, userPath, networkPath string) error {
 	return nil
 }
 
-// text is one file of cloud-init's, given in one of three ways.
+// text is one file of cloud-init, given in one of three ways.
 type text struct {
 	path           string
 	inline, base64 string
-	// secret is the Secret's name; it is mounted at folder, and one of keys
-	// holds the text.
+	// secret is the Secret's name. It is mounted at folder, and one of keys has the text.
 	secret, folder string
 	keys           []string
 }
@@ -134,12 +130,10 @@ func (i *Image) addText(t text) error {
 	return nil
 }
 
-// instanceID is what cloud-init knows an instance by: while it stays the same,
-// things that are done once per instance are not done again. So it follows
-// from the names alone and survives restarts and migrations.
+// instanceID returns the ID by which cloud-init knows an instance. cloud-init repeats its once-per-instance steps when
+// the ID changes, so it depends on the names alone and stays the same over restarts and migrations.
 func instanceID(vmi *v1.VirtualMachineInstance) string { return vmi.Name + "." + vmi.Namespace }
 
-// guestUUID is the machine's own, which ConfigDrive asks for too.
 func guestUUID(vmi *v1.VirtualMachineInstance) string {
 	if f := vmi.Spec.Domain.Firmware; f != nil {
 		return string(f.UUID)

@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/accesscredential"
 )
 
-// addTo writes the keys into their document among files. Without keys it stays as it is.
+// addTo writes the keys into their document among files, which stays unchanged without keys.
 func (k Keys) addTo(files []iso.File, root *podpath.Dir) error {
 	keys, err := k.read(root)
 	if err != nil || len(keys) == 0 {
@@ -30,7 +30,7 @@ func (k Keys) addTo(files []iso.File, root *podpath.Dir) error {
 	return nil
 }
 
-// read returns the keys by names that cloud-init does not use.
+// read returns the keys. cloud-init does not use their names.
 func (k Keys) read(root *podpath.Dir) (map[string]string, error) {
 	named := map[string]string{}
 	for _, source := range k.Secrets {
@@ -59,12 +59,11 @@ func CredentialFiles(root *podpath.Dir, source accesscredential.Source) ([]acces
 	for _, f := range read {
 		files = append(files, accesscredential.File{Name: f.Path, Data: f.Data})
 	}
-	// A folder has no order of its own, and the guest is to find the same keys by the same names each time.
+	// A folder has no order, and the guest must find the same keys under the same names each time.
 	slices.SortFunc(files, func(a, b accesscredential.File) int { return strings.Compare(a.Name, b.Name) })
 	return files, nil
 }
 
-// withMember adds a member to a JSON object.
 func withMember(document []byte, member string, value any) ([]byte, error) {
 	object := map[string]any{}
 	if err := json.Unmarshal(document, &object); err != nil {

@@ -1,12 +1,10 @@
-// Package disk makes what a VMI's disks need beyond what its launcher pod
-// brings: ISO images of cloud-init data, ConfigMaps, Secrets and the like, the
-// raw image in an empty claim or at a hostDisk's path, and the ownership that
+// Package disk prepares a VMI's disks beyond the volumes of its launcher pod: ISO images of cloud-init data,
+// ConfigMaps, Secrets and the like, the raw image in an empty claim or at a hostDisk's path, and the ownership that
 // lets QEMU's unprivileged process open them.
 //
-// NewPlan decides, from the VMI alone; Plan.Carry acts on the pod's volumes from
-// outside of the pod. It never overwrites what exists, so all of it can be
-// repeated while the guest runs. virt-launcher, which has no privileges, inspects
-// images and makes overlays.
+// NewPlan decides from the VMI alone. Plan.Apply acts on the pod's volumes from outside the pod. It never overwrites a
+// file, so it can be repeated while the guest runs. virt-launcher, which has no privileges, inspects images and creates
+// overlays.
 package disk
 
 import (
@@ -25,29 +23,28 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// dataLabel is the volume label of ConfigMaps and the like where the VMI names
-// none.
+// dataLabel is the default volume label of ConfigMaps and the like.
 const dataLabel = "cfgdata"
 
-// sysprepLabel is the label of an image with answers for Windows' setup, which looks for the file alone: one of
-// answerFiles.
+// sysprepLabel is the volume label of an image with answers for Windows Setup. Setup does not read the label, only one
+// of answerFiles.
 const sysprepLabel = "unattendCD"
 
 var answerFiles = []string{"autounattend.xml", "unattend.xml"}
 
-// Plan is all that is to be there before virt-launcher prepares its images.
+// Plan lists the files that must exist before virt-launcher prepares its images.
 type Plan struct {
 	Images []Image
 	Raws   []Raw
 	// Ignition is the guest's Ignition configuration, "" for none.
 	Ignition string
-	// State is what is kept of the VM; nil for nothing.
+	// State is nil for a VM without persistent state.
 	State *State
 }
 
-// State is the folder of a VM's state in the claim that it is kept on.
+// State is the folder of a VM's persistent state in its claim.
 type State struct {
-	// Template is the file in the pod that the UEFI variables begin as; empty where none are kept.
+	// Template is the file in the pod from which the UEFI variables are first copied, empty if they are not kept.
 	Template string
 }
 
@@ -55,21 +52,18 @@ type State struct {
 type Image struct {
 	Volume string
 	Label  string
-	// Files are known from the VMI.
-	Files []iso.File
-	// Copies are files to be read in the pod.
+	Files  []iso.File
+	// Copies are read in the pod.
 	Copies []Copy
-	// Keys are the SSH keys that cloud-init finds in one of the files.
-	Keys Keys
-	// Folder, if not empty, is a folder in the pod to be copied whole. It may
-	// be missing when Optional.
+	Keys   Keys
+	// Folder, if not empty, is a folder in the pod whose files are all copied. It may be missing if Optional.
 	Folder   string
 	Optional bool
-	// AnyOf are names of files in it of which one must be there, in any case of letters; empty for none.
+	// AnyOf are file names, in any case, of which Folder must have at least one; empty for no requirement.
 	AnyOf []string
 }
 
-// Keys are SSH keys that are read from Secrets in the pod, and become a member of a JSON document.
+// Keys are SSH keys from Secrets in the pod, which become a member of a JSON document.
 type Keys struct {
 	// Document is the path of the document among an Image's Files.
 	Document, Member string
@@ -78,35 +72,32 @@ type Keys struct {
 
 // Copy is a file that is read from a Secret's volume.
 type Copy struct {
-	// Path is where it comes to lie in the image.
 	Path string
-	// Folder is the volume in the pod, Keys the names that it may have there.
+	// Folder is the volume in the pod, Keys the possible names of the file.
 	Folder string
 	Keys   []string
-	// Of says what was mounted, for the error when there is no such key.
+	// Of names the mounted object, for the error of a missing key.
 	Of string
 }
 
-// Raw is a disk of the guest's own: a block device, or a raw image in a file
-// system.
+// Raw is a disk of the guest: a block device, or a raw image in a file system.
 type Raw struct {
 	Volume string
-	// Device is the block device in the pod; where it exists, there is no file.
-	Device string
-	// Folder and Name say where the file is.
+	// Device is the path of the block device in the pod. If it exists, there is no file.
+	Device       string
 	Folder, Name string
-	// Claim is the PersistentVolumeClaim that gives a missing file its size.
+	// Claim is the PersistentVolumeClaim whose capacity is the size of a new file.
 	Claim string
-	// Size is that size where no claim gives it, 0 when the file must exist.
+	// Size is the size of a new file without a claim, 0 when the file must exist.
 	Size int64
-	// Exact means that the file has Size whatever room there is left: it is sparse, and a disk is copied to
-	// it that may have more holes than a file system keeps free.
+	// Exact means that the file has Size whatever space is left: it is sparse, and the disk that is copied to it may
+	// have more holes than a file system keeps free.
 	Exact bool
-	// ReadOnly leaves everything as it is.
+	// ReadOnly means that nothing is created or changed.
 	ReadOnly bool
 }
 
-// NewPlan says what the VMI's volumes need. All errors come at once.
+// NewPlan returns the plan for the VMI's volumes, or all errors joined.
 func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
 	plan := Plan{Ignition: machine.Ignition(vmi)}
 	var errs []error
@@ -119,7 +110,7 @@ func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
 	for i := range vmi.Spec.Volumes {
 		volume := &vmi.Spec.Volumes[i]
 		if machine.Hotpluggable(volume) {
-			continue // it is not in the launcher pod
+			continue // not in the launcher pod
 		}
 		if image, ok, err := isoOf(vmi, volume); err != nil {
 			errs = append(errs, err)
@@ -128,7 +119,7 @@ func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
 		}
 		if raw, ok := rawOf(volume); ok {
 			if size := volumemigration.SizeOf(vmi, volume.Name); size > 0 && machine.ChangesClaim(vmi, volume) {
-				// What is copied here fits exactly, whatever the claim has room for.
+				// The copied disk needs its exact size, whatever the claim's capacity.
 				raw.Claim, raw.Size, raw.Exact = "", size, true
 			}
 			plan.Raws = append(plan.Raws, raw)
@@ -192,21 +183,19 @@ func rawOf(v *v1.Volume) (Raw, bool) {
 }
 
 const (
-	// reserved is what a file system keeps for itself when a disk image fills
-	// it: the file's own extent tree and directory entry.
+	// reserved is the file system's own need for a disk image that fills it, in bytes: the file's extent tree and
+	// directory entry.
 	reserved = 128 << 10
-	// granularity is what image sizes are cut to.
+	// granularity is the unit of image sizes, in bytes.
 	granularity = 1 << 20
-	// share is how much of a claim, in percent, is left to its file system: CDI's
-	// default. A disk that grows with its claim leaves it, so that one that a
-	// DataVolume made in a claim of its own choice has the size that was asked for.
+	// share is the part of a claim that is left to its file system, in percent: CDI's default. A disk that grows with
+	// its claim leaves it, so that a disk in a claim that a DataVolume sized keeps the requested size.
 	share = 6
 )
 
-// ImageSize is the size of the raw image for a disk in a file system with so much
-// available, in bytes: what is wanted, or what fits. That may be less by the file
-// system's share of a claim of that size, and of the rest by so many percent as are
-// tolerated.
+// ImageSize returns the size of the raw image for a disk in a file system with the available bytes: wanted, or the
+// largest size that fits. That may be smaller by the file system's share of a claim, and of the rest by tolerated
+// percent.
 func ImageSize(wanted, available int64, tolerated int) (int64, error) {
 	if wanted <= 0 {
 		return 0, errors.New("the disk's size is not known")
@@ -222,8 +211,8 @@ func ImageSize(wanted, available int64, tolerated int) (int64, error) {
 	return size, nil
 }
 
-// GrownSize is the size that the raw image in a file system claim of that
-// capacity may grow to, with so much available to it, what it has included.
+// GrownSize returns the size to which the raw image in a file system claim of that capacity may grow. available
+// includes the image's present size.
 func GrownSize(capacity, available int64) int64 {
 	wanted := capacity - capacity/100*share
 	return max(0, min(wanted, available-reserved)) / granularity * granularity

@@ -9,11 +9,11 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// maxTemplate bounds the template of the UEFI variables.
+// maxTemplate limits the template of the UEFI variables, in bytes.
 const maxTemplate = 4 << 20
 
-// make makes the folder, and the UEFI variables if they are missing. What is there may be anybody's who can mount the
-// claim: it is never read here, and used only if it is what it has to be.
+// make creates the folder and missing UEFI variables. Anyone who can mount the claim may have written its files: they
+// are never read here, and used only if they have the right type and size.
 func (s State) make(pod Pod) error {
 	claim, err := pod.Root.Strict(layout.StateDir)
 	if err != nil {
@@ -31,8 +31,8 @@ func (s State) make(pod Pod) error {
 	return s.makeVariables(pod, folder)
 }
 
-// makeVariables copies the template once. The file has its name when it is whole and stored, so that a crash of
-// whatever part leaves either nothing of that name or all.
+// makeVariables copies the template once. The file gets its name when it is complete and synced, so that a crash leaves
+// either no file of that name or all of it.
 func (s State) makeVariables(pod Pod, folder *podpath.Dir) error {
 	template, err := pod.Root.ReadFile(s.Template, maxTemplate)
 	if err != nil {
@@ -64,13 +64,12 @@ func (s State) makeVariables(pod Pod, folder *podpath.Dir) error {
 	return folder.OwnFile(layout.NVRAM, pod.User)
 }
 
-// tpmFolder is what a folder of a TPM can be called (layout.FirstTPM, layout.IncomingTPM).
+// tpmFolder matches the names of a TPM's folder (layout.FirstTPM, layout.IncomingTPM).
 var tpmFolder = regexp.MustCompile("^" + layout.FirstTPM + "(-[0-9a-z-]{1,40})?$")
 
-// maxTPMFolder bounds the name of one.
 const maxTPMFolder = 64
 
-// CurrentTPM returns the name of the folder of the TPM that the VM's guest uses, or the next one will.
+// CurrentTPM returns the name of the TPM folder that the VM's guest uses, or that its next one will use.
 func CurrentTPM(pod Pod) (string, error) {
 	folder, err := stateFolder(pod)
 	if err != nil {
@@ -91,7 +90,7 @@ func CurrentTPM(pod Pod) (string, error) {
 	return string(name), nil
 }
 
-// SetCurrentTPM records that the guest uses the TPM in that folder from now on. When it returns, this is stored.
+// SetCurrentTPM records name as the TPM folder of the guest. The record is synced when it returns.
 func SetCurrentTPM(pod Pod, name string) error {
 	folder, err := stateFolder(pod)
 	if err != nil {
@@ -113,7 +112,7 @@ func SetCurrentTPM(pod Pod, name string) error {
 	return folder.Sync()
 }
 
-// stateFolder is the folder of the VM's state. From the claim on no link is followed.
+// stateFolder opens the folder of the VM's state. It follows no symlink from the claim on.
 func stateFolder(pod Pod) (*podpath.Dir, error) {
 	claim, err := pod.Root.Strict(layout.StateDir)
 	if err != nil {
