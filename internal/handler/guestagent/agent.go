@@ -1,11 +1,11 @@
-// Package guestagent has the conversations of virt-handler with the guest agent behind one
-// QEMU's port: it asks a new agent what a VMI's status reports, and what users ask.
+// Package guestagent talks to the guest agent behind one QEMU's port: it queries a new agent for a VMI's status, and on
+// behalf of users.
 //
-// What it knows belongs to that QEMU and its guest, and the guest may be hostile: each
-// conversation has a deadline, and what is kept of an answer a bound. It must not decide what a
-// status says (package guestlifecycle), and knows no API server.
+// An Agent's state belongs to one QEMU and its guest, and the guest may be hostile: each conversation has a deadline,
+// and each kept answer a limit. The package must not decide a VMI's status (package guestlifecycle), and must not know
+// the API server.
 //
-// Observe gives what is known as values; when to ask is decided in decide.go.
+// Observe returns the state as values; decide.go decides when to query the agent.
 package guestagent
 
 import (
@@ -27,86 +27,80 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// timeout bounds one conversation with the guest agent, which may wait for
-// another one (a probe's) to end first.
+// timeout limits one conversation with the guest agent, including the wait for another one (a probe's) to end.
 const timeout = 10 * time.Second
 
-// maxConversations bounds the conversations with guest agents that go on at a time
-// on the node, and with them what hostile agents together can make virt-handler
-// hold: some 3 MiB each. Agents that say nothing keep their places for timeout,
-// so there are more places than an honest node needs, whose agents answer in
-// milliseconds.
+// maxConversations limits the concurrent conversations with guest agents on the node, and so the memory that hostile
+// agents can use: some 3 MiB each. A silent agent keeps its place for timeout, so there are more places than an honest
+// node needs, whose agents answer in milliseconds.
 const maxConversations = 16
 
-// Places has a place for each conversation that may go on at a time.
+// Places is a semaphore with a place for each concurrent conversation.
 type Places chan struct{}
 
-// NewPlaces gives the places of a node.
+// NewPlaces returns the places of a node.
 func NewPlaces() Places { return make(Places, maxConversations) }
 
-// Env is what an Agent needs of its surroundings.
+// Env has an Agent's dependencies.
 type Env struct {
 	// Dial connects to the agent's socket.
 	Dial   func(ctx context.Context) (net.Conn, error)
 	Places Places
-	// Go runs a goroutine that the owner waits for; it ends with its context.
+	// Go runs a goroutine, which ends with its context and for which the owner waits.
 	Go func(func())
-	// Wake is called when there is something to look at.
+	// Wake is called after a change.
 	Wake func()
-	// Credentials reads what the agent is to set in the guest; nil when that is nothing.
+	// Credentials reads the access credentials for the guest, nil if the VMI has none.
 	Credentials func() (accesscredential.Delivery, error)
 	Now         func() time.Time
 	Log         logr.Logger
 }
 
-// Agent is the guest agent behind one QEMU's port. Its methods may be called from several
-// goroutines, Tend and Close from one.
+// Agent is the guest agent behind one QEMU's port. Its methods may be called from several goroutines, but Tend and
+// Close from one.
 type Agent struct {
 	env Env
 
 	mu sync.Mutex
-	// open means that something in the guest has opened the port; heard that QEMU has
-	// reported it.
+	// open means that a process in the guest has opened the port, heard that QEMU has sent an event about it.
 	open, heard bool
-	// answer is what the agent answered last, which stays a while after it has gone; nil
-	// for nothing. It is never changed.
+	// answer is the agent's last answer, nil for none. It is kept for a while after the agent has gone, and is never
+	// modified.
 	answer *guestlifecycle.Agent
-	// credentials tells whether those were set last; nil while nobody has tried.
+	// credentials is the result of the last attempt to set them, nil before the first.
 	credentials *guestlifecycle.Credentials
-	// asked is when the agent was asked last.
+	// asked is the time of the last query.
 	asked time.Time
 
-	// What follows is Tend's own. absentSince is when the port was found closed, zero while
-	// there is nothing to forget.
+	// The fields below are Tend's. absentSince is when the port was found closed, zero without an answer to forget.
 	absentSince time.Time
-	// stop ends the goroutine that asks the agent; nil when it is not to be asked.
+	// stop ends the goroutine that queries the agent, nil without one.
 	stop context.CancelFunc
 }
 
-// Facts are what is known of the agent.
+// Facts are the state of the agent.
 type Facts struct {
 	// Connected means that the port is open.
 	Connected bool
-	// Answer is what the agent answered; nil when it has not, or is long gone. It must not
-	// be changed.
+	// Answer is the agent's last answer, nil if there is none or the agent has been gone for long. It must not be
+	// modified.
 	Answer *guestlifecycle.Agent
-	// Credentials tells whether access credentials were set; nil while nobody has tried.
+	// Credentials is the result of the last attempt to set access credentials, nil before the first.
 	Credentials *guestlifecycle.Credentials
 }
 
-// New gives the Agent of a QEMU whose monitor is about to be connected. known is what an
-// agent answered an earlier virt-handler, which stands until it answers anew.
+// New returns the Agent of a QEMU before its monitor is connected. known is the agent's answer to an earlier
+// virt-handler, which stays until the next answer.
 func New(env Env, known *guestlifecycle.Agent) *Agent { return &Agent{env: env, answer: known} }
 
-// Observe gives what is known now.
+// Observe returns the current facts.
 func (a *Agent) Observe() Facts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return Facts{Connected: a.open, Answer: a.answer, Credentials: a.credentials}
 }
 
-// HandleEvent takes note of QEMU's events about the port, and reports whether Tend is to be
-// called.
+// HandleEvent records QEMU's events about the port, and reports whether Tend must be called.
 func (a *Agent) HandleEvent(e qmp.Event) bool {
 	if e.Name != "VSERPORT_CHANGE" {
 		return false
@@ -124,12 +118,12 @@ func (a *Agent) HandleEvent(e qmp.Event) bool {
 	return true
 }
 
-// Monitor is QEMU's, as far as it is needed here.
+// Monitor is QEMU's monitor.
 type Monitor interface {
 	Execute(ctx context.Context, command string, args, result any) error
 }
 
-// Find asks QEMU for what events would have reported, had anyone listened.
+// Find queries the port's state from QEMU, for a virt-handler that missed the events.
 func (a *Agent) Find(ctx context.Context, m Monitor) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -143,7 +137,7 @@ func (a *Agent) Find(ctx context.Context, m Monitor) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range chardevs {
-		// An event is newer than this answer, or says the same.
+		// An event is newer than this answer, or equal.
 		if c.Label == machine.AgentChardev && !a.heard {
 			a.open = c.Open
 		}
@@ -151,9 +145,8 @@ func (a *Agent) Find(ctx context.Context, m Monitor) error {
 	return nil
 }
 
-// Tend starts and ends the goroutine that asks the agent, as the agent appears and
-// vanishes, and returns when to call it again; 0 for when something happens. interfaces is
-// how many the guest has. ctx ends the goroutine, too.
+// Tend starts and stops the goroutine that queries the agent, as the port opens and closes. It returns when to call it
+// again, 0 for after the next event. interfaces is the number of the guest's interfaces. ctx ends the goroutine, too.
 func (a *Agent) Tend(ctx context.Context, interfaces int) (after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -180,7 +173,7 @@ func (a *Agent) Tend(ctx context.Context, interfaces int) (after time.Duration) 
 	return d.after
 }
 
-// Close ends the goroutine that asks the agent.
+// Close ends the goroutine that queries the agent.
 func (a *Agent) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -189,8 +182,8 @@ func (a *Agent) Close() {
 	}
 }
 
-// learn asks the agent until it has answered all that the status wants to know, and from then on now and then: for its
-// addresses each time, for all seldom.
+// learn queries the agent until its answer is complete, and then at intervals: each time for the addresses, less often
+// for everything.
 func (a *Agent) learn(ctx context.Context, interfaces int, pause time.Duration) {
 	var last *guestlifecycle.Agent
 	known, sinceAll := false, 0
@@ -225,7 +218,7 @@ func (a *Agent) learn(ctx context.Context, interfaces int, pause time.Duration) 
 	}
 }
 
-// sleep waits, and reports whether ctx lets it.
+// sleep reports whether it ended before ctx.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -237,7 +230,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// keep keeps an answer of an agent that has not gone meanwhile, and reports whether it is a new one.
+// keep stores an answer unless the agent has gone, and reports whether it differs from the last one.
 func (a *Agent) keep(ctx context.Context, answer *guestlifecycle.Agent) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -248,8 +241,8 @@ func (a *Agent) keep(ctx context.Context, answer *guestlifecycle.Agent) bool {
 	return true
 }
 
-// Talk has a conversation with the agent. The connection lasts no longer
-// than that: QEMU serves one at a time, and virt-launcher's probes want theirs.
+// Talk runs one conversation with the agent on a connection of its own. QEMU serves one connection at a time, and
+// virt-launcher's probes need it, too.
 func (a *Agent) Talk(ctx context.Context, talk func(context.Context, *agent.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -264,6 +257,6 @@ func (a *Agent) Talk(ctx context.Context, talk func(context.Context, *agent.Clie
 		return fmt.Errorf("connecting to the guest agent: %w", err)
 	}
 	client := agent.New(conn)
-	defer func() { _ = client.Close() }() // all answers are in, or given up
+	defer func() { _ = client.Close() }() // all answers have arrived or are given up
 	return talk(ctx, client)
 }

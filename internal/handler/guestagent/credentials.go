@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// credentialsPoll is how often the Secrets' files are looked at: the kubelet writes them a minute or so after the
+	// credentialsPoll is the interval of reading the Secrets' files: the kubelet writes them a minute or so after the
 	// Secret has changed, and nothing announces that.
 	credentialsPoll = 10 * time.Second
 	// credentialsPatience is the longest wait after a failure.
 	credentialsPatience = 5 * time.Minute
-	// maxFailure bounds what a status says of a failure: a part of it is the guest's own words.
+	// maxFailure limits the failure message in a status, in bytes: a part of it is the guest's text.
 	maxFailure = 1024
 )
 
-// keepCredentials has the agent set the access credentials, and again what changes of them, until the agent goes: the
-// next one may be that of a disk that has none of them.
+// keepCredentials sets the access credentials, and again when they change, until the agent goes. The next agent may run
+// from a disk without them.
 func (a *Agent) keepCredentials(ctx context.Context, pause time.Duration) {
 	var set *accesscredential.Delivery
 	for wait, failures := pause, 0; ; {
@@ -48,7 +48,7 @@ func (a *Agent) keepCredentials(ctx context.Context, pause time.Duration) {
 		}
 		a.tell(err)
 		if err != nil {
-			// What was set before may be half replaced.
+			// The earlier credentials may be partly replaced.
 			set, wait = nil, min(credentialsPoll<<min(failures, 8), credentialsPatience)
 			failures++
 			continue
@@ -57,7 +57,7 @@ func (a *Agent) keepCredentials(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// tell keeps how it went, and has it looked at if that is news.
+// tell stores the result, and wakes the owner if it has changed.
 func (a *Agent) tell(err error) {
 	now := &guestlifecycle.Credentials{}
 	if err != nil {
@@ -72,7 +72,7 @@ func (a *Agent) tell(err error) {
 	}
 }
 
-// set has the agent set everything. What it refuses for one user keeps none of the others from his.
+// set sets all credentials. An error for one user does not stop the others.
 func (a *Agent) set(ctx context.Context, d accesscredential.Delivery) error {
 	return a.Talk(ctx, func(ctx context.Context, c *agent.Client) error {
 		var refused []error
@@ -98,13 +98,13 @@ func (a *Agent) set(ctx context.Context, d accesscredential.Delivery) error {
 	})
 }
 
-// answered reports whether the agent is there: it did what it was told, or said that it does not.
+// answered reports whether the agent has answered, also with a refusal.
 func answered(err error) bool {
 	var refusal *agent.Error
 	return err == nil || errors.As(err, &refusal)
 }
 
-// withoutWords leaves out the agent's words, which may repeat a password: more people may read a status than a Secret.
+// withoutWords removes the agent's text, which may contain a password: more people may read a status than a Secret.
 func withoutWords(err error) error {
 	var refusal *agent.Error
 	switch {

@@ -11,10 +11,10 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
-// ErrNotConnected answers a question of a user's while the port is closed.
+// ErrNotConnected is the error of users' queries while the port is closed.
 var ErrNotConnected = errors.New("VMI does not have guest agent connected")
 
-// ask asks what the VMI's status reports: all of it, or the guest's addresses if the rest is known from last.
+// ask queries the agent for the VMI's status. With last, it queries the addresses and takes the rest from last.
 func (a *Agent) ask(ctx context.Context, last *guestlifecycle.Agent) (*guestlifecycle.Agent, error) {
 	answer := &guestlifecycle.Agent{}
 	err := a.Talk(ctx, func(ctx context.Context, c *agent.Client) error {
@@ -33,7 +33,6 @@ func (a *Agent) ask(ctx context.Context, last *guestlifecycle.Agent) (*guestlife
 	return answer, err
 }
 
-// askForSystem asks for the guest's system and for the agent's commands.
 func askForSystem(ctx context.Context, c *agent.Client, answer *guestlifecycle.Agent) error {
 	system, err := c.OSInfo(ctx)
 	if err != nil && !agent.Unsupported(err) {
@@ -52,7 +51,6 @@ func askForSystem(ctx context.Context, c *agent.Client, answer *guestlifecycle.A
 	return nil
 }
 
-// enabled are the commands that the agent has, and does not refuse.
 func enabled(info agent.Info) []string {
 	var names []string
 	for _, c := range info.Commands {
@@ -63,7 +61,6 @@ func enabled(info agent.Info) []string {
 	return names
 }
 
-// forUser has a conversation with the agent on behalf of a user.
 func (a *Agent) forUser(ctx context.Context, talk func(context.Context, *agent.Client) error) error {
 	if !a.Observe().Connected {
 		return ErrNotConnected
@@ -71,7 +68,7 @@ func (a *Agent) forUser(ctx context.Context, talk func(context.Context, *agent.C
 	return a.Talk(ctx, talk)
 }
 
-// UserList returns who is logged in to the guest.
+// UserList returns the users who are logged in to the guest.
 func (a *Agent) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSUserList, error) {
 	var users []agent.User
 	err := a.forUser(ctx, func(ctx context.Context, c *agent.Client) (err error) {
@@ -81,7 +78,7 @@ func (a *Agent) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSU
 	return guestinfo.UserList(users), err
 }
 
-// FilesystemList returns which file systems the guest has mounted.
+// FilesystemList returns the guest's mounted file systems.
 func (a *Agent) FilesystemList(ctx context.Context) (v1.VirtualMachineInstanceFileSystemList, error) {
 	var filesystems []agent.Filesystem
 	err := a.forUser(ctx, func(ctx context.Context, c *agent.Client) (err error) {
@@ -91,8 +88,7 @@ func (a *Agent) FilesystemList(ctx context.Context) (v1.VirtualMachineInstanceFi
 	return guestinfo.FilesystemList(filesystems), err
 }
 
-// GuestOSInfo returns all that the guest agent knows of the guest. What this
-// agent does not report is left out.
+// GuestOSInfo returns everything that the guest agent reports. Unsupported parts are left out.
 func (a *Agent) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuestAgentInfo, error) {
 	var f guestinfo.Facts
 	err := a.forUser(ctx, func(ctx context.Context, c *agent.Client) error {
@@ -109,7 +105,7 @@ func (a *Agent) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuest
 	return guestinfo.AgentInfo(f), err
 }
 
-// UsedCPUs returns how many CPUs the guest's system uses.
+// UsedCPUs returns the number of CPUs that the guest's system uses.
 func (a *Agent) UsedCPUs(ctx context.Context) (int, error) {
 	var cpus []agent.VCPU
 	err := a.forUser(ctx, func(ctx context.Context, c *agent.Client) (err error) {
@@ -125,8 +121,7 @@ func (a *Agent) UsedCPUs(ctx context.Context) (int, error) {
 	return used, err
 }
 
-// Reboot asks the agent to reboot the guest. done is false when there is none that
-// could, and somebody else has to.
+// Reboot asks the agent to reboot the guest. done is false without an agent that can.
 func (a *Agent) Reboot(ctx context.Context) (done bool, err error) {
 	if !a.Observe().Connected {
 		return false, nil
@@ -138,7 +133,7 @@ func (a *Agent) Reboot(ctx context.Context) (done bool, err error) {
 	return true, err
 }
 
-// answer asks one question; that the agent does not understand it is no error.
+// answer runs one query. An unsupported command is no error.
 func answer[T any](ctx context.Context, question func(context.Context) (T, error), into *T) error {
 	heard, err := question(ctx)
 	if agent.Unsupported(err) {

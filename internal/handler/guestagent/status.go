@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// maxReported bounds what a guest can put into its VMI's status.
+	// Limits of a guest's data in its VMI's status.
 	maxReported = 32
 	maxIPs      = 16
 	maxText     = 256
 )
 
-// interfacesOf lists the interfaces that can be reached from outside.
+// interfacesOf returns the interfaces that can be reached from outside.
 func interfacesOf(all []agent.Interface) []v1.VirtualMachineInstanceNetworkInterface {
 	var list []v1.VirtualMachineInstanceNetworkInterface
 	for _, i := range all {
@@ -37,7 +37,7 @@ func interfacesOf(all []agent.Interface) []v1.VirtualMachineInstanceNetworkInter
 	return list
 }
 
-// shortened cuts what a guest says of its system to what a status should hold.
+// shortened truncates the guest's texts.
 func shortened(i v1.VirtualMachineInstanceGuestOSInfo) v1.VirtualMachineInstanceGuestOSInfo {
 	for _, text := range []*string{
 		&i.Name, &i.KernelRelease, &i.Version, &i.PrettyName, &i.VersionID, &i.KernelVersion, &i.Machine, &i.ID,
