@@ -1,9 +1,7 @@
-// Package launcherclient is virt-handler's end of the conversation with a
-// virt-launcher (internal/contracts/launch).
+// Package launcherclient is the client of a virt-launcher's socket (internal/contracts/launch).
 //
-// It owns the connection: its Hello, one reply for each request, and the news
-// of QEMU's end. It decides nothing, and it trusts nothing that could harm
-// the node: virt-launcher's process is as trustworthy as its guest.
+// It owns the connection: its Hello, one reply for each request, and the event of QEMU's exit. It decides nothing, and
+// must trust nothing that could harm the node: virt-launcher's process is as trustworthy as its guest.
 package launcherclient
 
 import (
@@ -21,18 +19,17 @@ import (
 	"drydock.dev/drydock/internal/qemu/wire"
 )
 
-// maxMessage bounds one message of virt-launcher. Its longest is the reply to
-// Prepare, a few hundred bytes for each of at most a few dozen volumes.
+// maxMessage limits one message of virt-launcher, in bytes. The longest is the reply to Prepare: a few hundred bytes
+// for each of at most a few dozen volumes.
 const maxMessage = 1 << 20
 
-// limits bound what a message can become: a few dozen values for each volume.
+// limits limit the decoded message: a few dozen values for each volume.
 var limits = wire.Limits{Bytes: maxMessage, Values: 16 << 10, Depth: 16}
 
-// maxText bounds a sentence of virt-launcher's, which comes to stand in the VMI's
-// status: more would make the VMI too large to be written at all.
+// maxText limits a text of virt-launcher, in bytes. It goes into the VMI's status, and a long one would make the VMI
+// too large to be written.
 const maxText = 1024
 
-// short is text from virt-launcher as it may be passed on.
 func short(text string) string {
 	if len(text) <= maxText {
 		return text
@@ -40,8 +37,7 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:maxText], "")
 }
 
-// ErrClosed is the error of a request that the connection's end left without
-// an answer.
+// ErrClosed is the error of a request whose connection ended before the reply.
 var ErrClosed = errors.New("the connection to virt-launcher has ended")
 
 // Client is a connection to one virt-launcher. It is safe for concurrent use.
@@ -59,21 +55,20 @@ type Client struct {
 	pending map[uint64]chan launch.Reply
 	exit    *launch.Exit
 	err     error
-	// frozen is what was heard last of the state's Frozen, which follows at most every freezePause; at is when it
-	// did so last, and later has it do so.
+	// frozen is the last reported value of State's Frozen, which follows it at most every freezePause. at is the time
+	// of the last change, later the timer for the next one.
 	frozen bool
 	at     time.Time
 	later  *time.Timer
-	// changed has a message when it did.
+	// changed receives when State has changed.
 	changed chan struct{}
 }
 
-// freezePause is the least time between two changes of State's Frozen: they are written into the VMI's status, and a
-// guest that has taken over its pod may say what it likes.
+// freezePause is the shortest time between two changes of State's Frozen. They are written into the VMI's status, and a
+// guest that has taken over its pod may report any number of them.
 const freezePause = 10 * time.Second
 
-// New reads the Hello and starts to follow what virt-launcher says. The Client
-// owns conn from then on; when New fails, conn is closed.
+// New reads the Hello and starts to read messages. The Client owns conn; when New fails, conn is closed.
 func New(ctx context.Context, conn net.Conn) (*Client, error) {
 	c := &Client{conn: conn, done: make(chan struct{}), changed: make(chan struct{}, 1), pending: map[uint64]chan launch.Reply{}}
 	in := bufio.NewScanner(conn)
@@ -85,7 +80,6 @@ func New(ctx context.Context, conn net.Conn) (*Client, error) {
 	return c, nil
 }
 
-// greet waits for the Hello no longer than ctx allows.
 func (c *Client) greet(ctx context.Context, in *bufio.Scanner) error {
 	interrupt := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(0, 0)) })
 	defer interrupt()
@@ -105,8 +99,7 @@ func (c *Client) greet(ctx context.Context, in *bufio.Scanner) error {
 	return nil
 }
 
-// State is what virt-launcher said when the connection was made, or that QEMU
-// has exited if that has been heard since.
+// State returns the state that virt-launcher reported last, or QEMU's exit after that.
 func (c *Client) State() launch.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,10 +109,10 @@ func (c *Client) State() launch.State {
 	return c.hello
 }
 
-// Changed has a message when State has changed in another way than by QEMU's end.
+// Changed receives when State has changed other than by QEMU's exit.
 func (c *Client) Changed() <-chan struct{} { return c.changed }
 
-// setFrozen has the state follow what was heard, soon. The caller holds c.mu.
+// setFrozen records a reported value, and updates State after the pause. The caller holds c.mu.
 func (c *Client) setFrozen(frozen bool) {
 	c.frozen = frozen
 	if frozen == c.hello.Frozen || c.later != nil {
@@ -135,25 +128,24 @@ func (c *Client) setFrozen(frozen bool) {
 		c.hello.Frozen, c.at = c.frozen, time.Now()
 		select {
 		case c.changed <- struct{}{}:
-		default: // one is there
+		default: // a message is pending
 		}
 	})
 }
 
-// Exit says how QEMU ended, nil while that is not known.
+// Exit returns how QEMU exited, nil before that is known.
 func (c *Client) Exit() *launch.Exit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.exit
 }
 
-// Done is closed when the connection has ended. Exit, if virt-launcher sent
-// one, is known by then.
+// Done is closed when the connection has ended. Exit is set before, if virt-launcher reported it.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
 // Close ends the connection and waits for its reader.
 func (c *Client) Close() {
-	_ = c.conn.Close() // whatever was asked for has been answered or is given up
+	_ = c.conn.Close() // requests are answered or given up
 	c.wg.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +154,7 @@ func (c *Client) Close() {
 	}
 }
 
-// Prepare has virt-launcher make and inspect disk images.
+// Prepare asks virt-launcher to create and inspect disk images.
 func (c *Client) Prepare(ctx context.Context, images []launch.Image) (map[string]launch.PreparedImage, error) {
 	reply, err := c.call(ctx, launch.Request{Prepare: &launch.Prepare{Images: images}})
 	if err != nil {
@@ -175,7 +167,7 @@ func (c *Client) Prepare(ctx context.Context, images []launch.Image) (map[string
 	return prepared, nil
 }
 
-// Start has virt-launcher start QEMU; one that runs already is left alone.
+// Start asks virt-launcher to start QEMU. A running QEMU is left alone.
 func (c *Client) Start(ctx context.Context, start launch.Start) (launch.State, error) {
 	reply, err := c.call(ctx, launch.Request{Start: &start})
 	if err != nil {
@@ -193,8 +185,7 @@ func (c *Client) Start(ctx context.Context, start launch.Start) (launch.State, e
 	return *reply.State, nil
 }
 
-// Stop has virt-launcher end QEMU. It returns once that is under way or, as
-// virt-launcher sees fit, once it is done.
+// Stop asks virt-launcher to end QEMU. It may return before QEMU's end.
 func (c *Client) Stop(ctx context.Context, stop launch.Stop) error {
 	if _, err := c.call(ctx, launch.Request{Stop: &stop}); err != nil {
 		return fmt.Errorf("stopping QEMU: %w", err)
@@ -202,30 +193,30 @@ func (c *Client) Stop(ctx context.Context, stop launch.Stop) error {
 	return nil
 }
 
-// Refusal is why the guest can't be held still just now.
+// Refusal is the error of a guest that can't be held still at present.
 type Refusal struct{ Message string }
 
 func (r *Refusal) Error() string { return r.Message }
 
-// NotHeld is why the guest can't be held still, now or later.
+// NotHeld is the error of a guest that can't be held still, now or later.
 type NotHeld struct{ Message string }
 
 func (n *NotHeld) Error() string { return n.Message }
 
-// errNoQuiesce is of a virt-launcher from before snapshots of guests that run.
+// errNoQuiesce is the error of a virt-launcher older than snapshots of running guests.
 var errNoQuiesce = error(&NotHeld{"the VM's launcher pod is from a version that can't hold a guest still: restart or migrate the VM, and try again"})
 
-// Quiesce has virt-launcher hold the guest still.
+// Quiesce asks virt-launcher to hold the guest still.
 func (c *Client) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
 	return c.hold(ctx, "holding the guest still", launch.Request{Quiesce: &q})
 }
 
-// Held asks what holds the guest.
+// Held returns the current or the last hold of the guest.
 func (c *Client) Held(ctx context.Context, asked launch.Held) (launch.Hold, error) {
 	return c.hold(ctx, "asking what holds the guest", launch.Request{Held: &asked})
 }
 
-// Release ends a hold.
+// Release asks virt-launcher to end a hold.
 func (c *Client) Release(ctx context.Context, r launch.Release) (launch.Hold, error) {
 	return c.hold(ctx, "letting the guest go on", launch.Request{Release: &r})
 }
@@ -250,7 +241,7 @@ func (c *Client) hold(ctx context.Context, what string, request launch.Request) 
 	return bounded(*reply.Hold), nil
 }
 
-// bounded is a hold as it may be passed on.
+// bounded limits the texts and numbers of a hold.
 func bounded(h launch.Hold) launch.Hold {
 	for _, text := range []*string{&h.Token, &h.Holder, (*string)(&h.Method)} {
 		*text = strings.ToValidUTF8((*text)[:min(len(*text), launch.MaxHolder)], "")
@@ -260,7 +251,6 @@ func bounded(h launch.Hold) launch.Hold {
 	return h
 }
 
-// call sends a request and waits for its reply.
 func (c *Client) call(ctx context.Context, request launch.Request) (launch.Reply, error) {
 	answer := make(chan launch.Reply, 1)
 	c.mu.Lock()
@@ -283,7 +273,7 @@ func (c *Client) call(ctx context.Context, request launch.Request) (launch.Reply
 		return launch.Reply{}, ctx.Err()
 	case <-c.done:
 	}
-	// The reply may have been the last thing that was read.
+	// The reply may have been the last message.
 	select {
 	case reply := <-answer:
 		return checked(reply)
@@ -306,7 +296,7 @@ func (c *Client) write(ctx context.Context, request launch.Request) error {
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	// A virt-launcher that does not read must not hold its caller.
+	// A virt-launcher that does not read must not block the caller.
 	deadline := make(chan struct{})
 	interrupt := context.AfterFunc(ctx, func() {
 		defer close(deadline)
@@ -314,19 +304,19 @@ func (c *Client) write(ctx context.Context, request launch.Request) error {
 	})
 	defer func() {
 		if !interrupt() {
-			// It came too late to interrupt this write, and must not meet the next.
+			// It came too late for this write, and must not interrupt the next one.
 			<-deadline
 			_ = c.conn.SetWriteDeadline(time.Time{})
 		}
 	}()
 	if _, err := c.conn.Write(append(line, '\n')); err != nil {
-		// Half a line may have been written; nothing can follow it.
+		// Half a line may have been written, so nothing can follow it.
 		return errors.Join(fmt.Errorf("asking virt-launcher: %w", err), c.conn.Close())
 	}
 	return nil
 }
 
-// read passes on what virt-launcher says until the connection ends.
+// read dispatches messages until the connection ends.
 func (c *Client) read(in *bufio.Scanner) {
 	defer close(c.done)
 	for {
@@ -341,15 +331,14 @@ func (c *Client) read(in *bufio.Scanner) {
 	}
 }
 
-// Err says why the connection ended; nil while it lasts.
+// Err returns why the connection ended, nil while it lasts.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// setExit remembers how QEMU ended. The caller holds c.mu, or is the only one that
-// has c.
+// setExit stores how QEMU exited. The caller holds c.mu, or no other goroutine has c.
 func (c *Client) setExit(exit *launch.Exit) {
 	if exit != nil {
 		exit.Message = short(exit.Message)

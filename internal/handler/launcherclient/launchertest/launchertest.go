@@ -1,5 +1,5 @@
-// Package launchertest has a virt-launcher for tests: it speaks the protocol of internal/contracts/launch
-// on a socket, starts no QEMU, and does what a test says. Only tests may import it.
+// Package launchertest is a virt-launcher for tests: it serves the protocol of internal/contracts/launch on a socket,
+// starts no QEMU, and does what a test tells it to. Only tests may import it.
 package launchertest
 
 import (
@@ -16,8 +16,7 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// Launcher is a virt-launcher in the test's own process. Its methods may be called from
-// several goroutines.
+// Launcher is a virt-launcher in the test's process. Its methods may be called from several goroutines.
 type Launcher struct {
 	t        testing.TB
 	listener net.Listener
@@ -27,20 +26,19 @@ type Launcher struct {
 	state    launch.State
 	conn     net.Conn
 	requests []launch.Request
-	// Started is called with each request to start QEMU, before it is answered; an error
-	// refuses it. It is set before there is a connection.
+	// Started is called with each request to start QEMU, before the answer; its error refuses the request. It must be
+	// set before there is a connection.
 	Started func(launch.Start) error
-	// Stopped is called with each request to stop QEMU, after it was answered.
+	// Stopped is called with each request to stop QEMU, after the answer.
 	Stopped func(launch.Stop)
 }
 
-// Private is the folder of sockets of a launcher pod, in a kubelet's folder of pods.
+// Private returns the folder of a launcher pod's sockets. pods is a kubelet's folder of pods.
 func Private(pods, uid string) string {
 	return filepath.Join(pods, uid, podpath.EmptyDir(layout.PrivateVolume))
 }
 
-// New starts a virt-launcher whose socket is in a folder, which is made. It ends with the
-// test.
+// New starts a virt-launcher with its socket in a new folder. It ends with the test.
 func New(t testing.TB, private string) *Launcher {
 	t.Helper()
 	if err := os.MkdirAll(private, 0o755); err != nil {
@@ -68,14 +66,14 @@ func New(t testing.TB, private string) *Launcher {
 	return l
 }
 
-// SetState says what has happened before anyone connects.
+// SetState sets the initial state, before there is a connection.
 func (l *Launcher) SetState(state launch.State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.state = state
 }
 
-// Requests are those that were answered so far, in their order.
+// Requests returns the requests answered so far, in order.
 func (l *Launcher) Requests() []launch.Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +87,7 @@ func (l *Launcher) Connected() bool {
 	return l.conn != nil
 }
 
-// Exit is the end of QEMU: virt-launcher reports it and ends.
+// Exit reports QEMU's exit and ends the launcher.
 func (l *Launcher) Exit(exit launch.Exit) {
 	l.mu.Lock()
 	l.state = launch.State{Phase: launch.PhaseExited, Exit: &exit}
@@ -100,7 +98,7 @@ func (l *Launcher) Exit(exit launch.Exit) {
 	l.Vanish()
 }
 
-// Vanish is the end of virt-launcher, without a word. It can be repeated.
+// Vanish ends the launcher without a message. It can be repeated.
 func (l *Launcher) Vanish() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +108,7 @@ func (l *Launcher) Vanish() {
 	}
 }
 
-// say writes a message. The caller holds l.mu; a peer that has gone needs none.
+// say writes a message. The caller holds l.mu. Errors are ignored: the peer may have gone.
 func (l *Launcher) say(conn net.Conn, message launch.Message) {
 	line, err := json.Marshal(message)
 	if err != nil {
@@ -119,7 +117,7 @@ func (l *Launcher) say(conn net.Conn, message launch.Message) {
 	_, _ = conn.Write(append(line, '\n'))
 }
 
-// serve serves a connection, which replaces the one before.
+// serve serves a connection, which replaces the previous one.
 func (l *Launcher) serve(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	l.mu.Lock()
