@@ -1,8 +1,7 @@
-// Package metrics exports to Prometheus what the guests of a node use, under
-// KubeVirt's metric names.
+// Package metrics exports the resource usage of a node's guests to Prometheus, under KubeVirt's metric names.
 //
-// It owns names, labels and units. It asks at each scrape and keeps nothing: without
-// scrapes it costs nothing. The Source knows where the figures come from.
+// It owns names, labels and units. It measures at each scrape and stores nothing, so it costs nothing without scrapes.
+// The Source measures.
 package metrics
 
 import (
@@ -12,41 +11,39 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Usage is what one guest uses. A part that could not be found out is left
-// empty.
+// Usage is the usage of one guest. A part that could not be measured is zero.
 type Usage struct {
 	Namespace, Name string
 	// ResidentBytes is the memory of QEMU's process, guest memory included.
 	ResidentBytes float64
-	// GuestBytes is the guest's memory.
-	GuestBytes float64
-	CPUSeconds float64
-	Drives     []Drive
-	Interfaces []Interface
-	// Migration is the guest's that is migrated away; nil for none.
+	GuestBytes    float64
+	CPUSeconds    float64
+	Drives        []Drive
+	Interfaces    []Interface
+	// Migration is nil while the guest does not migrate away.
 	Migration *Migration
 }
 
-// Migration is how far the memory of a guest is sent.
+// Migration is the progress of sending a guest's memory.
 type Migration struct {
 	// In bytes.
 	Total, Processed, Remaining float64
-	// In bytes in a second: what the guest changes, and what is sent.
+	// In bytes per second: changed by the guest, and sent.
 	DirtyRate, TransferRate float64
-	// ExpectedDowntime is for how many seconds the guest would stand still if the rest was sent now.
+	// ExpectedDowntime is how long the guest would stand still if the rest was sent now, in seconds.
 	ExpectedDowntime float64
 }
 
-// Drive is what went over one of the guest's disks since it was started.
+// Drive is the traffic of one disk since the guest's start.
 type Drive struct {
 	Name                   string
 	Reads, Writes, Flushes float64
 	ReadBytes, WriteBytes  float64
-	// The seconds that requests took, summed.
+	// The total time of requests, in seconds.
 	ReadSeconds, WriteSeconds, FlushSeconds float64
 }
 
-// Interface is what went over one of the guest's interfaces, seen by the guest.
+// Interface is the traffic of one interface, from the guest's view.
 type Interface struct {
 	Name                         string
 	ReceivedBytes, SentBytes     float64
@@ -55,20 +52,19 @@ type Interface struct {
 	ReceiveDrops, SendDrops      float64
 }
 
-// Source measures all guests of the node, within the time that ctx allows.
+// Source measures all guests of the node, within ctx's deadline.
 type Source func(ctx context.Context) []Usage
 
-// patience is how long a scrape waits for guests: a QEMU that is stuck must not
-// take the others' figures with it.
+// patience is how long a scrape waits for guests: a QEMU that hangs must not lose the others' metrics.
 const patience = 5 * time.Second
 
-// Collector is a prometheus.Collector.
+// Collector implements prometheus.Collector.
 type Collector struct {
 	node   string
 	source Source
 }
 
-// NewCollector makes the collector of a node.
+// NewCollector returns the collector of a node.
 func NewCollector(node string, source Source) *Collector {
 	return &Collector{node: node, source: source}
 }
@@ -83,7 +79,7 @@ var (
 	cpu      = perGuest("kubevirt_vmi_cpu_usage_seconds_total", "CPU time spent on the guest, emulation included.")
 )
 
-// ofDrive and ofInterface are counters that each drive and each interface has.
+// ofDrive and ofInterface are the counters of each drive and each interface.
 var (
 	ofDrive = []counter[Drive]{
 		{perGuest("kubevirt_vmi_storage_iops_read_total", "Read requests of a disk.", "drive"), func(d Drive) float64 { return d.Reads }},
@@ -107,10 +103,10 @@ var (
 	}
 )
 
-// dataTotal is a counter by its name alone: KubeVirt has two names for the same figure.
+// dataTotal duplicates a gauge: KubeVirt has two names for the same value.
 var dataTotal = perGuest("kubevirt_vmi_migration_data_bytes_total", "Memory that a migration has to send.")
 
-// ofMigration are figures of a migration at one moment.
+// ofMigration are the gauges of a migration.
 var ofMigration = []counter[Migration]{
 	{perGuest("kubevirt_vmi_migration_data_total_bytes", "Memory that a migration has to send; deprecated by KubeVirt, see kubevirt_vmi_migration_data_bytes_total."), func(m Migration) float64 { return m.Total }},
 	{perGuest("kubevirt_vmi_migration_data_processed_bytes", "Memory that a migration has sent."), func(m Migration) float64 { return m.Processed }},
@@ -120,13 +116,12 @@ var ofMigration = []counter[Migration]{
 	{perGuest("drydock_vmi_migration_expected_downtime_seconds", "How long the guest would stand still if the rest of its memory was sent now."), func(m Migration) float64 { return m.ExpectedDowntime }},
 }
 
-// counter is a metric of a T and where its figure is.
 type counter[T any] struct {
 	desc *prometheus.Desc
 	of   func(T) float64
 }
 
-// Describe names the metrics.
+// Describe sends the descriptions of the metrics.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{resident, domain, cpu, dataTotal} {
 		out <- desc
@@ -142,7 +137,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect measures.
+// Collect measures the guests and sends their metrics.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

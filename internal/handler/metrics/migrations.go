@@ -6,19 +6,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Migrated is what the migration of one guest away from the node has cost. A part that is 0 is not
-// known.
+// Migrated is the cost of one guest's migration away from the node. A part that is not known is 0.
 type Migrated struct {
 	Duration, Downtime time.Duration
 	SentBytes          float64
 }
 
-// Migrations counts what migrations away from a node have cost since virt-handler was started. Unlike
-// the other metrics, it is kept: a migration is over before the next scrape. It has no labels of
-// guests, so that what it holds does not grow with them. KubeVirt has no metrics of this.
+// Migrations counts the costs of migrations away from a node since virt-handler's start. Unlike the other metrics, they
+// are stored, since a migration can end before the next scrape. There are no labels of guests, so that the memory does
+// not grow with their number. KubeVirt has no metrics for this.
 type Migrations struct{ duration, downtime, sent prometheus.Histogram }
 
-// NewMigrations makes the Migrations of a node.
+// NewMigrations returns the Migrations of a node.
 func NewMigrations(node string) *Migrations {
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -35,7 +34,7 @@ func NewMigrations(node string) *Migrations {
 	}
 }
 
-// Add counts a migration. What is not known of it is not counted.
+// Add counts a migration, except its unknown parts.
 func (m *Migrations) Add(one Migrated) {
 	for of, value := range map[prometheus.Histogram]float64{
 		m.duration: one.Duration.Seconds(), m.downtime: one.Downtime.Seconds(), m.sent: one.SentBytes,
@@ -46,14 +45,14 @@ func (m *Migrations) Add(one Migrated) {
 	}
 }
 
-// Describe names the metrics.
+// Describe sends the descriptions of the metrics.
 func (m *Migrations) Describe(out chan<- *prometheus.Desc) {
 	for _, h := range []prometheus.Histogram{m.duration, m.downtime, m.sent} {
 		h.Describe(out)
 	}
 }
 
-// Collect gives what was counted.
+// Collect sends the metrics.
 func (m *Migrations) Collect(out chan<- prometheus.Metric) {
 	for _, h := range []prometheus.Histogram{m.duration, m.downtime, m.sent} {
 		h.Collect(out)
