@@ -1,10 +1,9 @@
-// Package node reports what a node can do for VMs, as labels for the scheduler.
+// Package node labels the Node object for the scheduler.
 //
-// It owns the labels of the Node object that begin with KubeVirt's prefixes for
-// scheduling, those with the probe's results and the one for SELinux, and the events about a
-// change of the probe's results. It writes labels only when they differ: whether the
-// node lives is in its Ready condition, and there is no heartbeat (decision 043). Where virt-handler has left the
-// node, virt-controller sets kubevirt.io/schedulable to false; the next virt-handler sets it again.
+// It owns the labels that begin with KubeVirt's prefixes for scheduling, those with the probe's results and the one for
+// SELinux, and the events about a change of the probe's results. It writes labels only when they differ. There is no
+// heartbeat: the node's Ready condition has its liveness (decision 043). After virt-handler has left the node,
+// virt-controller sets kubevirt.io/schedulable to false; the next virt-handler sets it again.
 package node
 
 import (
@@ -30,10 +29,10 @@ import (
 	"drydock.dev/drydock/internal/rules/backoff"
 )
 
-// prefixes are of labels of which a node has one for each thing that it can.
+// prefixes belong to labels that a node has once per capability.
 var prefixes = []string{v1.CPUModelLabel, v1.HostModelCPULabel}
 
-// Labels are those that a node with this probe has (decisions 195 and 196).
+// Labels returns the labels of a node with this probe (decisions 195 and 196).
 func Labels(probe nodeprobe.Result) map[string]string {
 	labels := map[string]string{v1.NodeSchedulable: strconv.FormatBool(probe.Use() != "")}
 	for _, c := range capabilities(probe) {
@@ -48,8 +47,7 @@ func Labels(probe nodeprobe.Result) map[string]string {
 	return labels
 }
 
-// Patch is the merge patch that gives a node the labels that it wants, and takes
-// away those of ours that it does not; nil when nothing would change.
+// Patch returns the merge patch that sets the wanted labels and removes our other ones, nil without a change.
 func Patch(have, want map[string]string) ([]byte, error) {
 	changes := map[string]any{}
 	for name, value := range want {
@@ -81,17 +79,17 @@ func ours(label string) bool {
 	return label == layout.SELinuxLabel
 }
 
-// Labeler gives a node its labels.
+// Labeler labels a node.
 type Labeler struct {
 	Reader client.Reader
 	Writer client.Writer
 	Node   string
 	Probe  nodeprobe.Result
-	// SELinux says that the node has SELinux.
+	// SELinux means that the node has SELinux.
 	SELinux bool
-	// Offers are the resources that the kubelet is offered, and the node with it: their names.
+	// Offers are the names of the resources that the kubelet gets from the device plugins.
 	Offers []string
-	// Recorder takes the events on the node.
+	// Recorder records the events on the node.
 	Recorder events.EventRecorder
 	Log      logr.Logger
 
@@ -100,8 +98,8 @@ type Labeler struct {
 	offering chan struct{}
 }
 
-// The delays bound the back-off from an API server that is away, and the looks at a node whose kubelet has not
-// offered the devices yet: it does so within ten seconds.
+// The delays are the backoff for an unreachable API server, and the interval of looking at a node whose kubelet does
+// not offer the devices yet: it does so within ten seconds.
 const (
 	firstDelay   = 200 * time.Millisecond
 	longestDelay = 30 * time.Second
@@ -109,11 +107,10 @@ const (
 	longestLook  = time.Minute
 )
 
-// Run labels the node, as often as it takes, looks at the labels again when the kubelet offers the devices, and returns.
+// Run labels the node, retrying until it succeeds, and again after the kubelet offers the devices, and returns.
 //
-// virt-controller says false of a node that virt-handler has left, and only while the devices are not offered
-// (package rules/schedulable). Such a write may come when virt-handler is back already; it has come by the time of the
-// last look, or never does.
+// virt-controller writes false for a node that virt-handler has left, and only while the devices are not offered
+// (package rules/schedulable). Such a write may come after virt-handler's return, but not after the last look here.
 func (l *Labeler) Run(ctx context.Context) error {
 	l.until(ctx, backoff.Doubling(firstDelay, longestDelay), func(bool) bool { return true })
 	l.until(ctx, backoff.Doubling(firstLook, longestLook), func(offered bool) bool { return offered })
@@ -123,7 +120,7 @@ func (l *Labeler) Run(ctx context.Context) error {
 	return nil
 }
 
-// Await returns when the node has its labels and offers the devices, so that a guest that is made now gets a node.
+// Await returns when the node has its labels and the devices, so that a new guest can be scheduled to it.
 func (l *Labeler) Await(ctx context.Context) error {
 	select {
 	case <-l.offered():
@@ -133,13 +130,13 @@ func (l *Labeler) Await(ctx context.Context) error {
 	}
 }
 
-// offered is closed when Await is to return.
+// offered returns the channel that is closed for Await.
 func (l *Labeler) offered() chan struct{} {
 	l.once.Do(func() { l.offering = make(chan struct{}) })
 	return l.offering
 }
 
-// until labels the node until that has come about and is enough.
+// until labels the node until there is no error and enough returns true.
 func (l *Labeler) until(ctx context.Context, delays wait.Backoff, enough func(offered bool) bool) {
 	backoff.Retry(ctx, delays, func(ctx context.Context) bool {
 		offered, err := l.label(ctx)
@@ -150,7 +147,7 @@ func (l *Labeler) until(ctx context.Context, delays wait.Backoff, enough func(of
 	})
 }
 
-// offers reports whether the node offers all that it is to.
+// offers reports whether the node has all resources of l.Offers.
 func (l *Labeler) offers(node *corev1.Node) bool {
 	return !slices.ContainsFunc(l.Offers, func(resource string) bool {
 		devices := node.Status.Allocatable[corev1.ResourceName(resource)]
@@ -158,15 +155,14 @@ func (l *Labeler) offers(node *corev1.Node) bool {
 	})
 }
 
-// label labels the node, and reports whether the kubelet offered the devices when the labels were looked at.
+// label labels the node, and reports whether the kubelet had offered the devices before.
 func (l *Labeler) label(ctx context.Context) (offered bool, err error) {
 	node := &corev1.Node{}
 	if err := l.Reader.Get(ctx, client.ObjectKey{Name: l.Node}, node); err != nil {
 		return false, fmt.Errorf("reading node %s: %w", l.Node, err)
 	}
 	if !l.reported {
-		// Before the labels, by which it would be known that it has been told: an
-		// event too many is better than one too few.
+		// The events come before the labels, which mark them as sent: a duplicate is better than a lost one.
 		for _, r := range Reports(node.Labels, l.Probe) {
 			l.Recorder.Eventf(node, nil, r.Type, r.Reason, "Probe", "%s", r.Message)
 		}

@@ -30,16 +30,16 @@ func ReadProbe(path string) (nodeprobe.Result, error) {
 	return result, nil
 }
 
-// Probe is the result of the node's probe, once that has ended.
+// Probe has the result of the node's probe after its end.
 type Probe struct {
-	known chan struct{} // closed when found is written
+	known chan struct{} // closed after found is written
 	found nodeprobe.Result
 }
 
-// NewProbe knows nothing yet.
+// NewProbe returns a Probe without a result.
 func NewProbe() *Probe { return &Probe{known: make(chan struct{})} }
 
-// Found is the result, and the zero value as long as it is not known.
+// Found returns the result, or the zero value before it is known.
 func (p *Probe) Found() nodeprobe.Result {
 	select {
 	case <-p.known:
@@ -49,7 +49,7 @@ func (p *Probe) Found() nodeprobe.Result {
 	}
 }
 
-// KVM reports whether guests get KVM on the node, if that is known yet.
+// KVM reports whether guests get KVM on the node, and whether that is known.
 func (p *Probe) KVM() (usable, known bool) {
 	select {
 	case <-p.known:
@@ -59,7 +59,7 @@ func (p *Probe) KVM() (usable, known bool) {
 	}
 }
 
-// Known returns when the probe's result is known.
+// Known returns when the result is known.
 func (p *Probe) Known(ctx context.Context) error {
 	select {
 	case <-p.known:
@@ -69,7 +69,7 @@ func (p *Probe) Known(ctx context.Context) error {
 	}
 }
 
-// Await waits for virt-launcher to write the result, and keeps it. It is called once. The folder must exist.
+// Await waits for virt-launcher to write the result, and stores it. It must be called once, and the folder must exist.
 func (p *Probe) Await(ctx context.Context, path string) error {
 	changes, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -94,7 +94,7 @@ func (p *Probe) Await(ctx context.Context, path string) error {
 			return ctx.Err()
 		case <-changes.Events:
 		case err := <-changes.Errors:
-			// One that lost events has it looked again.
+			// Events were lost, so the file is read again.
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return fmt.Errorf("watching for the node's probe: %w", err)
 			}

@@ -10,13 +10,13 @@ import (
 
 // Values of the labels KVMLabel, TCGLabel and UEFILabel.
 const (
-	// Usable: the probe's guest ran with it.
+	// Usable means that the probe's guest ran with it.
 	Usable = layout.KVMUsable
-	// Unusable: the node has it, and the guest did not run.
+	// Unusable means that the node has it and the probe's guest did not run.
 	Unusable = "unusable"
-	// Absent: the node does not have it.
+	// Absent means that the node does not have it.
 	Absent = "absent"
-	// Off: DRYDOCK_ACCEL asks for another accelerator, so it was not tried.
+	// Off means that it was not tried, since DRYDOCK_ACCEL requests another accelerator.
 	Off = "off"
 )
 
@@ -32,15 +32,14 @@ const (
 	ReasonGuests       = "AcceleratorFound"
 )
 
-// capability is something that the probe tried.
 type capability struct {
 	label, state     string
 	unusable, usable string
-	// message says why it is unusable, and what follows.
+	// message has the reason and the consequence.
 	message string
 }
 
-// capabilities are all that the probe tried, each with what it came to.
+// capabilities returns everything that the probe tried, with the results.
 func capabilities(probe nodeprobe.Result) []capability {
 	kvm := capability{
 		label: layout.KVMLabel, state: stateOf(probe.KVM), unusable: ReasonKVMUnusable, usable: ReasonKVMUsable,
@@ -82,12 +81,11 @@ func stateOf(a nodeprobe.Accelerator) string {
 // Report is an event on the node.
 type Report struct{ Type, Reason, Message string }
 
-// Reports are the events about what a probe changes on a node with these labels.
-// A node whose labels say the same already has none, so that a restart of
-// virt-handler reports nothing twice.
+// Reports returns the events for the changes between a node's labels and a probe. Equal labels give no event, so that a
+// restart of virt-handler reports nothing twice.
 func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 	if probe.Use() == "" {
-		// The rest follows from it.
+		// The other failures follow from this one.
 		if foundNothing(have) {
 			return nil
 		}
@@ -113,8 +111,8 @@ func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 	return reports
 }
 
-// foundNothing reports whether the labels are those of a probe that ran no guest. The false of kubevirt.io/schedulable
-// alone does not say so: virt-controller writes it where virt-handler has left the node, beside what the probe had found.
+// foundNothing reports whether the labels are from a probe that ran no guest. kubevirt.io/schedulable alone does not
+// show it: virt-controller sets it to false on a node that virt-handler has left, and leaves the probe's labels.
 func foundNothing(have map[string]string) bool {
 	return have[v1.NodeSchedulable] == "false" && have[layout.KVMLabel] != Usable && have[layout.UEFILabel] != Usable
 }
