@@ -1,7 +1,7 @@
 // Package guestinfo converts the answers of a guest agent into API types.
 //
-// It is pure: package driver asks the agent. Its input comes from the guest, which
-// may be hostile: it passes text on and trusts none of it.
+// It is pure: package guestagent queries the agent. The guest may be hostile: the package must pass its text on and
+// trust none of it.
 package guestinfo
 
 import (
@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/agent"
 )
 
-// Facts are the agent's answers. What an agent does not support stays zero.
+// Facts are the agent's answers. Unsupported answers are zero.
 type Facts struct {
 	Info        agent.Info
 	OS          agent.OSInfo
@@ -20,11 +20,11 @@ type Facts struct {
 	Timezone    agent.Timezone
 	Users       []agent.User
 	Filesystems []agent.Filesystem
-	// FreezeStatus is guest-fsfreeze-status's answer.
+	// FreezeStatus is the answer to guest-fsfreeze-status.
 	FreezeStatus string
 }
 
-// AgentInfo answers the subresource guestosinfo.
+// AgentInfo returns the content of the subresource guestosinfo.
 func AgentInfo(f Facts) v1.VirtualMachineInstanceGuestAgentInfo {
 	info := v1.VirtualMachineInstanceGuestAgentInfo{
 		GAVersion: f.Info.Version,
@@ -34,7 +34,7 @@ func AgentInfo(f Facts) v1.VirtualMachineInstanceGuestAgentInfo {
 		UserList:  users(f.Users),
 		FSInfo:    v1.VirtualMachineInstanceFileSystemInfo{Filesystems: filesystems(f.Filesystems)},
 	}
-	// The API knows only this one word; a guest that is thawed has none.
+	// The API has only this value; the field is empty for a thawed guest.
 	if f.FreezeStatus == "frozen" {
 		info.FSFreezeStatus = f.FreezeStatus
 	}
@@ -44,7 +44,7 @@ func AgentInfo(f Facts) v1.VirtualMachineInstanceGuestAgentInfo {
 	return info
 }
 
-// OS is the operating system, as the VMI's status has it too.
+// OS returns the operating system, also for the VMI's status.
 func OS(i agent.OSInfo) v1.VirtualMachineInstanceGuestOSInfo {
 	return v1.VirtualMachineInstanceGuestOSInfo{
 		Name: i.Name, KernelRelease: i.KernelRelease, Version: i.Version, PrettyName: i.PrettyName,
@@ -52,12 +52,12 @@ func OS(i agent.OSInfo) v1.VirtualMachineInstanceGuestOSInfo {
 	}
 }
 
-// UserList answers the subresource userlist.
+// UserList returns the content of the subresource userlist.
 func UserList(list []agent.User) v1.VirtualMachineInstanceGuestOSUserList {
 	return v1.VirtualMachineInstanceGuestOSUserList{Items: users(list)}
 }
 
-// FilesystemList answers the subresource filesystemlist.
+// FilesystemList returns the content of the subresource filesystemlist.
 func FilesystemList(list []agent.Filesystem) v1.VirtualMachineInstanceFileSystemList {
 	return v1.VirtualMachineInstanceFileSystemList{Items: filesystems(list)}
 }
@@ -87,7 +87,7 @@ func filesystems(list []agent.Filesystem) []v1.VirtualMachineInstanceFileSystem 
 	return out
 }
 
-// timezone is "CEST, 7200": the zone, and its seconds east of UTC.
+// timezone returns, for example, "CEST, 7200": the zone, and its offset in seconds east of UTC.
 func timezone(t agent.Timezone) string {
 	if t == (agent.Timezone{}) {
 		return ""

@@ -1,9 +1,7 @@
-// Package iso writes ISO 9660 images, which carry cloud-init data, ConfigMaps,
-// Secrets and the like to a guest.
+// Package iso writes ISO 9660 images, which carry cloud-init data, ConfigMaps, Secrets and the like to a guest.
 //
-// It owns the format: Rock Ridge names for Unix guests, Joliet names for
-// Windows where they fit. It must not know what the files mean.
-// See decision 041.
+// It owns the format: Rock Ridge names for Unix guests, and Joliet names for Windows if they fit. It must not know what
+// the files are for. See decision 041.
 package iso
 
 import (
@@ -22,13 +20,11 @@ import (
 const (
 	// sector is the size of an ISO 9660 block.
 	sector = 2048
-	// maxJolietName is the longest name that Joliet can hold; longer ones would
-	// damage the whole Joliet directory.
+	// maxJolietName is the longest name in Joliet, in characters. A longer one would damage the whole Joliet directory.
 	maxJolietName = 64
-	// maxName is the longest name that is written. Rock Ridge would allow more,
-	// in continuation areas, which the library gets wrong from 132 characters on.
-	maxName = 128
-	// maxLabel is the longest volume label.
+	// maxName is the longest name that is written, in characters. Rock Ridge permits longer ones in continuation areas,
+	// which the library gets wrong from 132 characters on.
+	maxName  = 128
 	maxLabel = 32
 )
 
@@ -39,9 +35,8 @@ type File struct {
 	Data []byte
 }
 
-// Write makes image, an empty file, a file system with the label and files.
-// The files' content is on disk only in image and, meanwhile, in a private
-// folder under os.TempDir.
+// Write writes a file system with the label and files to image, an empty file. The files' content is stored only in
+// image and, until Write returns, in a private folder under os.TempDir.
 func Write(image *os.File, label string, files []File) (err error) {
 	if len(label) > maxLabel {
 		return fmt.Errorf("writing an ISO image: the label %q is longer than %d characters", label, maxLabel)
@@ -51,8 +46,8 @@ func Write(image *os.File, label string, files []File) (err error) {
 		return fmt.Errorf("writing an ISO image: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(private)) }()
-	// The image's root folder gets this one's mode, for those who read it in the
-	// guest; on the node the private folder around it keeps everyone out.
+	// The image's root folder gets this folder's mode, for the users in the guest. On the node, the private folder
+	// around it denies access.
 	workspace := filepath.Join(private, "root")
 	if err := errors.Join(os.Mkdir(workspace, 0o755), os.Chmod(workspace, 0o755)); err != nil {
 		return fmt.Errorf("writing an ISO image: %w", err)
@@ -101,7 +96,6 @@ func fitsJoliet(files []File) bool {
 	return true
 }
 
-// longestName counts the characters of the longest part of a path.
 func longestName(name string) int {
 	longest := 0
 	for part := range strings.SplitSeq(name, "/") {
@@ -110,8 +104,7 @@ func longestName(name string) int {
 	return longest
 }
 
-// pad rounds the image up to whole sectors; the last file's end may lie within
-// one, and a drive can read only whole ones.
+// pad rounds the image up to whole sectors: the last file may end within one, and a drive reads whole sectors only.
 func pad(image *os.File) error {
 	info, err := image.Stat()
 	if err != nil {
