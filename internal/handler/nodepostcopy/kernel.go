@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// actions is there in a kernel that filters system calls.
+// actions exists in a kernel that filters system calls.
 const actions = "/proc/sys/kernel/seccomp/actions_avail"
 
 // Filters reports whether the kernel filters system calls.
@@ -18,19 +18,19 @@ func Filters() bool {
 	return err == nil
 }
 
-// Try asks the kernel for a userfaultfd as QEMU in a launcher pod does: without capabilities, and for faults of
-// the kernel, too, which KVM and vhost have in the guest's memory. It says why the kernel refuses.
+// Try requests a userfaultfd from the kernel as QEMU in a launcher pod does: without capabilities, and also for page
+// faults in the kernel, which KVM and vhost cause in the guest's memory. Its error is the reason for a refusal.
 func Try() error {
 	tried := make(chan error)
 	go func() {
-		// The thread loses its capabilities for good, so it ends with this goroutine, which never lets go of it.
+		// The thread loses its capabilities for good. It ends with this goroutine, which never unlocks it.
 		runtime.LockOSThread()
 		tried <- tryWithoutCapabilities()
 	}()
 	return <-tried
 }
 
-// tryWithoutCapabilities spoils the thread that it runs on.
+// tryWithoutCapabilities drops the capabilities of its thread.
 func tryWithoutCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData

@@ -1,10 +1,9 @@
-// Package nodepostcopy has a node be able to take guests by post-copy: QEMU at the target of a migration needs
-// userfaultfd, which the container runtime's default seccomp profile refuses.
+// Package nodepostcopy enables a node as a target of post-copy: QEMU at the target of a migration needs userfaultfd,
+// which the container runtime's default seccomp profile refuses.
 //
-// It owns the seccomp profile with which a launcher may call it, in the kubelet's folder of profiles, the question
-// to the kernel whether a launcher would have it, and the node's label that says both. It must not
-// decide which pods name the profile (package launcherpod does), and it changes nothing that the node's
-// administrator has set: no sysctl, no device (decisions 363 and 364).
+// It owns the seccomp profile that permits it to a launcher, in the kubelet's folder of profiles, the check whether the
+// kernel permits it, and the node's label for both. It must not decide which pods name the profile (package launcherpod
+// does), and must not change a setting of the node's administrator: no sysctl, no device (decisions 363 and 364).
 package nodepostcopy
 
 import (
@@ -24,35 +23,34 @@ import (
 )
 
 const (
-	// lookEvery is how often file and kernel are looked at: an administrator who sets the sysctl need not
-	// restart anything, and a file that was removed is there again before a pod that waits for it is given up.
+	// lookEvery is the interval of checking file and kernel: an administrator who sets the sysctl need not restart
+	// anything, and a removed file is restored before a pod that waits for it is given up.
 	lookEvery = 10 * time.Second
-	// leaveWithin bounds the last write, when virt-handler ends.
+	// leaveWithin limits the last write when virt-handler ends.
 	leaveWithin = 2 * time.Second
 )
 
-// Keeper keeps profile and label. Its fields are required.
+// Keeper maintains profile and label. Its fields are required.
 type Keeper struct {
-	Node   string
-	Writer client.Writer
-	// Profile is the file.
+	Node    string
+	Writer  client.Writer
 	Profile Profile
-	// Filters reports whether the kernel filters system calls: a container runtime refuses a pod with a
-	// profile where it does not.
+	// Filters reports whether the kernel filters system calls. If not, a container runtime refuses a pod with a
+	// profile.
 	Filters func() bool
-	// Try asks the kernel for userfaultfd as a launcher would.
+	// Try requests a userfaultfd from the kernel as a launcher would.
 	Try func() error
 	Log logr.Logger
 
-	// said is what the label was set to last, unless it is not known.
+	// said is the label's last written value, if known.
 	said  string
 	known bool
-	// complaint is what was logged last.
+	// complaint is the last logged error.
 	complaint string
 }
 
-// Run keeps them until ctx ends, and takes them away then: a release that doesn't know of the profile
-// would leave the label where the file is not kept any more.
+// Run maintains profile and label until ctx ends, and removes them then: a release without the profile would leave the
+// label on a node where the file is no longer maintained.
 func (k *Keeper) Run(ctx context.Context) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -66,7 +64,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// look has the file be there, and then the label say what is so.
+// look writes the file and then the label.
 func (k *Keeper) look(ctx context.Context) {
 	value, why := k.state()
 	if !k.known || value != k.said {
@@ -79,8 +77,8 @@ func (k *Keeper) look(ctx context.Context) {
 	k.complain("no guest comes to this node by post-copy", why)
 }
 
-// state is the label's value, empty for none, and why it is not the best one. The file is looked at, and written,
-// before the label says that it is there.
+// state returns the label's value, empty for none, and the reason if post-copy is not usable. The file is checked, and
+// written, before the label claims it.
 func (k *Keeper) state() (value string, why error) {
 	if !k.Filters() {
 		return "", errors.New("the kernel filters no system calls, so pods can't have a seccomp profile of their own")
@@ -90,8 +88,7 @@ func (k *Keeper) state() (value string, why error) {
 		return "", err
 	}
 	if written {
-		// Whoever has removed the file may have taken the label away, too: an earlier virt-handler that
-		// ended late does both.
+		// The remover of the file may have removed the label, too: an earlier virt-handler that ends late does both.
 		k.known = false
 	}
 	if err := k.Try(); err != nil {
@@ -100,7 +97,7 @@ func (k *Keeper) state() (value string, why error) {
 	return layout.PostCopyUsable, nil
 }
 
-// complain logs an error when it is another one than before.
+// complain logs an error that differs from the last one.
 func (k *Keeper) complain(what string, err error) {
 	said := ""
 	if err != nil {
@@ -112,7 +109,7 @@ func (k *Keeper) complain(what string, err error) {
 	k.complaint = said
 }
 
-// label writes the label, or takes it away if the value is empty.
+// label writes the label, or removes it for an empty value.
 func (k *Keeper) label(ctx context.Context, value string) error {
 	var wanted any
 	if value != "" {
@@ -132,9 +129,8 @@ func (k *Keeper) label(ctx context.Context, value string) error {
 	return nil
 }
 
-// leave takes the label away, and then the file. When nobody answers for the label, both stay: a pod that comes
-// here by the label finds the file. An API server that refuses has answered: Drydock's rights are gone, and so is
-// Drydock.
+// leave removes the label, and then the file. If the API server is unreachable, both stay: a pod that is scheduled here
+// by the label finds the file. If it refuses, the file goes: Drydock's rights have been removed, and so has Drydock.
 func (k *Keeper) leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer cancel()

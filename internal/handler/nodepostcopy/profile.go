@@ -11,25 +11,25 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// profile is what the container runtime lets a container without capabilities do, and userfaultfd. A test beside the
-// embedded cluster's containerd makes it of that one's default profile.
+// profile is the container runtime's default profile for a container without capabilities, plus userfaultfd. A test
+// beside the embedded cluster's containerd generates it from that containerd's default.
 //
 //go:embed profile.json
 var profile []byte
 
-// Profile is the file, and its place.
+// Profile is the profile's file on the node.
 type Profile struct {
-	// path is absolute; its folder is Drydock's own.
+	// path is absolute. Its folder is Drydock's.
 	path string
 }
 
-// ProfileIn is the profile below a kubelet's folder.
+// ProfileIn returns the Profile below a kubelet's folder.
 func ProfileIn(kubelet string) Profile {
 	return Profile{path: filepath.Join(kubelet, layout.SeccompDir, filepath.FromSlash(layout.LauncherSeccompProfile))}
 }
 
-// Put has the file be as it must be, and reports whether it was not. Whoever reads it meanwhile finds all of
-// it, or none.
+// Put writes the file if its content differs, and reports whether it did. A concurrent reader finds all of it or no
+// file.
 func (p Profile) Put() (written bool, err error) {
 	if has, err := os.ReadFile(p.path); err == nil && bytes.Equal(has, profile) {
 		return false, nil
@@ -66,11 +66,11 @@ func fill(f *os.File) error {
 	if err := f.Chmod(0o644); err != nil {
 		return err
 	}
-	// A node that loses its power must not come back with an empty profile under this name.
+	// After a power failure, the node must not have an empty profile of this name.
 	return f.Sync()
 }
 
-// Remove removes the file, and its folder with what an interrupted Put has left there.
+// Remove removes the file, and its folder with the leftovers of an interrupted Put.
 func (p Profile) Remove() error {
 	if err := os.RemoveAll(filepath.Dir(p.path)); err != nil {
 		return fmt.Errorf("removing the seccomp profile of launchers: %w", err)

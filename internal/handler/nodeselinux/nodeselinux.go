@@ -1,10 +1,8 @@
-// Package nodeselinux is the SELinux of the node that virt-handler runs on: what it
-// says of a launcher's process, the context that a program is run under, and the
-// labels of files.
+// Package nodeselinux is the SELinux of virt-handler's node: the context of a launcher's process, the context in which
+// a program is executed, and the labels of files.
 //
-// It acts through the kernel's interfaces. Package selinux knows what a context means;
-// the callers know what they make or label. On a node without SELinux there is no
-// Node, and nothing of this is read or written.
+// It acts through the kernel's interfaces. Package selinux interprets contexts, and the callers decide which files to
+// create or label. Without SELinux there is no Node, and nothing is read or written.
 package nodeselinux
 
 import (
@@ -16,17 +14,17 @@ import (
 	"drydock.dev/drydock/internal/rules/selinux"
 )
 
-// Kernel is the kernel's interface, as far as it is used.
+// Kernel is the used part of the kernel's interface.
 type Kernel interface {
-	// Known reports whether this kernel has SELinux at all.
+	// Known reports whether the kernel has SELinux.
 	Known() (bool, error)
-	// Own is the context of the calling thread.
+	// Own returns the context of the calling thread.
 	Own() (string, error)
-	// OfProcess is the context of a process.
+	// OfProcess returns the context of a process.
 	OfProcess(pid int) (string, error)
-	// OfFile is the label of a file.
+	// OfFile returns the label of a file.
 	OfFile(path string) (string, error)
-	// SetExec sets the context of what the calling thread executes next.
+	// SetExec sets the context of the calling thread's next exec.
 	SetExec(context string) error
 	// SetFile sets the label of a file.
 	SetFile(path, label string) error
@@ -38,9 +36,8 @@ type Node struct {
 	own    selinux.Context
 }
 
-// Find looks whether the node has SELinux; nil without. It has, when the kernel knows
-// SELinux and a policy gives virt-handler itself a context: before a policy is loaded,
-// and with another security module, a process has words that are none.
+// Find returns the Node, nil for a node without SELinux. A node has it if the kernel knows SELinux and a policy gives
+// virt-handler a context: without a loaded policy, or with another security module, the text is not a context.
 func Find(kernel Kernel) (*Node, error) {
 	known, err := kernel.Known()
 	if err != nil || !known {
@@ -48,35 +45,34 @@ func Find(kernel Kernel) (*Node, error) {
 	}
 	text, err := kernel.Own()
 	if err != nil {
-		return nil, nil // the kernel has SELinux built in and does not use it
+		return nil, nil // the kernel has SELinux built in, but not enabled
 	}
 	own, err := selinux.Parse(text)
 	if err != nil {
-		return nil, nil // these words are another security module's, or there is no policy
+		return nil, nil // another security module's text, or no policy is loaded
 	}
 	return &Node{kernel: kernel, own: own}, nil
 }
 
-// Launcher is what SELinux knows a launcher by. The zero value is a launcher on a node
-// without SELinux: it has no context, and nothing is done for it.
+// Launcher is a launcher's SELinux context. The zero value is a launcher on a node without SELinux, for which nothing
+// is done.
 type Launcher struct {
 	// known is set on a node with SELinux.
 	known bool
 	node  *Node
-	// Process is the context of virt-launcher, and of the QEMU that it starts.
+	// Process is the context of virt-launcher, and of its QEMU.
 	Process selinux.Context
-	// files is the label of what lies in the pod.
+	// files is the label of the pod's files.
 	files string
 }
 
-// Launcher asks the kernel for the context of a launcher's process, and for the label
-// that the container runtime has given to its files.
+// Launcher reads the context of a launcher's process, and the label that the container runtime gave to its files.
 func (n *Node) Launcher(peer *podpath.Peer) (Launcher, error) {
 	text, err := n.kernel.OfProcess(peer.PID)
 	if err != nil {
 		return Launcher{}, fmt.Errorf("reading the SELinux context of virt-launcher (process %d): %w", peer.PID, err)
 	}
-	// Only a process that still lives has the number to itself.
+	// The PID may have been reused unless the process is still alive.
 	if err := peer.Alive(); err != nil {
 		return Launcher{}, fmt.Errorf("reading the SELinux context of virt-launcher: %w", err)
 	}
@@ -85,7 +81,7 @@ func (n *Node) Launcher(peer *podpath.Peer) (Launcher, error) {
 		return Launcher{}, fmt.Errorf("reading the SELinux context of virt-launcher (process %d): %w", peer.PID, err)
 	}
 	l := Launcher{known: true, node: n, Process: process}
-	// The root of the container, whose label no process in it can change.
+	// The label of the container's root, which no process in it can change.
 	err = peer.Root.Named(func(path string) error {
 		l.files, err = n.kernel.OfFile(path)
 		return err
@@ -99,7 +95,7 @@ func (n *Node) Launcher(peer *podpath.Peer) (Launcher, error) {
 	return l, nil
 }
 
-// Context is the launcher's context for the VMI's status.
+// Context returns the launcher's context for the VMI's status, "" without SELinux.
 func (l Launcher) Context() string {
 	if !l.known {
 		return ""
@@ -107,13 +103,12 @@ func (l Launcher) Context() string {
 	return l.Process.String()
 }
 
-// Apart reports whether the launcher has another context than virt-handler. Where
-// containers are given none, they all have the runtime's.
+// Apart reports whether the launcher's context differs from virt-handler's. Containers without a context of their own
+// all have the runtime's.
 func (l Launcher) Apart() bool { return l.known && l.Process != l.node.own }
 
-// Exec sets the context of what the calling thread executes next to the launcher's.
-// The caller must have locked the thread, and end it afterwards: nothing else may be
-// executed by it.
+// Exec sets the context of the calling thread's next exec to the launcher's. The caller must have locked the thread,
+// and must end it afterwards: it must execute nothing else.
 func (l Launcher) Exec() error {
 	if err := l.node.kernel.SetExec(l.Process.String()); err != nil {
 		return fmt.Errorf("setting the SELinux context %s for a program: %w", l.Process, err)
@@ -121,9 +116,8 @@ func (l Launcher) Exec() error {
 	return nil
 }
 
-// LabelFile gives a file of virt-handler's making the label of the launcher's files. A
-// file system that takes no labels, since its mount has one for all files, or is NFS,
-// has been mounted with what is right for the pod.
+// LabelFile gives a file that virt-handler made the label of the launcher's files. A file system without labels, on NFS
+// or mounted with one label for all files, was mounted with the right one for the pod.
 func (l Launcher) LabelFile(path string) error {
 	err := l.node.kernel.SetFile(path, l.files)
 	if err == nil || errors.Is(err, errors.ErrUnsupported) {
@@ -132,7 +126,7 @@ func (l Launcher) LabelFile(path string) error {
 	return fmt.Errorf("labeling a file %s for the launcher: %w", l.files, err)
 }
 
-// Files is LabelFile as podpath takes it, nil where nothing is to be labeled.
+// Files returns LabelFile as a podpath.Labeler, nil without SELinux.
 func (l Launcher) Files() podpath.Labeler {
 	if !l.known {
 		return nil
@@ -140,7 +134,7 @@ func (l Launcher) Files() podpath.Labeler {
 	return l.LabelFile
 }
 
-// fileSystems is where the kernel lists the file systems that it knows.
+// fileSystems lists the kernel's file systems.
 const fileSystems = "/proc/filesystems"
 
 func knows(list string) (bool, error) {
