@@ -12,9 +12,8 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
-// Ask asks the API server for what the caches do not show. It returns
-// when to ask again, 0 for not at all, and with hold that nothing may be done
-// before that.
+// Ask queries the API server for objects that the caches lack. It returns when to query again, 0 for never. hold means
+// that nothing may be done before that.
 func (p *Presence) Ask(ctx context.Context, l Launcher) (after time.Duration, hold bool) {
 	p.mu.Lock()
 	known := p.vmi
@@ -34,15 +33,14 @@ func (p *Presence) Ask(ctx context.Context, l Launcher) (after time.Duration, ho
 	return d.after, false
 }
 
-// askForVMI finds out whether a VMI that is not shown any more is gone, or has
-// left this node.
+// askForVMI finds out whether a VMI that the cache lacks is gone, or has left this node.
 func (p *Presence) askForVMI(ctx context.Context, known *v1.VirtualMachineInstance) time.Duration {
 	stored, err := p.env.Cluster.VMI(ctx, known.Namespace, known.Name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case !p.absent.vmi:
-		return 0 // it was shown again meanwhile
+		return 0 // the cache has it again
 	case apierrors.IsNotFound(err), err == nil && stored.UID != p.uid:
 		p.env.Log.Info("the VMI does not exist any more")
 		p.absent.deserted = true
@@ -55,9 +53,8 @@ func (p *Presence) askForVMI(ctx context.Context, known *v1.VirtualMachineInstan
 	return 0
 }
 
-// takeUnseen takes over a VMI that exists and that no cache shows: one of them lags behind, or
-// the guest has left this node and its QEMU has not ended. Of any other the driver lets go. The
-// caller holds p.mu.
+// takeUnseen stores a VMI that exists and that no cache has: a cache lags behind, or the guest has left this node and
+// its QEMU has not ended. Any other VMI is dropped. The caller holds p.mu.
 func (p *Presence) takeUnseen(stored *v1.VirtualMachineInstance) (after time.Duration) {
 	switch {
 	case stored.Labels[v1.NodeNameLabel] == p.env.Node, stored.Labels[v1.MigrationTargetNodeNameLabel] == p.env.Node:
@@ -70,8 +67,8 @@ func (p *Presence) takeUnseen(stored *v1.VirtualMachineInstance) (after time.Dur
 	return after
 }
 
-// podName is the name of the VMI's launcher pod on this node: on the node that its guest
-// migrates to, or has left, that of its other pod.
+// podName returns the name of the VMI's launcher pod on this node. On the target of a migration, and on the former
+// node, that is the other pod's.
 func (p *Presence) podName(known *v1.VirtualMachineInstance) string {
 	if launcherpod.OtherNode(known) == p.env.Node {
 		return launcherpod.OtherName(known)
@@ -79,7 +76,7 @@ func (p *Presence) podName(known *v1.VirtualMachineInstance) string {
 	return launcherpod.CurrentName(known)
 }
 
-// askForPod finds out whether a launcher pod that is not shown is gone.
+// askForPod finds out whether a launcher pod that the cache lacks is gone.
 func (p *Presence) askForPod(ctx context.Context, known *v1.VirtualMachineInstance, uid types.UID) time.Duration {
 	found, err := p.env.Cluster.PodExists(ctx, known.Namespace, p.podName(known), uid)
 	p.mu.Lock()

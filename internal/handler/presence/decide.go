@@ -8,58 +8,55 @@ import (
 )
 
 const (
-	// podPatience is how long the cache of pods may lag behind that of VMIs before
-	// the API server is asked for a launcher pod that it lacks.
+	// podPatience is how long the cache of pods may lag behind that of VMIs before the API server is queried for a
+	// missing launcher pod.
 	podPatience = time.Second
-	// askPause is when the API server is asked again that was away, or knows what
-	// the cache does not show.
+	// askPause is the pause before the next query if the API server was unreachable, or has an object that the cache
+	// lacks.
 	askPause = 2 * time.Second
 )
 
-// absent is what the caches do not show of a VMI and its launcher pod, and what
-// the API server has said about it.
+// absent records the objects that the caches lack of a VMI and its launcher pod, and the API server's answers.
 type absent struct {
-	// vmi means that the cache does not show the VMI, deserted that it does not
-	// exist.
-	// former means that it exists, and that the guest has left this node for another.
+	// vmi means that the cache lacks the VMI, deserted that it does not exist, and former that it exists and its guest
+	// has left this node for another.
 	vmi, deserted, former bool
-	// pod is the launcher pod that does not exist any more.
+	// pod is the launcher pod that no longer exists.
 	pod types.UID
-	// missing is the launcher pod that the cache does not show, and next when the
-	// API server is to be asked for it.
+	// missing is the launcher pod that the cache lacks, next the time of the next query for it.
 	missing types.UID
 	next    time.Time
 }
 
-// Launcher is what is known of the VMI's launcher otherwise.
+// Launcher is the state of the VMI's launcher.
 type Launcher struct {
-	// Connected means that virt-launcher is, Exited that QEMU has ended.
+	// Connected means that virt-launcher is connected, Exited that QEMU has ended.
 	Connected, Exited bool
 }
 
-// question is what the API server is to be asked; "" for nothing.
+// question is the next query, "" for none.
 type question string
 
 const (
-	// letGo asks nothing: the VMI is not this node's, and no guest is left of it.
+	// letGo is no query: the VMI is not this node's, and it has no guest here.
 	letGo question = "let go"
-	// theVMI asks whether a VMI that is not shown is gone, or has left this node.
+	// theVMI asks whether a VMI that the cache lacks is gone, or has left this node.
 	theVMI question = "VMI"
-	// thePod asks whether a launcher pod that is not shown is gone.
+	// thePod asks whether a launcher pod that the cache lacks is gone.
 	thePod question = "pod"
 )
 
-// decision is whom to ask, now, or when to decide again.
+// decision is the query to make now, or when to decide again.
 type decision struct {
 	question question
 	pod      types.UID
 	after    time.Duration
-	// absent is what is remembered of it.
+	// absent is the new record.
 	absent absent
 }
 
-// decide decides what to ask of a VMI; shown means that a cache shows the launcher pod that
-// virt-controller has chosen on the node.
+// decide returns the query for a VMI. shown means that a cache has the launcher pod that virt-controller chose on the
+// node.
 func decide(known *v1.VirtualMachineInstance, a absent, node string, shown bool, l Launcher, now time.Time) decision {
 	d := decision{absent: a}
 	switch {
@@ -86,13 +83,12 @@ func decide(known *v1.VirtualMachineInstance, a absent, node string, shown bool,
 	return d
 }
 
-// guestMayRun reports whether, as far as is known here, the VMI's guest may run.
+// guestMayRun reports whether the VMI's guest may run, to this node's knowledge.
 func guestMayRun(known *v1.VirtualMachineInstance, l Launcher) bool {
 	return !l.Exited && (l.Connected || !known.IsFinal())
 }
 
-// chosenPod is the UID of the pod that virt-controller has chosen to run the guest
-// on this node.
+// chosenPod returns the UID of the pod that virt-controller chose to run the guest on this node.
 func chosenPod(known *v1.VirtualMachineInstance, node string) types.UID {
 	for uid, on := range known.Status.ActivePods {
 		if on == node {

@@ -1,11 +1,11 @@
-// Package presence knows a VMI and its pods as this node's caches show them, and asks the API
-// server about those that they do not show.
+// Package presence tracks a VMI and its pods from this node's caches, and queries the API server for those that the
+// caches lack.
 //
-// A cache shows this node's objects by labels, which may be taken away: that a guest is to
-// end for the want of its VMI or pod, only the API server says (decision 211). The package
-// must not act on any of it, and knows nothing of QEMU.
+// A cache selects this node's objects by labels, which anyone with access can remove. So only the API server's answer
+// may end a guest for the lack of its VMI or pod (decision 211). The package must not act on its facts, and must not
+// know QEMU.
 //
-// Observe gives what is known as values; whether to ask, and whom, is decided in decide.go.
+// Observe returns the state as values; decide.go decides on the queries.
 package presence
 
 import (
@@ -30,83 +30,81 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// Cluster is the API server as far as it is needed here.
+// Cluster is the used part of the API server.
 type Cluster interface {
-	// VMI reads the VMI as it is now, not from a cache.
+	// VMI reads the VMI, not from a cache.
 	VMI(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error)
-	// PodExists asks for the very pod, not from a cache.
+	// PodExists reports whether a pod with that UID exists, not from a cache.
 	PodExists(ctx context.Context, namespace, name string, uid types.UID) (bool, error)
 }
 
-// Env is what a Presence needs of its surroundings.
+// Env has a Presence's dependencies.
 type Env struct {
 	Node string
 	// Pods is the kubelet's folder of pods.
 	Pods    string
 	Cluster Cluster
-	// Wake is called when there is something to look at.
+	// Wake is called after a change.
 	Wake func()
 	Now  func() time.Time
 	Log  logr.Logger
 }
 
-// Presence is one VMI with its pods. Its methods may be called from several goroutines, Ask
-// from one.
+// Presence is one VMI with its pods. Its methods may be called from several goroutines, but Ask from one.
 type Presence struct {
 	env Env
 	uid types.UID
 
 	mu sync.Mutex
-	// vmi is the newest that is known, nil when it is not this node's any more.
+	// vmi is the newest known version, nil when it is no longer this node's.
 	vmi    *v1.VirtualMachineInstance
 	absent absent
-	// pods are those in the VMI's namespace that say they are its launcher's,
-	// attachmentPods the VMI's on this node.
+	// pods are the pods in the VMI's namespace with the labels of its launcher pods, attachmentPods the VMI's on this
+	// node.
 	pods           []*corev1.Pod
 	attachmentPods []hotplug.Pod
 }
 
-// New gives the Presence of a VMI that a cache shows.
+// New returns the Presence of a VMI that a cache has.
 func New(env Env, first *v1.VirtualMachineInstance) *Presence {
 	return &Presence{env: env, uid: first.UID, vmi: first}
 }
 
-// Facts are what is known.
+// Facts are the known state.
 type Facts struct {
-	// VMI is the newest that is known, nil when it is not this node's any more. It must not
-	// be changed.
+	// VMI is the newest known version, nil when it is no longer this node's. It must not be modified.
 	VMI *v1.VirtualMachineInstance
-	// Deserted means that the VMI does not exist any more, as the API server has said.
+	// Deserted means that the VMI does not exist, by the API server's answer.
 	Deserted bool
-	// Pod is the launcher pod; nil when the node has none.
+	// Pod is the launcher pod, nil when the node has none.
 	Pod *guestlifecycle.Pod
 	// AttachmentPods are the VMI's on this node.
 	AttachmentPods []hotplug.Pod
 }
 
-// Observe gives what is known now.
+// Observe returns the current facts.
 func (p *Presence) Observe() Facts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Facts{VMI: p.vmi, Deserted: p.absent.deserted, Pod: p.pod(), AttachmentPods: p.attachmentPods}
 }
 
-// VMI is the newest VMI that is known; nil when it is not this node's any more.
+// VMI returns the newest known version, nil when it is no longer this node's.
 func (p *Presence) VMI() *v1.VirtualMachineInstance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.vmi
 }
 
-// Networks are what is known of a launcher pod's interfaces on networks beside the pods'.
+// Networks are a launcher pod's secondary networks.
 type Networks struct {
-	// Attached are those that it is said to have, and asked for.
+	// Attached are the attached and the requested ones.
 	Attached nichotplug.Attached
-	// Version changes whenever the pod is written.
+	// Version changes with each write of the pod.
 	Version string
 }
 
-// Networks are those of the VMI's launcher pod.
+// Networks returns those of the VMI's launcher pod.
 func (p *Presence) Networks() Networks {
 	pod := p.launcherPod()
 	if pod == nil {
@@ -115,7 +113,7 @@ func (p *Presence) Networks() Networks {
 	return Networks{Attached: nichotplug.InPod(pod), Version: string(pod.UID) + " " + pod.ResourceVersion}
 }
 
-// Devices are the devices of the node that the interfaces of the VMI's launcher pod are said to be.
+// Devices returns the node's devices of the launcher pod's interfaces, by the pod's annotations.
 func (p *Presence) Devices() nichotplug.Devices {
 	if pod := p.launcherPod(); pod != nil {
 		return nichotplug.ReadDevices(pod)
@@ -129,22 +127,22 @@ func (p *Presence) launcherPod() *corev1.Pod {
 	return launcherPod(p.vmi, p.pods)
 }
 
-// Shows reports whether the VMI has that name, and a cache shows it.
+// Shows reports whether the VMI has that name and is in a cache.
 func (p *Presence) Shows(namespace, name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.vmi != nil && !p.absent.vmi && p.vmi.Namespace == namespace && p.vmi.Name == name
 }
 
-// Pods are the pods in the VMI's namespace that say they are its launcher's.
+// Pods returns the pods in the VMI's namespace with the labels of its launcher pods.
 func (p *Presence) Pods() []*corev1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pods
 }
 
-// SetVMI takes over what the cache shows of the VMI; nil when it is not shown any
-// more. What is older than what is known is passed over.
+// SetVMI stores the cache's version of the VMI, nil when it is gone from the cache. An older version than the known one
+// is ignored.
 func (p *Presence) SetVMI(seen *v1.VirtualMachineInstance) {
 	p.mu.Lock()
 	p.absent.vmi = seen == nil
@@ -156,9 +154,8 @@ func (p *Presence) SetVMI(seen *v1.VirtualMachineInstance) {
 	p.env.Wake()
 }
 
-// SetStored takes over the VMI as the API server has answered; nil when it has
-// none. The answer may be older than what the cache has shown meanwhile, also that
-// the VMI is gone.
+// SetStored stores the API server's answer for the VMI, nil for not found. The cache may be newer, also in lacking the
+// VMI.
 func (p *Presence) SetStored(stored *v1.VirtualMachineInstance) {
 	p.mu.Lock()
 	switch {
@@ -176,7 +173,7 @@ func older(a, b *v1.VirtualMachineInstance) bool {
 	return err == nil && order < 0
 }
 
-// SetPods takes over what was seen of the launcher pods.
+// SetPods stores the launcher pods.
 func (p *Presence) SetPods(seen []*corev1.Pod) {
 	p.mu.Lock()
 	p.pods = seen
@@ -184,7 +181,7 @@ func (p *Presence) SetPods(seen []*corev1.Pod) {
 	p.env.Wake()
 }
 
-// SetAttachmentPods takes over what was seen of the attachment pods.
+// SetAttachmentPods stores the attachment pods.
 func (p *Presence) SetAttachmentPods(seen []hotplug.Pod) {
 	p.mu.Lock()
 	p.attachmentPods = seen
@@ -192,9 +189,8 @@ func (p *Presence) SetAttachmentPods(seen []hotplug.Pod) {
 	p.env.Wake()
 }
 
-// launcherPod is the pod that virt-controller has chosen to run the guest; nil
-// while the node has none. A label is anybody's to write, and a pod that only
-// bears the VMI's must not come between virt-handler and the guest.
+// launcherPod returns the pod that virt-controller chose to run the guest, nil while the node has none. The label alone
+// is not enough: anyone can write it, and such a pod must not affect the guest.
 func launcherPod(instance *v1.VirtualMachineInstance, pods []*corev1.Pod) *corev1.Pod {
 	if instance == nil {
 		return nil
@@ -207,7 +203,7 @@ func launcherPod(instance *v1.VirtualMachineInstance, pods []*corev1.Pod) *corev
 	return nil
 }
 
-// pod is what is known of the launcher pod. The caller holds p.mu.
+// pod returns the facts of the launcher pod. The caller holds p.mu.
 func (p *Presence) pod() *guestlifecycle.Pod {
 	if shown := launcherPod(p.vmi, p.pods); shown != nil || p.vmi == nil || p.absent.pod == "" {
 		return podOf(shown)
