@@ -13,14 +13,14 @@ import (
 	"drydock.dev/drydock/internal/greeting"
 )
 
-// callers bounds the connections on which virt-api's certificate was not shown yet. The zero value has none.
+// callers limits the connections that have not shown virt-api's certificate yet. The zero value has none.
 type callers struct {
 	rooms greeting.Rooms
-	open  sync.Map // of net.Conn: *greeting.Caller
+	open  sync.Map // net.Conn to *greeting.Caller
 }
 
-// state is http.Server's ConnState. A connection has bytes of a request when its handshake has ended, which the TLS
-// configuration lets nobody but virt-api do.
+// state is a callback for http.Server's ConnState. A connection becomes active after its handshake, which the TLS
+// configuration permits to virt-api alone.
 func (c *callers) state(conn net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		c.open.Store(conn, c.rooms.Enter(conn.RemoteAddr(), func() { _ = conn.Close() }))
@@ -40,14 +40,13 @@ func (c *callers) state(conn net.Conn, state http.ConnState) {
 	caller.Leave()
 }
 
-// maxStreams are how many streams of a kind one machine may have at a time. Each
-// costs some ten KiB, and a client can make it a few MiB: together they must not
-// exhaust the node. A port forward has one stream for each connection.
+// maxStreams is the number of concurrent streams of a kind per machine. Each takes some ten KiB, or a few MiB with a
+// hostile client: together they must not exhaust the node. A port forward has one stream for each connection.
 var maxStreams = map[nodeapi.Verb]int{
 	nodeapi.Console: 16, nodeapi.VNC: 16, nodeapi.PortForward: 64,
 }
 
-// streams counts the streams of machines. The zero value counts none.
+// streams counts the streams of machines. The zero value is ready for use.
 type streams struct {
 	mu   sync.Mutex
 	open map[streamKey]int
@@ -58,7 +57,7 @@ type streamKey struct {
 	verb    nodeapi.Verb
 }
 
-// limited is a route whose answer is a stream.
+// limited returns a route whose answer is a stream.
 func (s *streams) limited(verb nodeapi.Verb, do route) route {
 	return func(m Machine, w http.ResponseWriter, r *http.Request) error {
 		key := streamKey{machine: m.ConsoleKey(), verb: verb}
@@ -75,7 +74,7 @@ func (s *streams) limited(verb nodeapi.Verb, do route) route {
 	}
 }
 
-// begin counts one more, unless there are so many already.
+// begin counts a stream unless there are most already.
 func (s *streams) begin(key streamKey, most int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

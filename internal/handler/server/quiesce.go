@@ -12,7 +12,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
-// quiesce holds the guest still.
 func quiesce(m Machine, w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	timeout, err := time.ParseDuration(query.Get(nodeapi.TimeoutQuery))
@@ -27,12 +26,10 @@ func quiesce(m Machine, w http.ResponseWriter, r *http.Request) error {
 	return holdAnswer(w)(m.Quiesce(r.Context(), launch.Quiesce{Holder: holder, Milliseconds: timeout.Milliseconds(), AgentOnly: only}))
 }
 
-// held says what holds the guest.
 func held(m Machine, w http.ResponseWriter, r *http.Request) error {
 	return holdAnswer(w)(m.Held(r.Context(), launch.Held{Verify: r.URL.Query().Get(nodeapi.VerifyQuery) == "true"}))
 }
 
-// release has the guest go on.
 func release(m Machine, w http.ResponseWriter, r *http.Request) error {
 	holder, err := holder(r)
 	if err != nil {

@@ -16,8 +16,7 @@ import (
 	"drydock.dev/drydock/internal/handler/stream"
 )
 
-// route does what a route is for. What it returns as an error becomes the
-// answer; without one it has answered itself.
+// route handles a request. An error becomes the answer; without one the route has answered.
 type route func(m Machine, w http.ResponseWriter, r *http.Request) error
 
 // Handler serves the routes of internal/contracts/nodeapi.
@@ -57,7 +56,7 @@ func (s *Server) Handler() http.Handler {
 
 const routePrefix = "/v1/namespaces/{namespace}/virtualmachineinstances/{name}/"
 
-// onMachine looks up the machine that a request names.
+// onMachine looks up the machine of a request.
 func (s *Server) onMachine(do route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("name")
@@ -136,8 +135,7 @@ func portForward(m Machine, w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// splice connects the client with a connection of its own. The connection
-// comes first, so that its failure is an answer that the client understands.
+// splice connects the client to a new connection. It dials first, so that a failure is an HTTP answer to the client.
 func splice(w http.ResponseWriter, r *http.Request, what string, dial stream.Dial) error {
 	conn, err := dial(r.Context())
 	if err != nil {
@@ -151,7 +149,7 @@ func splice(w http.ResponseWriter, r *http.Request, what string, dial stream.Dia
 	return nil
 }
 
-// refuseUpgrade answers a request for a stream that is no WebSocket's.
+// refuseUpgrade answers a request that is not a valid WebSocket upgrade.
 func refuseUpgrade(w http.ResponseWriter, code int, reason error) {
 	status := metav1.Status{Code: int32(code), Reason: metav1.StatusReasonBadRequest,
 		Message: fmt.Sprintf("opening the stream: %v", reason)}

@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/rfb"
 )
 
-// A picture costs this process four bytes a pixel while it is taken. The guest chooses the size of its screen, so one
-// that is larger than 4K is refused, and the node's pictures are taken one after another.
+// A picture takes four bytes of memory per pixel. The guest chooses the size of its screen, so a screen larger than 4K
+// is refused, and the node's pictures are taken one at a time.
 const (
 	maxPicture     = 3840 * 2160
 	pictureTimeout = 25 * time.Second
@@ -44,7 +44,7 @@ func (s *Server) screenshot(m Machine, w http.ResponseWriter, r *http.Request) e
 		}
 		return fmt.Errorf("taking a picture of the guest's screen: %w", err)
 	}
-	// Who reads slowly keeps others from their pictures, so that there is an end to it.
+	// A slow reader blocks other pictures, so there is a deadline.
 	response := http.NewResponseController(w)
 	if err := response.SetWriteDeadline(time.Now().Add(pictureTimeout)); err != nil {
 		return fmt.Errorf("answering with a picture: %w", err)
@@ -53,7 +53,7 @@ func (s *Server) screenshot(m Machine, w http.ResponseWriter, r *http.Request) e
 	defer func() { _ = response.SetWriteDeadline(time.Time{}) }()
 	w.Header().Set("Content-Type", "image/png")
 	encoder := png.Encoder{CompressionLevel: png.BestSpeed}
-	// A caller that has gone needs no picture.
+	// An error means that the caller has gone.
 	_ = encoder.Encode(w, picture)
 	return nil
 }

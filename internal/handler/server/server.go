@@ -1,11 +1,8 @@
-// Package server is virt-handler's HTTP interface to virt-api: the verbs of
-// internal/contracts/nodeapi on the VMIs that run on this node, and the streams to their
-// consoles, screens and ports.
+// Package server is virt-handler's HTTP interface to virt-api: the verbs of internal/contracts/nodeapi on the VMIs that
+// run on this node, and the streams to their consoles, screens and ports.
 //
-// It owns routes, answers and the encoding of errors (metav1.Status). The
-// Machine decides what a verb does; the package knows no QEMU and no API server.
-// The TLS configuration decides who may call: it admits virt-api's certificate and
-// no other.
+// It owns routes, answers and the encoding of errors (metav1.Status). The Machine implements the verbs; the package
+// must not know QEMU or the API server. The TLS configuration admits virt-api's certificate and no other.
 package server
 
 import (
@@ -26,17 +23,16 @@ import (
 	"drydock.dev/drydock/internal/handler/stream"
 )
 
-// Machine is one running VMI. Its errors reach the user as they are: an error
-// with a metav1.Status keeps its code, another one is an internal error.
+// Machine is one running VMI. Its errors reach the user unchanged: an error with a metav1.Status keeps its code, any
+// other is an internal error.
 type Machine interface {
 	Pause(ctx context.Context) error
 	Unpause(ctx context.Context) error
-	// SoftReboot asks the guest to reboot, through the guest agent where it
-	// answers and by ACPI otherwise.
+	// SoftReboot asks the guest to reboot, through the guest agent if it answers and by ACPI otherwise.
 	SoftReboot(ctx context.Context) error
 	Reset(ctx context.Context) error
 
-	// Quiesce holds the guest still, Held says what does, Release has it go on.
+	// Quiesce holds the guest still, Held returns its hold, Release ends the hold.
 	Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error)
 	Held(ctx context.Context, asked launch.Held) (launch.Hold, error)
 	Release(ctx context.Context, r launch.Release) (launch.Hold, error)
@@ -45,17 +41,15 @@ type Machine interface {
 	UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSUserList, error)
 	FilesystemList(ctx context.Context) (v1.VirtualMachineInstanceFileSystemList, error)
 
-	// ConsoleKey names the running guest: another start of the same VMI has
-	// another key.
+	// ConsoleKey identifies the running guest: another start of the same VMI has another key.
 	ConsoleKey() string
 	DialSerial(ctx context.Context) (net.Conn, error)
 	DialVNC(ctx context.Context) (net.Conn, error)
-	// DialPort connects to a port of the guest; protocol is "tcp" or "udp".
+	// DialPort connects to a port of the guest. protocol is "tcp" or "udp".
 	DialPort(ctx context.Context, protocol string, port int) (net.Conn, error)
 }
 
-// Machines finds a VMI that runs on this node. The error of one that does not
-// (or has another UID) carries the status NotFound.
+// Machines finds a VMI that runs on this node. The error for a missing VMI, or another UID, has the status NotFound.
 type Machines interface {
 	Lookup(namespace, name string, uid types.UID) (Machine, error)
 }
@@ -68,22 +62,20 @@ type Server struct {
 	log      logr.Logger
 	streams  streams
 	callers  callers
-	// pictures has a place for each picture of a screen that may be taken at a time.
+	// pictures is a semaphore for screenshots.
 	pictures chan struct{}
 }
 
-// New returns a Server for the machines of this node. tlsConfig must ask for
-// and verify virt-api's client certificate. consoles is the caller's to close,
-// after Run has returned.
+// New returns a Server for the machines of this node. tlsConfig must require and verify virt-api's client certificate.
+// The caller must close consoles after Run has returned.
 func New(machines Machines, consoles *stream.Consoles, tlsConfig *tls.Config, log logr.Logger) *Server {
 	return &Server{machines: machines, consoles: consoles, tls: tlsConfig, log: log, pictures: make(chan struct{}, 1)}
 }
 
 const (
-	// headerTimeout is how long a caller may take to say what it wants.
+	// headerTimeout limits the reading of a request's header.
 	headerTimeout = 10 * time.Second
-	// endTimeout is how long verbs that are being done may take when
-	// virt-handler ends; streams are cut.
+	// endTimeout limits the wait for verbs in progress when virt-handler ends; streams are cut.
 	endTimeout = 5 * time.Second
 )
 
@@ -99,7 +91,7 @@ func (s *Server) Run(ctx context.Context, addr string) error {
 // Serve is Run on a listener, which it closes.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	config := s.tls.Clone()
-	// A WebSocket begins as an HTTP/1.1 request.
+	// A WebSocket starts as an HTTP/1.1 request.
 	config.NextProtos = []string{"http/1.1"}
 	server := &http.Server{
 		Handler:           s.Handler(),
