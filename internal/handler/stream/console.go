@@ -9,23 +9,21 @@ import (
 	"time"
 )
 
-// Consoles shares serial consoles (decision 052). QEMU's end of a console takes a single
-// connection, so there is one for each guest, held from the first look (or
-// from Record) until the guest's QEMU ends. What the guest writes is always
-// read at once and kept in a ring, from which each viewer reads at its own
-// pace: a slow one misses output and is told so, and a new one begins with the
+// Consoles shares serial consoles (decision 052). QEMU's socket takes a single connection, so there is one for each
+// guest, from the first Open until the guest's QEMU ends. The guest's output is always read at once into a ring, from
+// which each viewer reads at its own pace: a slow one misses output and gets a notice, and a new one starts with the
 // last screen.
 type Consoles struct {
 	mu   sync.Mutex
 	open map[string]*Console
-	// ended reports whether Close has been called.
+	// ended means that Close has been called.
 	ended bool
 }
 
-// NewConsoles returns a Consoles that holds no connection.
+// NewConsoles returns a Consoles without connections.
 func NewConsoles() *Consoles { return &Consoles{open: map[string]*Console{}} }
 
-// dialTimeout is far more than the connection to a socket on this node takes.
+// dialTimeout is much longer than a connection to a socket on this node takes.
 const dialTimeout = 10 * time.Second
 
 // Dial connects to a guest's serial console.
@@ -34,9 +32,9 @@ type Dial func(context.Context) (net.Conn, error)
 // Console is one guest's serial console.
 type Console struct {
 	output ring
-	// input takes viewers' keystrokes to the guest in the order of arrival.
+	// input has the viewers' keystrokes in the order of arrival.
 	input chan []byte
-	// ready is closed when dialing is over; then conn or err is set.
+	// ready is closed after dialing; then conn or err is set.
 	ready chan struct{}
 	conn  net.Conn
 	err   error
@@ -46,9 +44,8 @@ type Console struct {
 	parts sync.WaitGroup
 }
 
-// Open returns the console with the given key, and connects to it by dial if
-// nobody has yet. A viewer that is not served is no loss: the console's output
-// is recorded from the moment it is open.
+// Open returns the console of key, and connects to it by dial if nobody has yet. An open console is recorded, also
+// without viewers.
 func (c *Consoles) Open(ctx context.Context, key string, dial Dial) (*Console, error) {
 	console, first, err := c.find(key)
 	if err != nil {
@@ -110,12 +107,10 @@ func (c *Consoles) forget(key string, console *Console) {
 	}
 }
 
-// connect dials and starts the two goroutines that end with the connection.
-// ended is called before any viewer can see the end, so that the next one
-// dials anew.
+// connect dials and starts the two goroutines that end with the connection. ended is called before any viewer can see
+// the end, so that the next viewer dials again.
 func (c *Console) connect(ctx context.Context, dial Dial, ended func()) {
-	// Others wait for this connection too, so it is not given up when the
-	// first of them goes.
+	// Others may wait for this connection, so it does not end with the first caller.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
 	defer cancel()
 	conn, err := dial(ctx)
@@ -137,7 +132,7 @@ func (c *Console) connect(ctx context.Context, dial Dial, ended func()) {
 	close(c.ready)
 }
 
-// record keeps the guest's output until the connection ends.
+// record stores the guest's output until the connection ends.
 func (c *Console) record() {
 	buffer := make([]byte, 4<<10)
 	for {
@@ -149,8 +144,8 @@ func (c *Console) record() {
 	}
 }
 
-// feed passes keystrokes to the guest until the connection ends. A guest that
-// reads none holds up its viewers' keystrokes and nothing else.
+// feed sends keystrokes to the guest until the connection ends. A guest that does not read blocks its viewers'
+// keystrokes only.
 func (c *Console) feed() {
 	for {
 		select {
@@ -164,8 +159,7 @@ func (c *Console) feed() {
 	}
 }
 
-// Serve shows the console to the client until the client, the guest or ctx
-// ends.
+// Serve shows the console to the client until the client, the guest or ctx ends.
 func (c *Console) Serve(ctx context.Context, client *Client) {
 	screen, position := c.output.screen()
 	client.serve(ctx, func() {},
@@ -208,7 +202,7 @@ func missed(skipped int64) []byte {
 	return fmt.Appendf(nil, "\r\n[%d bytes of output skipped: the console was read too slowly]\r\n", skipped)
 }
 
-// listen passes the client's keystrokes on.
+// listen reads the client's keystrokes.
 func (c *Console) listen(ctx context.Context, client *Client) {
 	for {
 		data, ok := client.read()

@@ -6,25 +6,23 @@ import (
 )
 
 const (
-	// ringSize is how much output a viewer may lag behind before it misses
-	// some: about a minute of a real 9600 baud line, or all of a boot.
+	// ringSize is how far a viewer may lag behind before it misses output, in bytes: about a minute of a real 9600 baud
+	// line, or a whole boot.
 	ringSize = 64 << 10
-	// screenLines and screenBytes bound what a new viewer is shown of the
-	// past: the screen that it would see had it looked all the time. More of
-	// it would be taken for news by scripts that wait for a prompt.
+	// screenLines and screenBytes limit the past output for a new viewer to one screen. Scripts that wait for a prompt
+	// would take more of it for new output.
 	screenLines = 24
 	screenBytes = 8 << 10
 )
 
-// ring is the end of a console's output. The zero value needs changed.
+// ring holds the last output of a console. The zero value needs changed.
 type ring struct {
 	mu sync.Mutex
-	// data holds the last bytes; byte i of the output is at i modulo ringSize.
-	// It grows to ringSize with the output.
+	// data holds the last bytes: byte i of the output is at i modulo ringSize. It grows to ringSize with the output.
 	data []byte
-	// total is how much has been written in all.
+	// total is the number of bytes written.
 	total int64
-	// changed is closed, and replaced, with every write; nil after end.
+	// changed is closed, and replaced, with every write. It is nil after end.
 	changed chan struct{}
 }
 
@@ -53,7 +51,7 @@ func (r *ring) write(p []byte) {
 	}
 }
 
-// end signals to the readers that nothing will be written any more.
+// end tells the readers that there will be no more output.
 func (r *ring) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,9 +61,8 @@ func (r *ring) end() {
 	}
 }
 
-// read copies the output from position on into buffer. skipped is how many
-// bytes at position are not held any more. changed is closed when more has
-// been written; it is nil when no more will be.
+// read copies the output from position on into buffer. skipped is the number of bytes at position that are no longer
+// held. changed is closed after the next write, and nil after end.
 func (r *ring) read(buffer []byte, position int64) (n int, skipped int64, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +71,7 @@ func (r *ring) read(buffer []byte, position int64) (n int, skipped int64, change
 	return n, skipped, r.changed
 }
 
-// copy fills buffer with output from position on, which must be held.
+// copy copies output from position on into buffer. The ring must hold position.
 func (r *ring) copy(buffer []byte, position int64) int {
 	n := int(min(r.total-position, int64(len(buffer))))
 	if n == 0 {
@@ -86,21 +83,20 @@ func (r *ring) copy(buffer []byte, position int64) int {
 	return n
 }
 
-// screen returns what a new viewer is shown, and the position from which on it
-// reads.
+// screen returns the past output for a new viewer, and the position from which it reads on.
 func (r *ring) screen() ([]byte, int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	history := make([]byte, min(int64(len(r.data)), screenBytes))
 	r.copy(history, r.total-int64(len(history)))
 	if r.total > int64(len(history)) {
-		// It begins in the midst of a line, perhaps of an escape sequence.
+		// It starts within a line, perhaps within an escape sequence.
 		_, history, _ = bytes.Cut(history, []byte("\n"))
 	}
 	return lastLines(inert(history), screenLines), r.total
 }
 
-// lastLines returns the last lines of text, the unfinished one included.
+// lastLines returns the last lines of text, including an unfinished one.
 func lastLines(text []byte, lines int) []byte {
 	for at := len(text) - 1; at >= 0; at-- {
 		if text[at] != '\n' {
@@ -113,10 +109,9 @@ func lastLines(text []byte, lines int) []byte {
 	return text
 }
 
-// inert returns text without its terminal escape sequences, those that set
-// colors aside. Shown again, a query (such as one for the cursor's position)
-// would be answered by the viewer's terminal, and the answer typed into the
-// guest; a movement of the cursor would write over what the viewer has.
+// inert removes terminal escape sequences from text, except those for colors. A repeated query, such as for the
+// cursor's position, would be answered by the viewer's terminal, and the answer typed into the guest; a cursor movement
+// would overwrite the viewer's screen.
 func inert(text []byte) []byte {
 	const escape = 0x1b
 	out := make([]byte, 0, len(text))
@@ -135,8 +130,7 @@ func inert(text []byte) []byte {
 	return out
 }
 
-// sequenceLength is the length of the escape sequence that text begins with;
-// of an unfinished one, all of text.
+// sequenceLength returns the length of the escape sequence at the start of text, or of all of text if it is unfinished.
 func sequenceLength(text []byte) int {
 	if len(text) < 2 {
 		return len(text)
