@@ -14,11 +14,11 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// growPause is how long a disk is left alone that could not be made to grow: its
-// claim says so before its device has, or its file system is full.
+// growPause is the backoff after a failure to grow a disk: the claim shows its new size before the device has it, or
+// the file system is full.
 const growPause = 30 * time.Second
 
-// growth is a disk whose claim is larger than it.
+// growth is a disk that is smaller than its claim.
 type growth struct {
 	volume, claim string
 	capacity      int64
@@ -27,14 +27,14 @@ type growth struct {
 	pod types.UID
 }
 
-// growing is what is known of the disks that are to grow.
+// growing is the state of the growing disks, by volume.
 type growing struct {
-	// busy are volumes that are being looked at, tried is the capacity that each
-	// was last brought to, retry when a failure is to be tried again.
+	// busy are the volumes in progress, tried is the capacity of the last success, retry the time of the next attempt
+	// after a failure.
 	busy  map[string]bool
 	tried map[string]int64
 	retry map[string]time.Time
-	// sizes are what disks have grown to.
+	// sizes are the sizes after growth, in bytes.
 	sizes map[string]int64
 }
 
@@ -44,7 +44,7 @@ func newGrowing() growing {
 
 func (g *growing) grown() map[string]int64 { return maps.Clone(g.sizes) }
 
-// ended notes what has come of a growth.
+// ended records the result of a growth.
 func (g *growing) ended(of growth, size int64, err error, now time.Time) {
 	delete(g.busy, of.volume)
 	if err != nil {
@@ -54,9 +54,9 @@ func (g *growing) ended(of growth, size int64, err error, now time.Time) {
 	g.tried[of.volume], g.sizes[of.volume] = of.capacity, size
 }
 
-// decideGrowth gives the disks that are to grow now, and when to decide again if nothing
-// happens; 0 for never. While the guest moves, its disks keep their size: QEMU at the target has opened them, and
-// QEMU here resizes none that it copies.
+// decideGrowth returns the disks to grow now, and when to decide again without an event, 0 for never. During a
+// migration the disks keep their size: QEMU at the target has opened them, and QEMU here does not resize a disk that it
+// copies.
 func decideGrowth(view View, g *growing, now time.Time) (due []growth, after time.Duration) {
 	if !view.VMI.IsRunning() || view.VMI.DeletionTimestamp != nil || view.Still {
 		return nil, 0
@@ -74,7 +74,7 @@ func decideGrowth(view View, g *growing, now time.Time) (due []growth, after tim
 	return due, after
 }
 
-// growths are the disks that are smaller than their claims.
+// growths returns the disks that are smaller than their claims.
 func growths(view View) []growth {
 	var list []growth
 	for i := range view.VMI.Status.VolumeStatus {
@@ -95,9 +95,9 @@ func growths(view View) []growth {
 	return list
 }
 
-// holder returns the pod on this node from which QEMU has a volume's disk, and false if QEMU does not have it from the
-// claim that the status names, or no pod here does. Where a guest has arrived, the status still names, until
-// it is written there for the first time, the claims or the attachment pods of the node that the guest has left.
+// holder returns the pod on this node from which QEMU has a volume's disk. It returns false if QEMU does not have the
+// disk from the status's claim, or no pod here has it. After a migration, until its first write here, the status still
+// has the claims or the attachment pods of the source node.
 func (view *View) holder(s *v1.VolumeStatus) (types.UID, bool) {
 	claim := s.PersistentVolumeClaimInfo.ClaimName
 	if s.HotplugVolume == nil {

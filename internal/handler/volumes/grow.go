@@ -13,8 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// grow starts what is to be done about claims that have grown, and returns when a
-// failure is to be tried again; 0 for never.
+// grow starts the growth of disks whose claims have grown, and returns when to retry a failure, 0 for never.
 func (v *Volumes) grow(ctx context.Context, m diskhotplug.Monitor, view View) (after time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -26,7 +25,7 @@ func (v *Volumes) grow(ctx context.Context, m diskhotplug.Monitor, view View) (a
 	return after
 }
 
-// growOne makes one disk grow, off the owner's goroutine: it asks storage.
+// growOne grows one disk, off the owner's goroutine since it waits for storage.
 func (v *Volumes) growOne(ctx context.Context, m diskhotplug.Monitor, instance *v1.VirtualMachineInstance, grown growth) {
 	size, err := v.resize(ctx, m, grown)
 	v.mu.Lock()

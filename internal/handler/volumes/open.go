@@ -11,13 +11,12 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// errNotBound is that of a claim without a volume.
+// errNotBound is the error of a claim without a volume.
 var errNotBound = errors.New("it is not bound")
 
-// open opens the volume of one of the VMI's claims in the kubelet's folders
-// of a pod. Only what the kubelet has set up for that pod can be found there, and
-// the kubelet sets up only claims of the pod's namespace: so a pod that is none of
-// Drydock's gives its author nothing that is not his own.
+// open opens the volume of one of the VMI's claims in the kubelet's folders of a pod. That pod need not be Drydock's:
+// the kubelet sets up only volumes for that pod, and only from claims of the pod's namespace, so its author gains
+// nothing.
 func (v *Volumes) open(ctx context.Context, pod types.UID, claim string) (*podpath.Volume, error) {
 	found, err := v.env.Cluster.Claim(ctx, v.env.Namespace, claim)
 	if err != nil {
@@ -36,7 +35,7 @@ func (v *Volumes) open(ctx context.Context, pod types.UID, claim string) (*podpa
 	return volume, nil
 }
 
-// volumeOf is what the API server knows of the volume that a claim is bound to.
+// volumeOf returns the API server's data about the volume to which a claim is bound.
 func (v *Volumes) volumeOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (podpath.VolumeID, error) {
 	if claim.Spec.VolumeName == "" {
 		return podpath.VolumeID{}, errNotBound

@@ -1,10 +1,8 @@
-// Package volumes looks after the persistent volumes of a guest: what a VMI's claims are, the
-// disks that are plugged into one QEMU and taken out of it, and those that grow with their
-// claims.
+// Package volumes manages the persistent volumes of a guest: a VMI's claims, the disks that are plugged into one QEMU
+// and unplugged from it, and those that grow with their claims.
 //
-// What a Volumes knows belongs to one QEMU; the VMI's other QEMUs have their own. It decides
-// what to plug by package nodehotplug and what grows in decide.go, and must not write a VMI's
-// status: Observe gives what it should say of each volume.
+// A Volumes belongs to one QEMU; the VMI's other QEMUs have their own. Package nodehotplug decides what to plug, and
+// decide.go what grows. The package must not write a VMI's status: Observe returns its part of each volume's.
 package volumes
 
 import (
@@ -32,14 +30,14 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// commandTimeout bounds the questions to QEMU in one look, and a command.
+// commandTimeout limits the queries to QEMU in one look, and one command.
 const commandTimeout = 10 * time.Second
 
-// Cluster is the API server as far as it is needed here.
+// Cluster is the used part of the API server.
 type Cluster interface {
 	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error)
-	// Event reports to the VM's owner what happened; it never fails or waits.
+	// Event records an event on the VMI. It never fails or blocks.
 	Event(vmi *v1.VirtualMachineInstance, eventType, reason, message string)
 }
 
@@ -48,26 +46,25 @@ type Opener interface {
 	Open(id podpath.VolumeID) (*podpath.Volume, error)
 }
 
-// Env is what a Volumes needs of its surroundings.
+// Env has a Volumes' dependencies.
 type Env struct {
-	// Namespace is that of the VMI, and of its claims.
+	// Namespace is that of the VMI and its claims.
 	Namespace string
 	Cluster   Cluster
 	Opener    Opener
-	// Tolerated is how much smaller than its claim, in percent, a disk may be that is made.
+	// Tolerated is how much smaller than its claim a new disk may be, in percent.
 	Tolerated func() int
-	// Label gives files that are made the launcher's SELinux context; nil without.
+	// Label gives new files the launcher's SELinux context, nil without SELinux.
 	Label podpath.Labeler
-	// Go runs what may wait for storage, on a goroutine that the owner waits for.
+	// Go runs a function that may wait for storage, on a goroutine for which the owner waits.
 	Go func(func())
-	// Wake is called when there is something to look at.
+	// Wake is called after a change.
 	Wake func()
 	Now  func() time.Time
 	Log  logr.Logger
 }
 
-// Volumes are those of one QEMU. HandleEvent may be called from any goroutine, the other
-// methods from one.
+// Volumes are those of one QEMU. HandleEvent may be called from any goroutine, the other methods from one.
 type Volumes struct {
 	env    Env
 	worker *nodehotplug.Worker
@@ -76,24 +73,23 @@ type Volumes struct {
 	growing growing
 }
 
-// New gives the Volumes of a QEMU whose monitor is about to be connected.
+// New returns the Volumes of a QEMU before its monitor is connected.
 func New(env Env) *Volumes {
 	v := &Volumes{env: env, growing: newGrowing()}
 	v.worker = nodehotplug.NewWorker(nodehotplug.Env{Volume: v.open, Capacity: v.capacity, Tolerated: env.Tolerated, Go: env.Go, Wake: env.Wake, Now: env.Now})
 	return v
 }
 
-// Close lets go of what was opened and not plugged.
+// Close closes the opened volumes that were not plugged.
 func (v *Volumes) Close() { v.worker.Close() }
 
-// HandleEvent takes note of QEMU's events about disks, and reports whether Tend is to be
-// called for it.
+// HandleEvent records QEMU's events about disks, and reports whether Tend must be called.
 func (v *Volumes) HandleEvent(e qmp.Event) bool {
 	var data struct {
 		Device string `json:"device"`
 	}
 	if len(e.Data) > 0 && json.Unmarshal(e.Data, &data) != nil {
-		return false // none of the events that a disk waits for
+		return false // not one of the awaited events
 	}
 	v.worker.HandleEvent(e.Name, data.Device)
 	switch e.Name {
@@ -103,42 +99,41 @@ func (v *Volumes) HandleEvent(e qmp.Event) bool {
 	return false
 }
 
-// View is what is looked at beside QEMU.
+// View is the state outside of QEMU.
 type View struct {
 	VMI            *v1.VirtualMachineInstance
 	AttachmentPods []hotplug.Pod
 	// LauncherPod has the claims that are not hotplugged.
 	LauncherPod types.UID
-	// Images are the disks that QEMU has been started with.
+	// Images are the disks with which QEMU was started.
 	Images map[string]launch.PreparedImage
 	// Claims are those of the launcher pod.
 	Claims Claims
 	// Halted means that the guest's CPUs have never been started.
 	Halted bool
-	// Still means that the guest is to keep what it has: it is being migrated.
+	// Still means that nothing may be plugged or resized: the guest is being migrated.
 	Still bool
 }
 
-// Arrival is what is looked at beside QEMU when that waits for a guest.
+// Arrival is the state outside of a QEMU that waits for a guest.
 type Arrival struct {
 	VMI            *v1.VirtualMachineInstance
 	AttachmentPods []hotplug.Pod
-	// Disks are those that come with the guest, beside those that it was started with.
+	// Disks come with the guest, beside those that it was started with.
 	Disks []nodehotplug.PluggedDisk
-	// Copied are the sizes, by volume, of those whose content the source copies to their claims here.
+	// Copied are the sizes, by volume, of the disks that the source copies to their claims here.
 	Copied map[string]int64
 }
 
-// Tend looks at the volumes, makes grow what can, and reports whether Act has something to
-// do, or when to call Tend again; 0 for when something happens.
+// Tend looks at the volumes and starts growth. It reports whether Act has work, or when to call Tend again, 0 for after
+// the next event.
 func (v *Volumes) Tend(ctx context.Context, m diskhotplug.Monitor, view View) (due bool, after time.Duration) {
 	grow := v.grow(ctx, m, view)
 	due, after = v.look(ctx, m, view)
 	return due, backoff.Sooner(after, grow)
 }
 
-// look reports whether there is something to be done about the hotplugged disks, or when there
-// will be. A guest that is to end keeps what it has.
+// look reports whether a hotplugged disk needs work, or when it will. The disks of an ending guest stay.
 func (v *Volumes) look(ctx context.Context, m diskhotplug.Monitor, view View) (due bool, after time.Duration) {
 	if view.VMI.DeletionTimestamp != nil || view.VMI.IsFinal() {
 		return false, 0
@@ -158,7 +153,7 @@ func (v *Volumes) look(ctx context.Context, m diskhotplug.Monitor, view View) (d
 	return due, after
 }
 
-// Receive does what Tend does for a QEMU that waits for a guest.
+// Receive is Tend for a QEMU that waits for a guest.
 func (v *Volumes) Receive(ctx context.Context, m diskhotplug.Monitor, a Arrival) (due bool, after time.Duration) {
 	record, _ := hotplug.Arrivals(a.VMI, a.AttachmentPods)
 	view := nodehotplug.View{
@@ -176,29 +171,28 @@ func (v *Volumes) Receive(ctx context.Context, m diskhotplug.Monitor, a Arrival)
 	return due, after
 }
 
-// Act plugs and unplugs what the last Tend has found to be due. What fails is reported in the
-// volumes' own status and is tried again by itself.
+// Act plugs and unplugs the disks that the last Tend found due. A failure is reported in the volume's status and
+// retried.
 func (v *Volumes) Act(ctx context.Context, m diskhotplug.Monitor, in machine.Input) {
 	v.worker.Act(ctx, m, in)
 }
 
-// Facts are what is known of a guest's volumes.
+// Facts are the state of a guest's volumes.
 type Facts struct {
-	// Hotplugged are the volumes of which the last Tend has something to say on this
-	// version of the VMI.
+	// Hotplugged are the volumes with a status from the last Tend for this version of the VMI.
 	Hotplugged map[string]guestlifecycle.Plugged
 	// Plugged are the volumes of the spec that QEMU has.
 	Plugged map[string]bool
-	// Grown are the sizes in bytes that disks have grown to.
+	// Grown are the sizes of grown disks, in bytes.
 	Grown map[string]int64
-	// Plugs are the disks of a guest that is being migrated away, and Settled means that they stay as
-	// they are. Received means that QEMU has all disks of a guest that it waits for.
+	// Plugs are the disks of a guest that is being migrated away, and Settled means that they no longer change.
+	// Received means that QEMU has all disks of the guest that it waits for.
 	Plugs    nodehotplug.Plugs
 	Settled  bool
 	Received bool
 }
 
-// Observe gives what is known, for the status of a VMI. It asks nobody.
+// Observe returns the state for the status of a VMI. It queries nothing.
 func (v *Volumes) Observe(instance *v1.VirtualMachineInstance) Facts {
 	facts := Facts{Hotplugged: map[string]guestlifecycle.Plugged{}, Plugged: v.worker.Plugged(instance)}
 	facts.Plugs, facts.Settled = v.worker.Still()
@@ -215,7 +209,7 @@ func (v *Volumes) Observe(instance *v1.VirtualMachineInstance) Facts {
 	return facts
 }
 
-// capacity is the size that one of the VMI's claims was given, or asked for.
+// capacity returns the capacity of one of the VMI's claims, or the requested size.
 func (v *Volumes) capacity(ctx context.Context, claim string) (int64, error) {
 	found, err := v.env.Cluster.Claim(ctx, v.env.Namespace, claim)
 	if err != nil {
@@ -224,7 +218,6 @@ func (v *Volumes) capacity(ctx context.Context, claim string) (int64, error) {
 	return capacityOf(found.Status.Capacity, found.Spec.Resources.Requests), nil
 }
 
-// capacityOf is what a claim was given, or, before it was, asked for.
 func capacityOf(given, requested corev1.ResourceList) int64 {
 	size, ok := given[corev1.ResourceStorage]
 	if !ok {
@@ -233,7 +226,7 @@ func capacityOf(given, requested corev1.ResourceList) int64 {
 	return size.Value()
 }
 
-// Claims are what is known of a VMI's claims, by volume.
+// Claims are a VMI's claims, by volume.
 type Claims map[string]*v1.PersistentVolumeClaimInfo
 
 // ReadClaims reads a VMI's claims.
@@ -242,7 +235,7 @@ func ReadClaims(ctx context.Context, cluster Cluster, instance *v1.VirtualMachin
 	for volume, name := range guestlifecycle.Claims(instance) {
 		claim, err := cluster.Claim(ctx, instance.Namespace, name)
 		if volume == vmstate.Volume && apierrors.IsNotFound(err) {
-			// Its guest may run all the same: another VM of the name has adopted the VMI (decision 441).
+			// The guest may run without it: another VM of the name has adopted the VMI (decision 441).
 			continue
 		}
 		if err != nil {
@@ -256,7 +249,7 @@ func ReadClaims(ctx context.Context, cluster Cluster, instance *v1.VirtualMachin
 	return claims, nil
 }
 
-// Capacity is the size that a claim was given, or asked for.
+// Capacity returns the capacity of a claim, or the requested size.
 func (c Claims) Capacity(_ context.Context, claim string) (int64, error) {
 	for _, info := range c {
 		if info.ClaimName == claim {
