@@ -10,21 +10,22 @@ import (
 	"drydock.dev/drydock/internal/launcher/stderrtail"
 )
 
-// child is a program that the launcher has started for its guest: QEMU, or what QEMU needs. It dies with the launcher.
+// child is a process that the launcher started for its guest: QEMU or swtpm. It dies with the launcher.
 type child struct {
 	pid    int
 	ended  <-chan syscall.WaitStatus
 	stderr *stderrtail.Tail
-	// drained is closed when all of its standard error is in the tail.
+	// drained is closed when all of the child's standard error is in the tail.
 	drained chan struct{}
-	// gone is closed by whoever has taken its end from ended.
+	// gone must be closed by the receiver of ended.
 	gone chan struct{}
 }
 
-// inheritedFD is the descriptor by which a child has the file that it inherits.
+// inheritedFD is the child's descriptor of the inherited file.
 const inheritedFD = 3
 
-// startChild starts a program, named so in errors, without standard input. It inherits a file, which the caller closes.
+// startChild starts a program without standard input. name is for errors. The child inherits the file, which the caller
+// must close.
 func startChild(name string, argv []string, inherited *os.File, log io.Writer, children *reaper) (*child, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -46,8 +47,8 @@ func startChild(name string, argv []string, inherited *os.File, log io.Writer, c
 	return c, nil
 }
 
-// fork starts a program on a thread that stays for as long as it runs, which the caller says by
-// closing gone: the kernel sends the signal of a parent's death when the thread dies that forked.
+// fork starts a program on a thread that stays until the caller closes gone, after the program's end: the kernel sends
+// Pdeathsig when the forking thread dies.
 func fork(argv []string, files []uintptr, children *reaper, gone <-chan struct{}) (pid int, ended <-chan syscall.WaitStatus, err error) {
 	started := make(chan struct{})
 	go func() {
@@ -72,10 +73,10 @@ func fork(argv []string, files []uintptr, children *reaper, gone <-chan struct{}
 	return pid, ended, err
 }
 
-// drain is the goroutine that reads the child's standard error; the child's end ends it.
+// drain reads the child's standard error until the child's end.
 func (c *child) drain(read *os.File) {
 	defer close(c.drained)
 	defer read.Close()
-	// Whatever can be read is read; an error is the end of it.
+	// An error ends the reading.
 	_, _ = io.Copy(c.stderr, read)
 }

@@ -16,32 +16,31 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// virt-freezer is virt-launcher under another name (layout.FreezerBinary): backup tools run it in the launcher pod,
-// by the annotations that the pod has for them, before and after they take snapshots of their own. It asks the
-// launcher, by a socket beside virt-handler's. Whoever may run it in the pod may do to that guest what a user's
-// freeze does, and no more.
+// virt-freezer is virt-launcher under another name (layout.FreezerBinary). Backup tools run it in the launcher pod, by
+// the pod's annotations for them, before and after their snapshots. It connects to the launcher by a socket beside
+// virt-handler's. A user who may exec in the pod gets the powers of a user's freeze over that guest, and no others.
 
-// Bounds of a conversation with virt-freezer: one at a time.
+// Limits of a request from virt-freezer. There is one at a time.
 const (
 	freezerPatience = monitorPatience + freezePatience + 2*time.Second
 	maxFreezer      = 4 << 10
 )
 
-// freezerRequest is what virt-freezer asks for, freezerAnswer the answer.
+// freezerRequest is virt-freezer's request, freezerAnswer the answer.
 type (
 	freezerRequest struct {
 		Freeze bool `json:"freeze"`
-		// Milliseconds is after what time the guest is thawed if nobody asks for it.
+		// Milliseconds is the time after which the guest is thawed without a request.
 		Milliseconds int64 `json:"milliseconds,omitempty"`
 	}
 	freezerAnswer struct {
 		Error string `json:"error,omitempty"`
-		// Alone means that no guest agent is connected, so that nothing can be frozen.
+		// Alone means that no guest agent is connected, so nothing can be frozen.
 		Alone bool `json:"alone,omitempty"`
 	}
 )
 
-// serveFreezer is the goroutine that owns the listener.
+// serveFreezer owns the listener and runs in its own goroutine.
 func (l *launcher) serveFreezer(listener net.Listener) {
 	for {
 		conn, err := listener.Accept()
@@ -52,10 +51,9 @@ func (l *launcher) serveFreezer(listener net.Listener) {
 	}
 }
 
-// converse answers one request.
 func (l *launcher) converse(conn net.Conn) {
 	defer conn.Close()
-	// Without a deadline nobody else would have a turn.
+	// Without a deadline, one client could block all others.
 	if err := conn.SetDeadline(time.Now().Add(freezerPatience)); err != nil {
 		return
 	}
@@ -69,7 +67,7 @@ func (l *launcher) converse(conn net.Conn) {
 	}
 }
 
-// freezer freezes and thaws as a user does.
+// freezer freezes and thaws like a user.
 func (l *launcher) freezer(request freezerRequest) freezerAnswer {
 	if !request.Freeze {
 		l.await(func(reply func(launch.Reply)) { l.release(&launch.Release{Holder: launch.HolderUser}, reply) })
@@ -83,7 +81,7 @@ func (l *launcher) freezer(request freezerRequest) freezerAnswer {
 	}).Error}
 }
 
-// await has the driver do something, and waits for its answer.
+// await runs do in the driver's goroutine, and returns its answer.
 func (l *launcher) await(do func(reply func(launch.Reply))) launch.Reply {
 	answers := make(chan launch.Reply, 1)
 	l.post(func() { do(func(r launch.Reply) { answers <- r }) })
@@ -95,7 +93,7 @@ func (l *launcher) await(do func(reply func(launch.Reply))) launch.Reply {
 	}
 }
 
-// agentListens asks QEMU whether something in the guest has opened the agent's port.
+// agentListens asks QEMU whether a process in the guest has opened the agent's port.
 func (l *launcher) agentListens() (bool, error) {
 	var process *process
 	if r := l.await(func(reply func(launch.Reply)) {
@@ -133,7 +131,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-// freezerMain is virt-freezer. A guest without an agent is no error: its backup is as after a power failure.
+// freezerMain is virt-freezer. A guest without an agent is no error: its backup is crash-consistent.
 func freezerMain(args []string) (int, error) {
 	var request freezerRequest
 	dir, seconds, unfreeze := layout.PrivateDir, int64(300), false
@@ -171,7 +169,7 @@ func askFreezer(dir string, request freezerRequest) (answer freezerAnswer, err e
 		return answer, fmt.Errorf("connecting to virt-launcher: %w", err)
 	}
 	defer conn.Close()
-	// Others may have a turn first.
+	// Another request may come first.
 	if err := conn.SetDeadline(time.Now().Add(2 * freezerPatience)); err != nil {
 		return answer, fmt.Errorf("asking virt-launcher: %w", err)
 	}

@@ -9,30 +9,30 @@ import (
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 )
 
-// guest is what has been learned about the guest's end so far. It is pure: the
-// driver feeds it, and exit draws the conclusion.
+// guest collects the facts about the guest's end. It is pure: the driver passes the events, and exit draws the
+// conclusion.
 type guest struct {
-	// started: QEMU's monitor has answered.
+	// started means that QEMU's monitor has answered.
 	started bool
-	// stopping: the launcher was told to end it; graceless: at once; forced:
-	// the launcher has ended it by force.
+	// stopping means that the launcher was asked to end the guest, graceless that it had no grace period, and forced
+	// that the launcher has killed it.
 	stopping, graceless, forced bool
-	// failure: virt-handler ends the guest because it has failed in this way.
+	// failure is the failure for which virt-handler ends the guest.
 	failure launch.Reason
 
-	// What QEMU's events have said.
+	// Facts from QEMU's events.
 	powerButton bool
 	panicked    bool
 	watchdog    bool
 	shutdown    string
-	// poweredOff means that the guest has powered itself off, whatever ends its QEMU then.
+	// poweredOff means that the guest has powered itself off, whatever ends its QEMU afterwards.
 	poweredOff bool
-	// migration is the status of the last migration; ran means that the CPUs were started
-	// after QEMU's monitor had answered.
+	// migration is the status of the last migration. ran means that the CPUs were started after QEMU's monitor had
+	// answered.
 	migration migrationstatus.Status
 	ran       bool
 
-	// incoming: QEMU waits for a guest that a migration brings.
+	// incoming means that QEMU was started for an incoming migration.
 	incoming bool
 }
 
@@ -40,7 +40,7 @@ type guest struct {
 type exitStatus struct {
 	wait   syscall.WaitStatus
 	stderr string
-	// deaf means that the monitor ended before QEMU did, or that not all was read of it.
+	// deaf means that the monitor ended before QEMU, or that not all of its output was read.
 	deaf bool
 }
 
@@ -52,8 +52,8 @@ const (
 	shutdownHostError  = "host-error"
 )
 
-// fail notes why virt-handler ends the guest: that it has failed, of which the first reason counts, or has powered
-// itself off. Another reason does not count.
+// fail records why virt-handler ends the guest: its first failure, or that it has powered itself off. Other reasons are
+// ignored.
 func (g *guest) fail(reason launch.Reason) {
 	switch {
 	case reason == launch.ReasonGuestShutdown:
@@ -63,28 +63,27 @@ func (g *guest) fail(reason launch.Reason) {
 	}
 }
 
-// event notes what one of QEMU's events says about the end.
+// event records the facts of a QEMU event.
 func (g *guest) event(name string, data []byte) {
 	var d struct {
 		Reason string `json:"reason"`
 		Action string `json:"action"`
 		Status string `json:"status"`
 	}
-	// An event without data has nothing to be read.
+	// An event may have no data.
 	_ = json.Unmarshal(data, &d)
 	switch name {
 	case "POWERDOWN":
 		g.powerButton = true
 	case "RESET":
-		// A guest that reboots has not followed the button; if it shuts down
-		// later, that is its own doing.
+		// A guest that reboots did not react to the button; a later shutdown is its own.
 		g.powerButton, g.poweredOff = false, false
 	case "SHUTDOWN":
 		g.shutdown = d.Reason
 		g.poweredOff = g.poweredOff || d.Reason == shutdownGuest && !g.powerButton
 		g.panicked = g.panicked || d.Reason == shutdownPanic
 	case "GUEST_PANICKED":
-		// With the action run the guest goes on.
+		// With the action run the guest continues.
 		g.panicked = g.panicked || d.Action != "run"
 	case "WATCHDOG":
 		g.watchdog = g.watchdog || d.Action == "poweroff"
@@ -95,8 +94,7 @@ func (g *guest) event(name string, data []byte) {
 	}
 }
 
-// resumed notes that the guest's CPUs were started. A guest that goes on where it came from has
-// not been migrated.
+// resumed records that the guest's CPUs were started. A guest that continues at the source has not been migrated.
 func (g *guest) resumed() {
 	g.ran = true
 	if g.migration == migrationstatus.Completed {
@@ -107,19 +105,18 @@ func (g *guest) resumed() {
 // arriving reports whether QEMU waits for a guest that has not run here.
 func (g *guest) arriving() bool { return g.incoming && !g.ran }
 
-// migrated reports whether the guest's state was sent to another QEMU, and the guest has not gone
-// on here.
+// migrated reports whether the guest's state was sent to another QEMU, and the guest did not continue here.
 func (g *guest) migrated() bool { return g.migration == migrationstatus.Completed && !g.arriving() }
 
-// absent reports whether there is no guest here: it has not arrived, or has left.
+// absent reports whether the guest has not arrived yet, or has left.
 func (g *guest) absent() bool { return g.arriving() || g.migrated() }
 
-// handsOver reports whether the guest is stopped until somebody has QEMU hand it over or keep it.
+// handsOver reports whether the guest is stopped until virt-handler completes or cancels the migration.
 func (g *guest) handsOver() bool {
 	return migrationstatus.CancelUnattended(g.migration, migrationstatus.Unattended) && !g.arriving()
 }
 
-// arrival is what is known of a guest that was to arrive.
+// arrival returns whether a guest of an incoming migration has run, "" if that is not known.
 func (g *guest) arrival(status exitStatus) launch.Incoming {
 	switch {
 	case !g.incoming:
@@ -132,11 +129,11 @@ func (g *guest) arrival(status exitStatus) launch.Incoming {
 	return launch.IncomingNeverRan
 }
 
-// unheard reports whether QEMU may have done something that is not known here. Before it has started
-// (Start is answered) nobody can have had its guest run, or sent it away.
+// unheard reports whether QEMU may have done something unknown to the launcher. Before its start (the answer to Start)
+// nobody can have run its guest or migrated it.
 func (g *guest) unheard(status exitStatus) bool { return g.started && status.deaf }
 
-// exit says how the guest ended, from the process's end and what went before.
+// exit returns how the guest ended, from the process's exit status and the recorded facts.
 func (g *guest) exit(status exitStatus) launch.Exit {
 	exit := launch.Exit{Reason: g.reason(status), Code: status.wait.ExitStatus(), Incoming: g.arrival(status), Unheard: g.unheard(status)}
 	switch exit.Reason {
@@ -154,7 +151,7 @@ func (g *guest) reason(status exitStatus) launch.Reason {
 	clean := status.wait.Exited() && status.wait.ExitStatus() == 0
 	switch {
 	case g.migrated():
-		// However this QEMU ends: the guest is not in it any more.
+		// The guest is no longer in this QEMU, however it ends.
 		return launch.ReasonMigrated
 	case g.panicked:
 		return launch.ReasonGuestPanicked
@@ -178,7 +175,7 @@ func (g *guest) reason(status exitStatus) launch.Reason {
 	return launch.ReasonHostShutdown
 }
 
-// forcedReason is that of a QEMU that was killed.
+// forcedReason is the reason for a killed QEMU.
 func (g *guest) forcedReason() launch.Reason {
 	switch {
 	case g.endedItself():
@@ -189,12 +186,12 @@ func (g *guest) forcedReason() launch.Reason {
 	return launch.ReasonKilled
 }
 
-// endedItself reports whether the guest shut down without having been asked to.
+// endedItself reports whether the guest shut down without a request.
 func (g *guest) endedItself() bool {
 	return g.shutdown == shutdownGuestReset || g.poweredOff
 }
 
-// explain is a sentence for the VM's owner.
+// explain returns a message for the VM's owner.
 func explain(status exitStatus) string {
 	if !status.wait.Signaled() {
 		if status.stderr == "" {

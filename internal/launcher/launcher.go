@@ -1,11 +1,9 @@
-// Package launcher is virt-launcher: it starts QEMU with the machine that
-// virt-handler sends, ends it gracefully, and reports how it ended.
+// Package launcher is virt-launcher: it starts QEMU with the machine that virt-handler sends, shuts it down gracefully,
+// and reports how it ended.
 //
-// It owns the QEMU process and what is known about its end, the disk images'
-// inspection inside the pod, and the socket that virt-handler talks to. It is
-// the only process that lives as long as the guest, and its memory is part of
-// every VM's price: it must not import Kubernetes or API types, nor net/http,
-// and it decides nothing about the machine.
+// It owns the QEMU process and the facts about its end, the inspection of disk images inside the pod, and
+// virt-handler's socket. It is the only process that lives as long as the guest, and its memory adds to that of every
+// VM: it must not import Kubernetes or API types, nor net/http, and it must not decide anything about the machine.
 package launcher
 
 import (
@@ -24,21 +22,21 @@ import (
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 )
 
-// Config is where a launcher finds its surroundings.
+// Config has a launcher's paths.
 type Config struct {
 	// Dir is the folder of its socket.
 	Dir string
-	// QEMU is the program that is started.
+	// QEMU is the path of QEMU.
 	QEMU string
-	// TPM is the program that emulates a guest's TPM.
+	// TPM is the path of the program that emulates a TPM.
 	TPM string
-	// TerminationLog is the file that the kubelet reads the last word from.
+	// TerminationLog is the file from which the kubelet reads the termination message.
 	TerminationLog string
-	// Log takes the launcher's own lines and QEMU's.
+	// Log receives the launcher's log and QEMU's standard error.
 	Log io.Writer
 }
 
-// DefaultConfig is right inside a launcher pod.
+// DefaultConfig returns the Config inside a launcher pod.
 func DefaultConfig() Config {
 	return Config{
 		Dir:            layout.PrivateDir,
@@ -55,14 +53,13 @@ const (
 	exitFailed = 1
 )
 
-// forceAfter is how long QEMU has to follow quit, which flushes its images,
-// before it is killed.
+// forceAfter is how long QEMU may take for the command quit, which flushes its images, before it is killed.
 const forceAfter = 5 * time.Second
 
-// Run is the launcher's whole life. It returns the process's exit code: 0 when
-// the guest came to an end, 1 when it failed.
+// Run runs the launcher until the guest's end. It returns the process's exit code: 0 if the guest ended, 1 if it
+// failed.
 func Run(ctx context.Context, config Config) (int, error) {
-	// The children are reaped until the end, also when ctx has ended.
+	// Children are reaped until the end, also after ctx.
 	reaping, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := &launcher{
 		config: config, grace: defaultGrace,
@@ -102,11 +99,10 @@ func Run(ctx context.Context, config Config) (int, error) {
 	return exitOK, nil
 }
 
-// defaultGrace serves a SIGTERM that comes before Start has named a period.
+// defaultGrace is the grace period for a SIGTERM before Start.
 const defaultGrace = 30 * time.Second
 
-// launcher is one life. Its fields belong to the goroutine of drive; others
-// hand it functions through post.
+// launcher is the state of Run. Its fields belong to the goroutine of drive; other goroutines pass functions to post.
 type launcher struct {
 	config   Config
 	children *reaper
@@ -117,26 +113,25 @@ type launcher struct {
 	state launch.State
 	guest guest
 	qemu  *process
-	// tpm emulates the guest's TPM; nil for a guest without one.
+	// tpm is nil for a guest without a TPM.
 	tpm *tpm
-	// metrics tells the guest figures of its host; nil for a guest that is told none.
+	// metrics is nil for a guest without downward metrics.
 	metrics *metrics
 	grace   time.Duration
-	// starting are the answers to Start that wait for QEMU's monitor.
+	// starting are the replies to Start that wait for QEMU's monitor.
 	starting []func(error)
-	// deadline runs out at end, when the guest has had its grace period; it is
-	// nil until QEMU is asked to end.
+	// deadline fires at end, the end of the guest's grace period. It is nil until QEMU is asked to end.
 	deadline <-chan time.Time
 	end      time.Time
-	// peer is virt-handler's connection. abandoned runs out when the guest has been stopped for
-	// a migration, and nobody connected, for too long; it is nil while one of both is not so.
+	// peer is virt-handler's connection. abandoned fires when the guest has been stopped for a migration without a
+	// connected virt-handler for too long, and is nil otherwise.
 	peer      *peer
 	abandoned <-chan time.Time
 	still     still
 	exit      *launch.Exit
 }
 
-// spawn starts a goroutine that ends with the launcher.
+// spawn starts a goroutine for which Run waits.
 func (l *launcher) spawn(f func()) {
 	l.wait.Add(1)
 	go func() {
@@ -145,7 +140,7 @@ func (l *launcher) spawn(f func()) {
 	}()
 }
 
-// post hands f to the driver; it is dropped when the launcher has ended.
+// post passes f to the driver. It is dropped when the launcher has ended.
 func (l *launcher) post(f func()) {
 	select {
 	case l.events <- f:
@@ -153,7 +148,7 @@ func (l *launcher) post(f func()) {
 	}
 }
 
-// drive is the one goroutine that decides. It returns how QEMU ended.
+// drive makes all decisions in one goroutine. It returns how QEMU ended.
 func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.Exit {
 	for l.exit == nil {
 		select {
@@ -180,8 +175,7 @@ func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.E
 	return *l.exit
 }
 
-// watchHandover sets the time at which a migration is canceled that nobody finishes, or takes it
-// back (decision 296).
+// watchHandover starts and stops the timer that cancels a migration that nobody completes (decision 296).
 func (l *launcher) watchHandover() {
 	switch {
 	case l.peer != nil || !l.guest.handsOver():
@@ -191,8 +185,7 @@ func (l *launcher) watchHandover() {
 	}
 }
 
-// cancelMigration has the guest go on here. If QEMU has handed it over meanwhile, the
-// cancellation does nothing.
+// cancelMigration resumes the guest here. It has no effect if QEMU has completed the handover.
 func (l *launcher) cancelMigration() {
 	l.abandoned = nil
 	l.guest.migration = ""
@@ -200,8 +193,7 @@ func (l *launcher) cancelMigration() {
 	l.spawn(func() { l.qemu.command("migrate_cancel") })
 }
 
-// leave makes the end known: to virt-handler, and to the kubelet for when
-// there is no virt-handler.
+// leave reports the end to virt-handler, and to the kubelet in case there is no virt-handler.
 func (l *launcher) leave(exit launch.Exit) error {
 	l.logf("QEMU has ended: %s %s", exit.Reason, exit.Message)
 	l.state.Phase, l.state.Exit = launch.PhaseExited, &exit
@@ -213,8 +205,7 @@ func (l *launcher) logf(format string, args ...any) {
 	fmt.Fprintf(l.config.Log, "%s virt-launcher: %s\n", time.Now().UTC().Format(time.RFC3339Nano), fmt.Sprintf(format, args...))
 }
 
-// start starts QEMU once. A later Start, from another connection, gets the
-// same answer.
+// start starts QEMU once. A later Start, from another connection, gets the same answer.
 func (l *launcher) start(request *launch.Start, answer func(error)) {
 	switch {
 	case l.guest.started:
@@ -244,7 +235,7 @@ func (l *launcher) start(request *launch.Start, answer func(error)) {
 	})
 }
 
-// startProcesses starts QEMU, and before it the TPM that it connects to. The disk that tells of the host is there before, too.
+// startProcesses starts swtpm and creates the metrics disk, which QEMU needs, and then starts QEMU.
 func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 	if request.TPM != nil {
 		var err error
@@ -263,7 +254,7 @@ func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 	return startProcess(l.config.QEMU, request.Args, l.config.Log, l.children)
 }
 
-// heard takes note of one of QEMU's events.
+// heard handles a QEMU event.
 func (l *launcher) heard(name string, data []byte) {
 	l.guest.event(name, data)
 	l.hold(l.still.Event(name, data, layout.AgentPort, time.Now()))
@@ -296,18 +287,17 @@ func (l *launcher) answerStart(err error) {
 	l.starting = nil
 }
 
-// stop asks the guest to end and gives it the grace period; none means at once, as it does for a
-// guest that has not arrived, or has left.
-// Of several grace periods the one that ends first counts.
+// stop asks the guest to end within the grace period. With a period of zero, or a guest that has not arrived or has
+// left, QEMU ends at once. Of several periods, the one that ends first counts.
 func (l *launcher) stop(grace time.Duration) {
 	if l.qemu == nil {
 		l.exit = &launch.Exit{Reason: launch.ReasonHostShutdown, Code: 0, Incoming: launch.IncomingNeverRan}
 		return
 	}
 	if l.guest.absent() {
-		grace = 0 // nobody is there to follow the button
+		grace = 0 // no guest to react to the button
 	}
-	// A guest that stands still can't follow the button either.
+	// A guest that is held still can't react to the button either.
 	l.hold(l.still.Break("the guest is being ended", time.Now()))
 	end := time.Now().Add(grace)
 	if l.guest.stopping && (l.guest.forced || !end.Before(l.end)) {
@@ -320,8 +310,7 @@ func (l *launcher) stop(grace time.Duration) {
 	l.end, l.deadline = end, time.After(grace)
 }
 
-// force ends QEMU without the guest: by quit first, so that it closes its
-// images in order, then by a signal.
+// force ends QEMU without the guest: first with quit, so that it closes its images, then with a signal.
 func (l *launcher) force() {
 	l.deadline = nil
 	l.guest.forced = true

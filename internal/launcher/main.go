@@ -12,9 +12,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Main is the command virt-launcher: without a verb the launcher itself, else
-// one of the small programs that a launcher's image is also used for; or virt-freezer,
-// if that is the name that it was started by. It returns the process's exit code.
+// Main is the command virt-launcher: without a verb the launcher itself, with one a small program of the launcher
+// image, and virt-freezer if name is that. It returns the process's exit code.
 func Main(ctx context.Context, name string, args []string) (int, error) {
 	frugal()
 	if name == filepath.Base(layout.FreezerBinary) {
@@ -34,8 +33,7 @@ func Main(ctx context.Context, name string, args []string) (int, error) {
 	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold", args[0])
 }
 
-// frugal trades a little time for memory, of which there is one launcher for
-// every VM: it handles a few messages in its life.
+// frugal trades a little time for memory: there is a launcher for every VM, and it handles few messages.
 func frugal() {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(20)

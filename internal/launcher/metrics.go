@@ -19,36 +19,36 @@ import (
 )
 
 const (
-	// metricsEvery is how often the disk is written: as often as upstream does.
+	// metricsEvery is the interval of writing the disk, the same as upstream's.
 	metricsEvery = 5 * time.Second
-	// metricsRead is how much is read from the channel at a time. It is left alone for readRest afterwards, and for
-	// answerRest after an answer: a guest gets ten answers a second at most, and what it writes costs next to nothing.
-	// A guest's kernel can have 4 MiB waiting, of which there are soon none left even so.
+	// metricsRead is how much is read from the channel at a time, in bytes. The next read follows after readRest, or
+	// answerRest after an answer: a guest gets at most ten answers a second, and its writes cost almost nothing. A
+	// guest's kernel can have 4 MiB of them queued, which are read soon even so.
 	metricsRead = 8 << 10
 	readRest    = 10 * time.Millisecond
 	answerRest  = 100 * time.Millisecond
-	// metricsQueue is how much of what the guest has not read the kernel is to hold: an answer or two.
+	// metricsQueue is the kernel's buffer for answers that the guest has not read, in bytes: an answer or two.
 	metricsQueue = 4 << 10
-	// metricsText is how much is read of a text of the kernel's.
+	// metricsText limits the reading of a file of the kernel, in bytes.
 	metricsText = 32 << 10
 )
 
-// metrics tells the guest figures of its host and of itself: by a disk, by a channel, or by both. It has a goroutine for
-// each, which the end of QEMU ends. The guest can keep the channel's waiting for ever, and nothing else (decision 603).
+// metrics sends figures of the host and of the guest to the guest: by a disk, a channel, or both. It has a goroutine
+// for each until QEMU's end. The guest can block the channel's goroutine forever, and nothing else (decision 603).
 type metrics struct {
 	hostName string
-	// disk is the file behind the guest's disk, nil for none. It is written by its descriptor: what QEMU's process
-	// puts in the place of its name is not followed.
+	// disk is the file behind the guest's disk, nil for none. It is written by its descriptor, so that a replacement of
+	// its name by QEMU's process has no effect.
 	disk *os.File
-	// channel is the socket that QEMU listens on, "" for none.
+	// channel is the socket on which QEMU listens, "" for none.
 	channel string
-	// processors is how many physical ones the host has, 0 if that is not known.
+	// processors is the number of the host's physical processors, 0 if unknown.
 	processors int
-	// log takes sentences for virt-launcher's log.
+	// log writes to virt-launcher's log.
 	log func(string)
 }
 
-// newMetrics makes the disk, so that QEMU finds it. It is blank until QEMU has said what there is to be said of the guest.
+// newMetrics creates the disk for QEMU. It is blank until QEMU has answered queries about the guest.
 func newMetrics(config Config, request *launch.DownwardMetrics, log func(string)) (*metrics, error) {
 	m := &metrics{hostName: request.HostName, processors: processors(), log: log}
 	if request.Channel {
@@ -65,7 +65,7 @@ func newMetrics(config Config, request *launch.DownwardMetrics, log func(string)
 }
 
 func makeMetricsDisk(path string) (*os.File, error) {
-	// What is there is of a container that has ended.
+	// An existing file is from a container that has ended.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func put(f *os.File, w downwardmetrics.Write) error {
 	return err
 }
 
-// serveMetrics begins to tell the guest the figures, when QEMU has answered.
+// serveMetrics starts the goroutines, after QEMU has answered.
 func (l *launcher) serveMetrics() {
 	if l.metrics == nil {
 		return
@@ -108,14 +108,14 @@ func (l *launcher) serveMetrics() {
 	}
 }
 
-// keepDisk is the goroutine that writes the disk. What can't be written now may be the next time.
+// keepDisk writes the disk at intervals. A failed write is retried at the next one.
 func (m *metrics) keepDisk(ctx context.Context, document func() ([]byte, error)) {
 	defer m.disk.Close()
 	var disk downwardmetrics.Disk
 	failed := false
 	for {
 		err := m.writeDisk(&disk, document)
-		// By then QEMU's end, which is no failure, is known.
+		// A failure due to QEMU's end is not logged, since ctx has ended by now.
 		if !pause(ctx, metricsEvery) {
 			return
 		}
@@ -143,7 +143,7 @@ func (m *metrics) writeDisk(disk *downwardmetrics.Disk, document func() ([]byte,
 	return nil
 }
 
-// serveChannel is the goroutine that answers the guest. A connection that ends before QEMU is made anew, after a while.
+// serveChannel answers the guest. After an interval it replaces a connection that ended before QEMU.
 func (m *metrics) serveChannel(ctx context.Context, document func() ([]byte, error)) {
 	for {
 		conn, err := net.Dial("unix", m.channel)
@@ -157,14 +157,14 @@ func (m *metrics) serveChannel(ctx context.Context, document func() ([]byte, err
 	}
 }
 
-// answerMetrics answers what the guest asks until the connection ends, and ends it with ctx. There is one answer at a
-// time: while the guest does not read it, nothing more is read of the guest, and QEMU has it wait. Requests that are read
-// together get one answer.
+// answerMetrics answers the guest's requests until the connection or ctx ends. It writes one answer at a time: while
+// the guest does not read it, no request is read, and QEMU makes the guest wait. Requests that are read together get
+// one answer.
 func answerMetrics(ctx context.Context, conn net.Conn, document func() ([]byte, error)) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if socket, ok := conn.(*net.UnixConn); ok {
-		_ = socket.SetWriteBuffer(metricsQueue) // a larger one holds older answers, and no harm is done
+		_ = socket.SetWriteBuffer(metricsQueue) // the larger default buffer only holds older answers
 	}
 	var requests downwardmetrics.Requests
 	buffer := make([]byte, metricsRead)
@@ -199,7 +199,7 @@ func answer(conn net.Conn, verdict downwardmetrics.Verdict, document func() ([]b
 	return err
 }
 
-// pause waits, and reports whether ctx lasts.
+// pause waits, and reports whether ctx still lasts.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -211,8 +211,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// document gathers the figures. Of the host's the ones that can't be read are left out; without an answer of QEMU's there
-// is none. QEMU is waited for as long as it runs: a command that is given up could end the monitor.
+// document collects the figures. Unreadable figures of the host are left out; an error from QEMU fails. It waits for
+// QEMU without a timeout: an abandoned command could end the monitor.
 func (m *metrics) document(ctx context.Context, monitor *qmp.Client, pid int) ([]byte, error) {
 	figures := downwardmetrics.Figures{HostName: m.hostName, Processors: m.processors, Time: time.Now()}
 	if err := askQEMU(ctx, monitor, pid, &figures); err != nil {
@@ -230,7 +230,7 @@ func (m *metrics) document(ctx context.Context, monitor *qmp.Client, pid int) ([
 	return figures.Document(), nil
 }
 
-// askQEMU gathers what QEMU knows: its version, the guest's memory, and by which threads the guest's CPUs run.
+// askQEMU queries QEMU's version, the guest's memory, and the threads of the guest's CPUs.
 func askQEMU(ctx context.Context, monitor *qmp.Client, pid int, figures *downwardmetrics.Figures) error {
 	var version struct{ QEMU downwardmetrics.Version }
 	var memory struct {
@@ -249,7 +249,7 @@ func askQEMU(ctx context.Context, monitor *qmp.Client, pid int, figures *downwar
 	}
 	vm := &downwardmetrics.VM{VCPUs: len(cpus), Memory: (memory.Base + memory.Plugged) >> 10}
 	for _, cpu := range cpus {
-		// A CPU that is unplugged just now has no thread any more.
+		// A CPU that has just been unplugged has no thread.
 		if text, err := read(strconv.Itoa(pid), "task", strconv.Itoa(cpu.Thread), "stat"); err == nil {
 			worked, _ := downwardmetrics.ThreadCPUTime(text)
 			vm.CPUTime += worked
@@ -259,7 +259,7 @@ func askQEMU(ctx context.Context, monitor *qmp.Client, pid int, figures *downwar
 	return nil
 }
 
-// read returns the beginning of a file in /proc, in which all is that is looked for.
+// read returns the beginning of a file in /proc, which has all the needed lines.
 func read(names ...string) (string, error) {
 	f, err := os.Open(filepath.Join(append([]string{"/proc"}, names...)...))
 	if err != nil {
@@ -270,7 +270,7 @@ func read(names ...string) (string, error) {
 	return string(text), err
 }
 
-// processors counts the host's physical processors, 0 if that is not known.
+// processors returns the number of the host's physical processors, 0 if unknown.
 func processors() int {
 	files, err := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*/topology/physical_package_id")
 	if err != nil {

@@ -21,15 +21,15 @@ const (
 	formatQCOW2 = "qcow2"
 )
 
-// Block sizes that QEMU takes.
+// Block sizes that QEMU accepts.
 const (
 	minBlock     = 512
 	maxBlock     = 32 << 10
 	defaultBlock = 4096
 )
 
-// prepare makes and inspects the images, in order. What exists is inspected
-// and never overwritten, so it may be done again.
+// prepare creates and inspects the images, in order. Existing files are inspected and never overwritten, so it can be
+// repeated.
 func prepare(images []launch.Image) ([]launch.PreparedImage, error) {
 	prepared := make([]launch.PreparedImage, 0, len(images))
 	for _, image := range images {
@@ -64,7 +64,6 @@ func prepareOne(image launch.Image) (launch.PreparedImage, error) {
 	return p, nil
 }
 
-// inspect finds the source and says what it is.
 func inspect(image launch.Image, p *launch.PreparedImage) error {
 	path, err := find(image)
 	if err == nil && image.Root != "" && path != image.Device {
@@ -94,7 +93,7 @@ func inspect(image launch.Image, p *launch.PreparedImage) error {
 	return nil
 }
 
-// probe reads the format from the file's first bytes.
+// probe reads the format from the file's header.
 func probe(f *os.File, p *launch.PreparedImage) error {
 	header, err := qcow2.Read(f)
 	switch {
@@ -111,8 +110,8 @@ func probe(f *os.File, p *launch.PreparedImage) error {
 	return nil
 }
 
-// find is the path of the source: the device where there is one, else the
-// file, or the one regular file in the directory.
+// find returns the path of the source: the device if it exists, else the file, or the only regular file in the
+// directory.
 func find(image launch.Image) (string, error) {
 	if image.Device != "" {
 		if info, err := os.Stat(image.Device); err == nil && info.Mode().Type() == os.ModeDevice {
@@ -150,7 +149,7 @@ func find(image launch.Image) (string, error) {
 	return filepath.Join(image.Source, found), nil
 }
 
-// within is the path without its symlinks, none of which may lead out of root.
+// within resolves a path's symlinks, none of which may lead out of root.
 func within(root, path string) (string, error) {
 	realRoot, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -167,8 +166,8 @@ func within(root, path string) (string, error) {
 	return filepath.Join(root, rel), nil
 }
 
-// absent says what the volume lacks, as its maker knows it: where virt-launcher
-// has it mounted tells him nothing. Only containerDisks come without a format.
+// absent returns the error for a missing file in terms of the volume's author, who does not know virt-launcher's mount
+// point. Only containerDisks have no format.
 func absent(image launch.Image) error {
 	inside := strings.TrimPrefix(image.Source, layout.VolumeDir(image.Name))
 	switch {
@@ -181,8 +180,8 @@ func absent(image launch.Image) error {
 	return fmt.Errorf("its container image has no %s, where containerDisk.path says that the disk is", inside)
 }
 
-// overlay makes the qcow2 file unless it is there, and returns its virtual
-// size. It appears under its name only when it is whole.
+// overlay creates the qcow2 file if it is missing, and returns its virtual size. The file gets its name only when it is
+// complete.
 func overlay(path string, image qcow2.Image) (int64, error) {
 	if f, err := os.Open(path); err == nil {
 		defer f.Close()
@@ -211,7 +210,7 @@ func overlay(path string, image qcow2.Image) (int64, error) {
 	return header.VirtualSize, nil
 }
 
-// directIO reports whether the file's storage takes O_DIRECT.
+// directIO reports whether the file's storage supports O_DIRECT.
 func directIO(path string) bool {
 	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_DIRECT|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -221,14 +220,13 @@ func directIO(path string) bool {
 	return true
 }
 
-// ioctls of a block device; the kernel's ABI.
+// ioctls of a block device, from the kernel's ABI.
 const (
 	ioctlLogicalBlockSize  = 0x1268 // BLKSSZGET
 	ioctlPhysicalBlockSize = 0x127b // BLKPBSZGET
 )
 
-// blockSizes are those of a block device, or of the file system that a file
-// is on, which has one only.
+// blockSizes returns the block sizes of a block device, or the only one of a file's file system.
 func blockSizes(f *os.File, device bool) (logical, physical int) {
 	if device {
 		return blockSize(f, ioctlLogicalBlockSize), blockSize(f, ioctlPhysicalBlockSize)
@@ -250,8 +248,7 @@ func blockSize(f *os.File, request uintptr) int {
 	return usable(int(size))
 }
 
-// usable keeps a block size within what a disk of QEMU's can have; network
-// file systems name theirs in mebibytes.
+// usable returns defaultBlock for a size that a QEMU disk can't have: network file systems report mebibytes.
 func usable(size int) int {
 	if size < minBlock || size > maxBlock || size&(size-1) != 0 {
 		return defaultBlock

@@ -12,12 +12,11 @@ import (
 	"drydock.dev/drydock/internal/qemu/agent"
 )
 
-// defaultProbeTimeout is the kubelet's own default for a probe.
+// defaultProbeTimeout is the kubelet's default for a probe.
 const defaultProbeTimeout = time.Second
 
-// probeMain is `virt-launcher probe guest-agent-ping` and `virt-launcher probe
-// exec -- COMMAND ARG...`, which the kubelet runs in the launcher's container
-// for a VMI's probes. The exit code is the guest's program's.
+// probeMain is `virt-launcher probe guest-agent-ping` and `virt-launcher probe exec -- COMMAND ARG...`, which the
+// kubelet runs in the launcher's container for a VMI's probes. The exit code is that of the guest's program.
 func probeMain(ctx context.Context, args []string) (int, error) {
 	if len(args) == 0 {
 		return exitFailed, fmt.Errorf("probe needs one of guest-agent-ping, exec")
@@ -65,7 +64,7 @@ func probeExec(ctx context.Context, client *agent.Client, command []string) (int
 	return result.ExitCode, nil
 }
 
-// duration is a flag that also takes seconds without a unit.
+// duration is a flag value that also accepts seconds without a unit.
 type duration time.Duration
 
 func (d *duration) String() string { return time.Duration(*d).String() }

@@ -17,9 +17,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// probeNodeMain is `virt-launcher probe-node`: it runs a guest with KVM and without,
-// and writes what it learns. A device node says little: /dev/kvm can be there and
-// make a machine whose guest stops in its first instructions, or crawls.
+// probeNodeMain is `virt-launcher probe-node`: it runs a guest with and without KVM, and writes the result. The device
+// node is not enough: with /dev/kvm, the guest may still stop in its first instructions, or crawl.
 func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	flags := flag.NewFlagSet("probe-node", flag.ContinueOnError)
 	out := flags.String("out", "", "file to write the result to; standard output if empty")
@@ -41,7 +40,7 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 		}
 		result.HostModel = hostModel(string(cpuinfo), result.CPUModels)
 	}
-	// For those who look at the container's log.
+	// For readers of the container's log.
 	fmt.Fprintln(os.Stderr, summary(result))
 	text, err := json.MarshalIndent(result, "", "  ")
 	if err != nil {
@@ -78,7 +77,7 @@ func replaceFile(path string, text []byte) error {
 	return os.Rename(f.Name(), path)
 }
 
-// capabilities are what one QEMU says of itself.
+// capabilities are a QEMU's version, CPU models and machine types.
 type capabilities struct {
 	version  string
 	models   []string
@@ -126,9 +125,8 @@ func ask(ctx context.Context, client *qmp.Client) (capabilities, error) {
 	return found, nil
 }
 
-// isNamedModel leaves out what is no model (the host itself, everything,
-// nothing) and the versions of a model, such as Haswell-v2: the name without
-// one is what users say.
+// isNamedModel excludes the names that are not a model (host, max, base) and the versions of a model, such as
+// Haswell-v2: users write the name without a version.
 func isNamedModel(name string) bool {
 	switch name {
 	case "host", "max", "base":
@@ -142,8 +140,7 @@ func isNamedModel(name string) bool {
 	return err != nil
 }
 
-// generations are each vendor's models, oldest first. A model has all that
-// those before it have, nearly.
+// generations are each vendor's models, oldest first. A model has almost all features of the earlier ones.
 var generations = map[string][]string{
 	"GenuineIntel": {
 		"Conroe", "Penryn", "Nehalem", "Westmere", "SandyBridge", "IvyBridge", "Haswell-noTSX", "Haswell",
@@ -156,7 +153,7 @@ var generations = map[string][]string{
 	"HygonGenuine": {"Dhyana"},
 }
 
-// hostModel is the newest of the usable models of the host's vendor.
+// hostModel returns the newest usable model of the host's vendor.
 func hostModel(cpuinfo string, usable []string) string {
 	var vendor string
 	for line := range strings.Lines(cpuinfo) {

@@ -13,17 +13,15 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// How long the probe's guests may run. Emulated, the guest takes 0.3 s, and 3 s of CPU
-// time through UEFI. The init container may have to share its CPUs with twenty
-// others, so it has many times that. With KVM it has two seconds, or twice what
-// emulation took just before, on the same busy machine: a KVM that is slower than
-// that is of no use.
+// Deadlines of the probe's guests. Emulated, the guest takes 0.3 s, and 3 s of CPU time with UEFI. The init container
+// may share its CPUs with twenty others, so it gets many times that. With KVM it gets two seconds, or twice the time of
+// the preceding emulated run on the same busy machine: a slower KVM is of no use.
 const (
 	tcgDeadline  = 20 * time.Second
 	kvmDeadline  = 2 * time.Second
 	uefiDeadline = 60 * time.Second
 
-	// probeDeadline bounds all together: virt-handler waits for it.
+	// probeDeadline limits all guests together: virt-handler waits for them.
 	probeDeadline = 2 * time.Minute
 )
 
@@ -34,10 +32,10 @@ type prober struct {
 	device, firmware string
 }
 
-// outcomes are what became of the guests; nil for those that were not run.
+// outcomes are the results of the guests, nil for those that did not run.
 type outcomes struct {
 	tcg, kvm, tcgUEFI, kvmUEFI *bootprobe.Outcome
-	// kvmAbsent: the node has no KVM; uefiAbsent: the image has no UEFI.
+	// kvmAbsent means that the node has no KVM, uefiAbsent that the image has no UEFI.
 	kvmAbsent, uefiAbsent bool
 }
 
@@ -60,7 +58,7 @@ func (p prober) probe(ctx context.Context) nodeprobe.Result {
 		p.withKVM(ctx, &o, &accelerated)
 	}
 	if o.kvmWell() {
-		// No guest is emulated here, so nobody waits to hear how that would go.
+		// No guest is emulated here, so the result of emulation is not needed.
 		stop()
 	}
 	emulatedUEFI.Wait()
@@ -74,7 +72,7 @@ func (p prober) probe(ctx context.Context) nodeprobe.Result {
 func (p prober) withKVM(ctx context.Context, o *outcomes, found *capabilities) {
 	o.kvm = p.run(ctx, bootprobe.KVM, bootprobe.BIOS, kvmTime(o.tcg), found)
 	if o.kvm.Starved {
-		// A moment in which others had the CPUs must not cost the node its KVM.
+		// A moment without CPU time must not cost the node its KVM.
 		again := p.run(ctx, bootprobe.TCG, bootprobe.BIOS, tcgDeadline, nil)
 		o.kvm = p.run(ctx, bootprobe.KVM, bootprobe.BIOS, kvmTime(again), found)
 	}
@@ -88,12 +86,12 @@ func (p prober) hasUEFI() bool {
 	return err == nil
 }
 
-// kvmWell reports whether KVM ran all that it was given.
+// kvmWell reports whether all guests with KVM ran.
 func (o *outcomes) kvmWell() bool {
 	return o.kvm != nil && o.kvm.OK && (o.kvmUEFI == nil || o.kvmUEFI.OK)
 }
 
-// kvmTime is how long the guest may take with KVM when emulated it went as it did.
+// kvmTime returns the deadline with KVM after an emulated run.
 func kvmTime(tcg *bootprobe.Outcome) time.Duration {
 	if !tcg.OK {
 		return kvmDeadline
@@ -101,7 +99,7 @@ func kvmTime(tcg *bootprobe.Outcome) time.Duration {
 	return max(kvmDeadline, 2*tcg.Took.Round(100*time.Millisecond))
 }
 
-// run runs one guest, and asks QEMU what it has if found is not nil.
+// run runs one guest, and queries QEMU's capabilities if found is not nil.
 func (p prober) run(ctx context.Context, accel string, firmware bootprobe.Firmware, deadline time.Duration, found *capabilities) *bootprobe.Outcome {
 	guest := bootprobe.Probe{QEMU: p.qemu, Accel: accel, Firmware: firmware, Deadline: deadline}
 	if found != nil {
@@ -114,11 +112,10 @@ func (p prober) run(ctx context.Context, accel string, firmware bootprobe.Firmwa
 	return &outcome
 }
 
-// result is what follows from the outcomes. It is pure.
+// result derives the probe's result from the outcomes. It is pure.
 //
-// KVM must run the guest through both firmwares: a pod with /dev/kvm may be of either
-// kind, and nothing places VMs by it. Only when emulation fails through UEFI too the
-// fault is the firmware's, and KVM remains in use.
+// KVM must run the guest through both firmwares: a pod with /dev/kvm may use either, and the scheduler does not
+// distinguish them. Only if emulation fails through UEFI too is the fault the firmware's, and KVM remains usable.
 func result(o outcomes, requested string, emulated, accelerated capabilities) nodeprobe.Result {
 	r := nodeprobe.Result{
 		TCG: condense(o.tcg, o.tcgUEFI), KVM: condense(o.kvm, o.kvmUEFI), Requested: requested, UEFIAbsent: o.uefiAbsent,
@@ -154,7 +151,7 @@ func condense(bios, uefi *bootprobe.Outcome) nodeprobe.Accelerator {
 	return a
 }
 
-// summary is the result in one line, for the log.
+// summary returns the result in one line, for the log.
 func summary(r nodeprobe.Result) string {
 	use := r.Use()
 	if use == "" {

@@ -16,16 +16,15 @@ import (
 type process struct {
 	*child
 	monitor net.Conn
-	// connected is closed when client is set or never will be.
+	// connected is closed when client is set, or never will be.
 	connected chan struct{}
 	client    *qmp.Client
 }
 
-// startProcess starts QEMU. If the launcher dies, however it does, so does
-// QEMU: a guest without its launcher would be one that nobody answers for.
+// startProcess starts QEMU, which dies with the launcher: a guest without its launcher would have no owner.
 //
-// QEMU inherits the launcher's own monitor. virt-handler has the one that listens on a socket; this
-// one cannot be taken away, and is there before anything else (decision 033).
+// QEMU inherits the launcher's monitor, beside virt-handler's, which listens on a socket. The inherited one can't be
+// taken away, and exists before everything else (decision 033).
 func startProcess(program string, args []string, log io.Writer, children *reaper) (*process, error) {
 	ours, theirs, err := qmp.SocketPair()
 	if err != nil {
@@ -43,8 +42,8 @@ func startProcess(program string, args []string, log io.Writer, children *reaper
 	return &process{child: c, monitor: ours, connected: make(chan struct{})}, nil
 }
 
-// watcher is told, in this order: ready when the monitor has answered, every
-// event, ended when the process has. ready may stay out.
+// watcher has the callbacks of watch, in this order: ready when the monitor has answered, event for each event, ended
+// after the process's end. ready may be skipped.
 type watcher struct {
 	ready func()
 	event func(name string, data []byte)
@@ -64,7 +63,7 @@ func (p *process) watch(w watcher) {
 	<-p.drained
 	deaf := true
 	if client != nil {
-		// QEMU's end closed the monitor. What it said last comes before its end.
+		// QEMU's end closed the monitor. Its last messages are read before the end.
 		<-client.Done()
 		deaf = !errors.Is(client.Err(), io.EOF)
 		_ = client.Close()
@@ -72,8 +71,8 @@ func (p *process) watch(w watcher) {
 	w.ended(exitStatus{wait: status, stderr: p.stderr.Sentence(), deaf: deaf})
 }
 
-// pressEvery is how often a guest is asked to end. One that is still booting
-// does not hear the button; one that is shutting down does not mind it.
+// pressEvery is the interval of pressing the power button. A booting guest misses it, and one that is shutting down
+// ignores it.
 const pressEvery = 5 * time.Second
 
 // powerButton presses the ACPI button until QEMU has ended.
@@ -90,7 +89,7 @@ func (p *process) powerButton() {
 	}
 }
 
-// quit ends QEMU: in order if it does so in time, else by a signal.
+// quit ends QEMU with the command quit, or with SIGKILL after patience.
 func (p *process) quit(patience time.Duration) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -108,7 +107,7 @@ func (p *process) quit(patience time.Duration) {
 	<-answered
 }
 
-// command runs a monitor command as soon as there is a monitor.
+// command runs a monitor command as soon as the monitor is connected.
 func (p *process) command(name string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -118,7 +117,7 @@ func (p *process) command(name string) {
 		return
 	}
 	if p.client != nil {
-		// A monitor that fails is QEMU's end, which watch reports.
+		// A monitor fails at QEMU's end, which watch reports.
 		_ = p.client.Execute(ctx, name, nil, nil)
 	}
 }

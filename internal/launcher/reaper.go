@@ -9,8 +9,7 @@ import (
 	"syscall"
 )
 
-// reaper waits for children: the one that was started through it, and as
-// process 1 of the container also those that others left behind.
+// reaper waits for children: those started through it and, as the container's process 1, orphaned ones.
 type reaper struct {
 	signals chan os.Signal
 
@@ -24,11 +23,9 @@ func newReaper() *reaper {
 	return r
 }
 
-// start runs fork, which returns a child's process id, and gives the channel
-// on which its end will be told.
+// start runs fork, which returns a child's PID, and returns the channel for the child's exit status.
 func (r *reaper) start(fork func() (int, error)) (int, <-chan syscall.WaitStatus, error) {
-	// The lock keeps a child that ends at once from being reaped before it is
-	// expected.
+	// The lock prevents reaping a child before it is expected.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pid, err := fork()
@@ -40,7 +37,6 @@ func (r *reaper) start(fork func() (int, error)) (int, <-chan syscall.WaitStatus
 	return pid, ended, nil
 }
 
-// run reaps until ctx ends.
 func (r *reaper) run(ctx context.Context) {
 	defer signal.Stop(r.signals)
 	for {
@@ -53,7 +49,7 @@ func (r *reaper) run(ctx context.Context) {
 	}
 }
 
-// reap takes every child that has ended.
+// reap waits for every child that has ended.
 func (r *reaper) reap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,14 +14,12 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// writePatience is how long a virt-handler that does not read may hold up the
-// launcher before its connection is given up.
+// writePatience is how long a virt-handler that does not read may block the launcher before its connection is closed.
 const writePatience = 5 * time.Second
 
-// maxRequest bounds one line from virt-handler: a machine's arguments.
+// maxRequest limits one line from virt-handler, in bytes. The longest has a machine's arguments.
 const maxRequest = 4 << 20
 
-// peer is virt-handler's connection.
 type peer struct {
 	conn net.Conn
 }
@@ -40,9 +38,9 @@ func (p *peer) send(m launch.Message) error {
 	return nil
 }
 
-// listen makes the launcher's socket.
+// listen creates a listening socket.
 func listen(path string) (net.Listener, error) {
-	// A socket that is there is that of a container that has ended.
+	// An existing socket is from a container that has ended.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("removing the socket of an earlier launcher: %w", err)
 	}
@@ -53,7 +51,7 @@ func listen(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// accept is the goroutine that owns the listener.
+// accept owns the listener and runs in its own goroutine.
 func (l *launcher) accept(listener net.Listener) {
 	for {
 		conn, err := listener.Accept()
@@ -65,7 +63,7 @@ func (l *launcher) accept(listener net.Listener) {
 	}
 }
 
-// welcome puts a new connection in the place of the old one.
+// welcome replaces the old connection by a new one.
 func (l *launcher) welcome(p *peer) {
 	l.hangUp()
 	l.peer = p
@@ -80,8 +78,7 @@ func (l *launcher) hangUp() {
 	}
 }
 
-// tell writes to the connected client. Nothing is lost when there is none: the
-// next connection begins with the state.
+// tell writes to the connected client. Without one nothing is lost: the next connection starts with the state.
 func (l *launcher) tell(m launch.Message) {
 	if l.peer == nil {
 		return
@@ -92,7 +89,7 @@ func (l *launcher) tell(m launch.Message) {
 	}
 }
 
-// listenTo is the goroutine that reads one connection.
+// listenTo reads one connection, in its own goroutine.
 func (l *launcher) listenTo(p *peer) {
 	scanner := bufio.NewScanner(p.conn)
 	scanner.Buffer(nil, maxRequest)
@@ -111,8 +108,7 @@ func (l *launcher) listenTo(p *peer) {
 	})
 }
 
-// handle carries out one request. Its answer goes to the connection that
-// asked, if that is still there.
+// handle executes one request. The answer goes to the same connection if it is still open.
 func (l *launcher) handle(p *peer, request *launch.Request) {
 	reply := func(r launch.Reply) {
 		if l.peer == p {
@@ -157,7 +153,7 @@ func (l *launcher) handle(p *peer, request *launch.Request) {
 	}
 }
 
-// writeTerminationLog leaves the exit where the kubelet takes it from.
+// writeTerminationLog writes the exit to the kubelet's termination message file.
 func writeTerminationLog(path string, exit launch.Exit) error {
 	text, err := json.Marshal(exit)
 	if err != nil {

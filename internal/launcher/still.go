@@ -15,45 +15,44 @@ import (
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 )
 
-// How long is waited for QEMU, and for the agent: to freeze, which writes back what the guest has in its
-// memory; to thaw; and to say whether it is frozen. Each may have to wait for another conversation with the agent
-// to end first.
+// Timeouts for QEMU, and for the agent: for freezing, which writes back the guest's page cache, for thawing, and for
+// querying the freeze status. Each includes the wait for another conversation with the agent to end.
 const (
 	monitorPatience = 10 * time.Second
 	freezePatience  = 10 * time.Second
 	thawPatience    = 5 * time.Second
 	verifyPatience  = 3 * time.Second
-	// An agent that does not thaw is asked again after a pause, for so long.
+	// An agent that does not thaw is asked again after thawPause, until thawFor.
 	thawPause = 2 * time.Second
 	thawFor   = 10 * time.Minute
 )
 
-// errRefused is of what may be asked for again later.
+// errRefused is for requests that may succeed later.
 var errRefused = errors.New("the guest can't be held still now")
 
-// still is how the guest is held still. It belongs to the driver.
+// still is the state of holding the guest still. It belongs to the driver.
 type still struct {
 	quiesce.Machine
-	// done is what was done to hold the guest, and is to be undone.
+	// done are the steps to undo.
 	done deeds
-	// asking are the answers that wait for the guest to stand still.
+	// asking are the replies that wait for the guest to be held.
 	asking []func(launch.Reply)
 	// timer fires at the time at.
 	timer <-chan time.Time
 	at    time.Time
 }
 
-// deeds are what was done to a guest.
+// deeds are the steps taken to hold a guest.
 type deeds struct {
 	marked, frozen, stopped bool
 	method                  launch.Method
-	// refusal is why the agent could not freeze file systems, in its own words.
+	// refusal is the agent's message on a failed freeze.
 	refusal string
-	// since is when the guest was told to stand still.
+	// since is when the guest was frozen or stopped.
 	since time.Time
 }
 
-// quiesce has the guest held still.
+// quiesce handles a request to hold the guest still.
 func (l *launcher) quiesce(q *launch.Quiesce, reply func(launch.Reply)) {
 	switch {
 	case len(q.Holder) == 0 || len(q.Holder) > launch.MaxHolder:
@@ -86,7 +85,7 @@ func (l *launcher) answerHold(reply func(launch.Reply)) {
 	reply(launch.Reply{Hold: &hold})
 }
 
-// taken answers those who wait.
+// taken answers the waiting requests.
 func (l *launcher) taken(done deeds, err error) {
 	l.still.done = done
 	l.still.Refused(done.refusal)
@@ -103,7 +102,7 @@ func (l *launcher) taken(done deeds, err error) {
 	l.hold(action)
 }
 
-// verify says what holds the guest; after the agent was asked, if that is wanted.
+// verify replies with the current hold, after querying the agent if asked.Verify.
 func (l *launcher) verify(asked *launch.Held, reply func(launch.Reply)) {
 	if !asked.Verify || !l.still.Agent() {
 		l.answerHold(reply)
@@ -136,7 +135,7 @@ func (l *launcher) release(r *launch.Release, reply func(launch.Reply)) {
 	l.answerHold(reply)
 }
 
-// hold lets go of the guest if that is what the machine wants.
+// hold executes an action of the machine.
 func (l *launcher) hold(action quiesce.Action) {
 	if action != quiesce.LetGo {
 		return
@@ -150,7 +149,7 @@ func (l *launcher) hold(action quiesce.Action) {
 	})
 }
 
-// watchHold sets the time at which a hold ends by itself, or takes it back.
+// watchHold sets and stops the timer that ends a hold.
 func (l *launcher) watchHold() {
 	until := l.still.Until()
 	if until.Equal(l.still.at) {
@@ -162,7 +161,7 @@ func (l *launcher) watchHold() {
 	}
 }
 
-// tellFrozen has virt-handler know whether a user has frozen the guest.
+// tellFrozen sends an event when a user's freeze starts or ends.
 func (l *launcher) tellFrozen() {
 	hold := l.still.Hold(time.Now())
 	frozen := hold.Lasts() && hold.Holder == launch.HolderUser && hold.Method == launch.MethodAgent
@@ -172,9 +171,9 @@ func (l *launcher) tellFrozen() {
 	}
 }
 
-// take holds the guest still. What it has done is to be undone, also if it fails. It looks at QEMU after it
-// has put its marker there, and virt-handler looks for the marker before it migrates the guest, and after it has
-// stopped it: of two who act at once, one sees the other.
+// take holds the guest still. Its steps must be undone also if it fails. It queries QEMU after it has set its marker,
+// and virt-handler looks for the marker before it migrates the guest and after it has stopped it: if both act at once,
+// one sees the other.
 func (l *launcher) take(q *launch.Quiesce) (done deeds, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
 	defer cancel()
@@ -199,11 +198,11 @@ func (l *launcher) take(q *launch.Quiesce) (done deeds, err error) {
 	return l.stopCPUs(done)
 }
 
-// freeze has the agent freeze file systems, and returns how many it has. An agent that answers that it can't has frozen none
-// when this returns, unless nothing but the agent is to hold the guest.
+// freeze asks the agent to freeze file systems, and returns their number. If the agent answers with an error, the guest
+// is thawed before freeze returns, unless only the agent may hold the guest.
 func (l *launcher) freeze(done *deeds, only bool) (frozen int, err error) {
 	err = l.talk(freezePatience, func(ctx context.Context, c *agent.Client) (err error) {
-		// An agent that is silent from the start was not told to freeze, and nobody has to wait until it is there to thaw.
+		// An agent that has been silent from the start was not asked to freeze, so nobody has to wait for it to thaw.
 		if err = c.Ping(ctx); err != nil {
 			return err
 		}
@@ -226,9 +225,9 @@ func explained(err error) error {
 	return fmt.Errorf("the guest agent did not freeze the guest's file systems: %w", err)
 }
 
-// stopCPUs stops a guest that runs, and leaves one alone that is paused.
+// stopCPUs stops a running guest. A paused one stays as it is.
 func (l *launcher) stopCPUs(done deeds) (deeds, error) {
-	// The agent has had its own time.
+	// The agent's part had its own timeout.
 	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
 	defer cancel()
 	done.stopped = true
@@ -240,7 +239,7 @@ func (l *launcher) stopCPUs(done deeds) (deeds, error) {
 		return done, err
 	}
 	if state == "paused" || state == "prelaunch" {
-		// Whoever has stopped it has it run again.
+		// Its owner will resume it.
 		done.stopped, done.method = false, launch.MethodPaused
 		l.unmark(ctx, launch.StoppedMarker)
 		return done, nil
@@ -259,7 +258,7 @@ func (l *launcher) stopCPUs(done deeds) (deeds, error) {
 	return done, err
 }
 
-// settledState gives QEMU's run state. It fails for a guest that is being migrated.
+// settledState returns QEMU's run state. It fails for a guest that is being migrated.
 func (l *launcher) settledState(ctx context.Context) (string, error) {
 	var migration struct {
 		Status migrationstatus.Status `json:"status"`
@@ -273,7 +272,6 @@ func (l *launcher) settledState(ctx context.Context) (string, error) {
 	return l.runState(ctx)
 }
 
-// runState gives QEMU's run state.
 func (l *launcher) runState(ctx context.Context) (string, error) {
 	var run struct {
 		Status string `json:"status"`
@@ -300,14 +298,14 @@ func (l *launcher) mark(ctx context.Context, marker string) error {
 	return nil
 }
 
-// unmark removes a marker. One that is left keeps the guest from migrating until it is held again, and is no worse.
+// unmark removes a marker. A leftover marker only prevents migration until the next hold.
 func (l *launcher) unmark(ctx context.Context, marker string) {
 	if err := l.qemu.client.Execute(ctx, "object-del", map[string]any{"id": marker}, nil); err != nil {
 		l.post(func() { l.logf("removing the marker %s: %v", marker, err) })
 	}
 }
 
-// letGo has the guest go on, and removes the markers after that.
+// letGo resumes the guest, and then removes the markers.
 func (l *launcher) letGo(done deeds) {
 	if done.stopped {
 		l.runCPUs()
@@ -322,7 +320,7 @@ func (l *launcher) letGo(done deeds) {
 	}
 }
 
-// runCPUs has a guest run again whose CPUs were stopped. The marker goes after that: virt-handler would take the
+// runCPUs resumes a guest whose CPUs were stopped. The marker goes afterwards: without it virt-handler would take the
 // guest for one that its user has paused.
 func (l *launcher) runCPUs() {
 	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
@@ -337,8 +335,8 @@ func (l *launcher) runCPUs() {
 	l.unmark(ctx, launch.StoppedMarker)
 }
 
-// thaw asks the agent until it has answered, QEMU has ended, or there is no hope any more. An agent that hangs hears
-// what was said to it when it goes on.
+// thaw repeats the request until the agent has answered, QEMU has ended, or thawFor is over. An agent that hangs
+// processes the request when it continues.
 func (l *launcher) thaw() {
 	for end := time.Now().Add(thawFor); ; {
 		err := l.talk(thawPatience, func(ctx context.Context, c *agent.Client) error { return c.Thaw(ctx) })
@@ -357,7 +355,7 @@ func (l *launcher) thaw() {
 	}
 }
 
-// talk has a conversation with the guest agent. QEMU serves one at a time.
+// talk runs one conversation with the guest agent. QEMU serves one at a time.
 func (l *launcher) talk(patience time.Duration, talk func(context.Context, *agent.Client) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -365,6 +363,6 @@ func (l *launcher) talk(patience time.Duration, talk func(context.Context, *agen
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.Close() }() // all answers are in, or given up
+	defer func() { _ = c.Close() }() // all answers have arrived or are given up
 	return talk(ctx, c)
 }

@@ -13,18 +13,18 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// tpmEndsWithin is how long swtpm, whose QEMU has ended, has to follow before it is killed.
+// tpmEndsWithin is how long swtpm may take to end after QEMU before it is killed.
 const tpmEndsWithin = 5 * time.Second
 
-// tpm is swtpm, which emulates the TPM of one guest. QEMU's end ends it, and so does the launcher's.
+// tpm is swtpm, which emulates the TPM of one guest. It ends with QEMU and with the launcher.
 type tpm struct {
 	*child
-	// status says how it has ended once it is gone.
+	// status is the exit status, valid after gone.
 	status syscall.WaitStatus
 }
 
-// startTPM starts swtpm with its state in a folder, which nobody else has. swtpm inherits the socket that QEMU connects
-// to, which listens before QEMU is started, so that QEMU finds it.
+// startTPM starts swtpm with its state in a folder that no other swtpm uses. swtpm inherits the socket to which QEMU
+// connects; the socket listens before QEMU starts.
 func startTPM(config Config, request *launch.TPM, children *reaper) (*tpm, error) {
 	state := request.State
 	if err := tidyTPMs(request); err != nil {
@@ -50,8 +50,7 @@ func startTPM(config Config, request *launch.TPM, children *reaper) (*tpm, error
 	return &tpm{child: c}, nil
 }
 
-// tidyTPMs removes what earlier TPMs have left beside those that matter: of the guest before it migrated, and of
-// migrations that failed.
+// tidyTPMs removes the folders of earlier TPMs: those from before a migration, and of failed migrations.
 func tidyTPMs(request *launch.TPM) error {
 	if request.Current == "" {
 		return nil
@@ -71,7 +70,7 @@ func tidyTPMs(request *launch.TPM) error {
 	return nil
 }
 
-// tpmSocket is a socket that listens at path, for the launcher's own user.
+// tpmSocket creates a socket that listens at path, for the launcher's user.
 func tpmSocket(path string) (*os.File, error) {
 	listener, err := listen(path)
 	if err != nil {
@@ -82,7 +81,7 @@ func tpmSocket(path string) (*os.File, error) {
 	if !ok {
 		return nil, fmt.Errorf("making the TPM's socket: %T is no unix socket", listener)
 	}
-	// It is there until swtpm has ended, and beyond: nobody listens then.
+	// The file stays until swtpm has ended, and later: nobody listens then.
 	socket.SetUnlinkOnClose(false)
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, fmt.Errorf("making the TPM's socket: %w", err)
@@ -94,7 +93,7 @@ func tpmSocket(path string) (*os.File, error) {
 	return file, nil
 }
 
-// watchTPM follows swtpm until its end. A guest whose TPM fails goes on without (decision 440).
+// watchTPM follows swtpm until its end. A guest whose TPM fails continues without it (decision 440).
 func (l *launcher) watchTPM(t *tpm) {
 	status := <-t.ended
 	<-t.drained
@@ -105,8 +104,8 @@ func (l *launcher) watchTPM(t *tpm) {
 	}
 }
 
-// endTPM waits for the end of swtpm, so that what it stores is whole when the launcher tells of the
-// guest's end. To a QEMU that never answered it may not be connected, and does not notice its end.
+// endTPM waits for swtpm's end, so that its state is complete when the launcher reports the guest's end. If QEMU never
+// answered, it may not be connected to swtpm, which then does not notice QEMU's end.
 func (l *launcher) endTPM() {
 	patience := tpmEndsWithin
 	if !l.guest.started {
@@ -115,8 +114,7 @@ func (l *launcher) endTPM() {
 	l.tpm.end(patience)
 }
 
-// end waits until swtpm has ended, which it does when QEMU has, and kills it if it does not: what
-// it has stored is whole then.
+// end waits until swtpm has ended after QEMU, or kills it after patience. Its stored state is complete then.
 func (t *tpm) end(patience time.Duration) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -128,7 +126,7 @@ func (t *tpm) end(patience time.Duration) {
 	}
 }
 
-// failure says how swtpm has failed; empty while it runs, and when it has ended in order.
+// failure returns how swtpm has failed, empty while it runs and after a normal end.
 func (t *tpm) failure() string {
 	select {
 	case <-t.gone:
@@ -144,8 +142,7 @@ func (t *tpm) failure() string {
 	return ""
 }
 
-// explain adds to the end of a QEMU that failed that its TPM had failed: QEMU ends when a guest
-// without its TPM is reset.
+// explain adds a failure of the TPM to the message of a failed QEMU: QEMU ends when a guest without its TPM is reset.
 func (t *tpm) explain(exit *launch.Exit) {
 	failure := t.failure()
 	if failure == "" || exit.Reason != launch.ReasonStartFailed && exit.Reason != launch.ReasonCrashed {
