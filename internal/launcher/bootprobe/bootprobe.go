@@ -1,11 +1,9 @@
-// Package bootprobe finds out whether QEMU can run a guest with an accelerator, by
-// running one: a small guest of its own (folder guest), which does what an operating
-// system does on its way up and reports each stage.
+// Package bootprobe tests whether QEMU can run a guest with an accelerator. It runs a small guest of its own (folder
+// guest), which goes through the steps of an operating system's boot and reports each stage.
 //
-// It owns that guest, QEMU's command line for it, and the judgement of one run; the
-// reasons are in decision 195. What follows for a
-// node from several runs is decided by its caller. It must not depend on a host's
-// model or version: it finds everything out by use.
+// It owns that guest, QEMU's command line for it, and the verdict on one run; decision 195 has the reasons. Its caller
+// decides what several runs mean for a node. It must not depend on a host's model or version: it tests everything by
+// use.
 package bootprobe
 
 import (
@@ -37,28 +35,28 @@ var (
 	uefiGuest []byte
 )
 
-// Accelerators, as -accel and DRYDOCK_ACCEL name them.
+// Accelerators, as in -accel and DRYDOCK_ACCEL.
 const (
 	TCG = nodeprobe.TCG
 	KVM = nodeprobe.KVM
 )
 
-// Firmware starts the guest.
+// Firmware boots the guest.
 type Firmware string
 
-// The firmware that guests are started by.
+// The guest's firmwares.
 const (
 	BIOS Firmware = "BIOS"
 	UEFI Firmware = "UEFI"
 )
 
 const (
-	// startPatience is how long QEMU has to start and to answer. No guest runs
-	// yet, so it says nothing of the accelerator but that it can be opened.
+	// startPatience limits QEMU's start and first answers. The guest does not run yet, so this tests only that the
+	// accelerator can be opened.
 	startPatience = 20 * time.Second
-	// pollInterval is how soon a guest that has stopped is noticed.
+	// pollInterval is the interval of querying the run state.
 	pollInterval = 50 * time.Millisecond
-	// endPatience is how long QEMU has to go after its monitor has.
+	// endPatience limits the wait for QEMU's end after its monitor's.
 	endPatience = 5 * time.Second
 )
 
@@ -70,26 +68,23 @@ const (
 	varsFD
 )
 
-// diskSize is the size of the boot sector's disk: a BIOS takes a disk for one only
-// when it is at least a cylinder.
+// diskSize is the size of the boot sector's disk, in bytes: a BIOS ignores a disk smaller than a cylinder.
 const diskSize = 1 << 20
 
 // Probe is one run of the guest.
 type Probe struct {
-	// QEMU is its program.
+	// QEMU is the path of QEMU.
 	QEMU string
 	// Accel is the accelerator, TCG or KVM.
-	Accel string
-	// Firmware starts the guest.
+	Accel    string
 	Firmware Firmware
 	// Deadline is how long the guest may run.
 	Deadline time.Duration
 	// Ask, which may be nil, is called with the monitor before the guest runs.
 	Ask func(context.Context, *qmp.Client) error
-	// image takes the place of the project's own guest in tests.
+	// image replaces the project's guest in tests.
 	image []byte
-	// env is added to QEMU's environment, and start takes the place of
-	// startPatience, in tests.
+	// env adds to QEMU's environment, and start replaces startPatience, in tests.
 	env   []string
 	start time.Duration
 }
@@ -106,8 +101,7 @@ func (p Probe) Run(ctx context.Context) Outcome {
 	return judge(seen, p.Firmware)
 }
 
-// observe runs QEMU and notes what it does. An error means that it could not even be
-// tried.
+// observe runs QEMU and records the observation. An error means that QEMU could not be started.
 func (p Probe) observe(ctx context.Context) (observation, error) {
 	files, err := p.open()
 	defer files.close()
@@ -128,7 +122,7 @@ func (p Probe) observe(ctx context.Context) (observation, error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // the state says how it ended
+		_ = cmd.Wait() // the process state has the exit status
 	}()
 	r := run{probe: p, ended: ended, seen: observation{start: p.start, deadline: p.Deadline}}
 	r.watch(ctx, files)
@@ -143,8 +137,7 @@ func (p Probe) observe(ctx context.Context) (observation, error) {
 	return r.seen, nil
 }
 
-// args is QEMU's command line: the machine of a small VM with two CPUs, and the two
-// debug devices by which the guest reports.
+// args returns QEMU's command line: a small VM with two CPUs, and the two debug devices by which the guest reports.
 func (p Probe) args() []string {
 	accel := p.Accel
 	if accel == TCG {
@@ -169,12 +162,12 @@ func (p Probe) args() []string {
 		"-device", "virtio-blk-pci,drive=boot,bootindex=1")
 }
 
-// files are what this process and QEMU share.
+// files are shared by this process and QEMU.
 type files struct {
 	monitor io.ReadWriteCloser
 	stages  *os.File
 	theirs  []*os.File
-	// letters gets the stages' letters when QEMU has ended.
+	// letters receives the stages' letters when QEMU has ended.
 	letters chan []byte
 }
 
@@ -220,7 +213,7 @@ func (p Probe) open() (*files, error) {
 	return f, nil
 }
 
-// memoryFile is a file without a place in the file system.
+// memoryFile returns an anonymous file in memory.
 func memoryFile(name string, content []byte, size int) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
@@ -237,7 +230,7 @@ func memoryFile(name string, content []byte, size int) (*os.File, error) {
 	return file, nil
 }
 
-// started is called when QEMU has its descriptors.
+// started must be called when QEMU has its descriptors.
 func (f *files) started() {
 	for _, file := range f.theirs {
 		_ = file.Close()
@@ -258,11 +251,10 @@ func (f *files) close() {
 	}
 }
 
-// maxLetters is more than the guest has stages.
+// maxLetters is larger than the number of the guest's stages.
 const maxLetters = 64
 
-// readLetters reads to the end, so that no flood holds QEMU up, and keeps the
-// beginning.
+// readLetters reads to the end, so that QEMU never blocks, and returns the beginning.
 func readLetters(from io.Reader) []byte {
 	var kept []byte
 	buffer := make([]byte, 4096)
@@ -275,15 +267,14 @@ func readLetters(from io.Reader) []byte {
 	}
 }
 
-// run is a QEMU that runs.
+// run is a running QEMU.
 type run struct {
 	probe Probe
 	ended <-chan struct{}
 	seen  observation
 }
 
-// watch starts the guest and follows it until it has ended, can't go on, or has used
-// up its time.
+// watch starts the guest and follows it until it has ended, can't continue, or its deadline is over.
 func (r *run) watch(ctx context.Context, f *files) {
 	starting, cancel := context.WithTimeout(ctx, r.probe.start)
 	defer cancel()
@@ -308,12 +299,12 @@ func (r *run) watch(ctx context.Context, f *files) {
 		r.failed(err)
 		return
 	}
-	// What a refusal is for, the run state says.
+	// The run state has the reason of a refusal.
 	r.follow(running, client)
 	r.seen.took = time.Since(begin)
 }
 
-// failed notes that the monitor has failed; if QEMU has ended, that says more.
+// failed records that the monitor has failed. If QEMU has ended, its exit status explains more.
 func (r *run) failed(err error) {
 	r.seen.err = err
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
@@ -353,11 +344,11 @@ func (r *run) follow(ctx context.Context, client *qmp.Client) {
 		}
 		err := client.Execute(ctx, "query-status", nil, &status)
 		if err != nil {
-			continue // its end, or the deadline's
+			continue // QEMU's end or the deadline
 		}
 		r.seen.state = status.Status
 		if status.Status == "shutdown" {
-			r.awaitEnd() // and the exit code, which says why
+			r.awaitEnd() // the exit code has the reason
 			return
 		}
 		if !goesOn(status.Status) {

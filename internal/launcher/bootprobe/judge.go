@@ -8,52 +8,52 @@ import (
 	"time"
 )
 
-// Outcome is how a run of the guest ended.
+// Outcome is the result of a run.
 type Outcome struct {
-	// OK: the guest went through all of its stages and said so.
+	// OK means that the guest completed all of its stages and reported so.
 	OK bool
-	// Stage is the last stage that it reached; empty when it reached none.
+	// Stage is the last stage that it reached, empty for none.
 	Stage string
-	// Reason says where and how it stopped; empty if OK.
+	// Reason is where and how it stopped, empty if OK.
 	Reason string
-	// Starved: it had not ended by the deadline, and QEMU had used less than half of
-	// that time on a CPU: it waited for something, or for a CPU.
+	// Starved means that it missed the deadline, and QEMU used less than half of that time on a CPU: it waited for
+	// something, or for a CPU.
 	Starved bool
-	// Took is how long it ran.
+	// Took is the run's duration.
 	Took time.Duration
 }
 
-// observation is what was seen of one run.
+// observation records one run.
 type observation struct {
-	// start and deadline are the time that QEMU and the guest were given.
+	// start and deadline are the limits for QEMU and for the guest.
 	start, deadline time.Duration
 	// err is why the guest never ran, or the monitor's failure.
 	err error
-	// ran: the guest was let go.
+	// ran means that the guest was started.
 	ran bool
-	// late: the deadline passed.
+	// late means that the deadline passed.
 	late bool
-	// state is the last run state that QEMU gave.
+	// state is QEMU's last known run state.
 	state string
-	// exited: QEMU ended of itself, and not because it was given up; status is how.
+	// exited means that QEMU ended by itself, with status.
 	exited bool
 	status syscall.WaitStatus
-	// words are what QEMU wrote to standard error.
+	// words are QEMU's standard error.
 	words string
-	// letters are the stages that the guest reported.
+	// letters are the guest's reported stages.
 	letters []byte
 	took    time.Duration
-	// cpu is the CPU time that QEMU has used.
+	// cpu is QEMU's CPU time.
 	cpu time.Duration
 }
 
-// stage is a letter that the guest writes, and what it has reached then.
+// stage is a letter that the guest writes on reaching it.
 type stage struct {
 	letter byte
 	name   string
 }
 
-// The stages of the guest, in their order; guest/bios.S writes the letters.
+// The guest's stages in order; guest/bios.S writes the letters.
 var (
 	fromProtected = []stage{
 		{'p', "protected mode"},
@@ -70,8 +70,7 @@ var (
 	}
 )
 
-// Values that the guest writes to isa-debug-exit (guest/bios.S). QEMU's exit code is
-// twice the value and one.
+// Values that the guest writes to isa-debug-exit (guest/bios.S). QEMU's exit code is twice the value plus one.
 const (
 	exitDone      = 0x2a
 	exitDisk      = 0x30
@@ -90,7 +89,6 @@ var faults = map[int]string{
 	exitMMIO:     "memory-mapped I/O gave a wrong answer",
 }
 
-// judge says how a run ended.
 func judge(seen observation, firmware Firmware) Outcome {
 	stages := stagesOf[firmware]
 	reached := count(stages, seen.letters)
@@ -111,7 +109,7 @@ func judge(seen observation, firmware Firmware) Outcome {
 	return outcome
 }
 
-// count is how many of the stages were reported, in their order.
+// count returns how many of the stages were reported in order.
 func count(stages []stage, letters []byte) int {
 	reached := 0
 	for _, letter := range letters {
@@ -132,7 +130,7 @@ func where(stages []stage, reached int, firmware Firmware) string {
 	return fmt.Sprintf("after %s, before %s", stages[reached-1].name, stages[reached].name)
 }
 
-// how says what became of QEMU, with QEMU's words.
+// how describes QEMU's end, with QEMU's standard error.
 func how(seen observation) string {
 	said := end(seen)
 	if seen.words != "" {
@@ -172,6 +170,5 @@ func endedWith(code int, ran bool) string {
 	return fmt.Sprintf("QEMU ended with exit code %d", code)
 }
 
-// goesOn reports whether a guest makes progress in a run state of QEMU's; "" is one
-// that nobody has asked for yet.
+// goesOn reports whether a guest makes progress in QEMU's run state. "" means that it has not been queried yet.
 func goesOn(state string) bool { return state == "" || state == "running" }
