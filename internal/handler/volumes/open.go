@@ -14,9 +14,9 @@ import (
 // errNotBound is the error of a claim without a volume.
 var errNotBound = errors.New("it is not bound")
 
-// open opens the volume of one of the VMI's claims in the kubelet's folders of a pod. That pod need not be Drydock's:
-// the kubelet sets up only volumes for that pod, and only from claims of the pod's namespace, so its author gains
-// nothing.
+// open opens the volume of one of the VMI's claims in the kubelet's folders of a pod. A pod that is not Drydock's gains
+// its author nothing: the folders have only that pod's volumes, and the kubelet mounts only claims of the pod's
+// namespace.
 func (v *Volumes) open(ctx context.Context, pod types.UID, claim string) (*podpath.Volume, error) {
 	found, err := v.env.Cluster.Claim(ctx, v.env.Namespace, claim)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package volumes manages the persistent volumes of a guest: a VMI's claims, the disks that are plugged into one QEMU
 // and unplugged from it, and those that grow with their claims.
 //
-// A Volumes belongs to one QEMU; the VMI's other QEMUs have their own. Package nodehotplug decides what to plug, and
-// decide.go what grows. The package must not write a VMI's status: Observe returns its part of each volume's.
+// A Volumes belongs to one QEMU; the VMI's other QEMUs have their own. Package nodehotplug decides about plugging, and
+// decide.go about growth. The package must not write a VMI's status: Observe returns its part of each volume's.
 package volumes
 
 import (
