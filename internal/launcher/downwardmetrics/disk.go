@@ -8,11 +8,11 @@ import (
 // DiskSize is the size of the disk in bytes. vhostmd's tools read 64 KiB at a time.
 const DiskSize = 256 << 10
 
-// signature begins the disk. A header of four numbers, in network order, begins with it; then come whether the
-// document is being written, the sum of the document's bytes, and its length. The document follows.
+// signature starts the disk's header of four fields, in network byte order: the signature, whether the document is
+// being written, the sum of the document's bytes, and its length. The document follows.
 const signature = "mvbd"
 
-// Where the header's parts are.
+// Offsets of the header's fields, and its size.
 const (
 	busyAt     = 4
 	sumAt      = 8
@@ -26,18 +26,18 @@ type Write struct {
 	Data   []byte
 }
 
-// Blank is the write to a disk that has no document yet: its readers are told to wait.
+// Blank returns the write to a disk without a document, which tells readers to wait.
 func Blank() Write { return Write{0, header(true, 0, 0)} }
 
-// Disk is what is known of the disk from one document to the next. The zero value is that of a blank one.
+// Disk is the state of the disk from one document to the next. The zero value is a blank disk.
 type Disk struct {
 	sum uint32
 }
 
-// Replace returns the writes that put a document on the disk, in their order. Readers look at the header, read the
-// document, and look again: what they have read is whole if the disk was busy neither time, and the sum is the same.
-// So the disk is busy while the document changes, and a document never has the sum of the one before: where its bytes
-// would give the same, it ends with another line's end.
+// Replace returns the writes that put a document on the disk, in order. A reader reads the header, the document, and
+// the header again: the document is consistent if the disk was not busy either time, and the sum is the same. So the
+// disk is busy while the document changes, and a document never has the sum of the previous one: if its bytes add up to
+// the same, it gets another newline.
 func (d *Disk) Replace(document []byte) ([]Write, error) {
 	if sumOf(document) == d.sum {
 		document = append(document[:len(document):len(document)], '\n')
@@ -61,7 +61,7 @@ func header(busy bool, sum uint32, length int) []byte {
 		h[busyAt+3] = 1
 	}
 	binary.BigEndian.PutUint32(h[sumAt:], sum)
-	binary.BigEndian.PutUint32(h[lengthAt:], uint32(length)) // of a document that fits on the disk
+	binary.BigEndian.PutUint32(h[lengthAt:], uint32(length)) // a document that fits on the disk
 	return h
 }
 

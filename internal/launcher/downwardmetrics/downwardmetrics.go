@@ -1,9 +1,9 @@
-// Package downwardmetrics is what a guest is told of its host and of itself, in the format of vhostmd: the document,
-// the disk that holds it, the requests for it on a virtio-serial port, and what of the kernel's text the figures are.
+// Package downwardmetrics encodes metrics of the host and of the guest for the guest, in the format of vhostmd: the
+// document, the disk that holds it, the requests for it on a virtio-serial port, and the parsing of the kernel's files.
 //
-// It is pure: it opens nothing and asks no clock. It decides what of a node gets to a guest: a figure that is not in
-// Figures does not (decision 603). A guest writes the requests, so what is kept of them is bounded. It must not
-// import more than the standard library, and of that little: every VM pays for what virt-launcher links.
+// It is pure: it opens nothing and reads no clock. It decides which of a node's data a guest gets: only the fields of
+// Figures (decision 603). A guest writes the requests, so their memory is limited. It must import only the standard
+// library, and little of that: every VM pays for the code that virt-launcher links.
 package downwardmetrics
 
 import (
@@ -13,23 +13,21 @@ import (
 	"time"
 )
 
-// Vendor is what guests' software knows the platform by.
+// Vendor is the platform's name for guests' software.
 const Vendor = "kubevirt.io"
 
 // systemInfo is the host's operating system.
 const systemInfo = "linux"
 
-// Figures are all that a guest is told. A part that is nil, and processors and a time that are zero, are not known,
-// and are left out.
+// Figures are all metrics of the document. Unknown ones are left out: nil pointers, and zero processors and times.
 type Figures struct {
 	// HostName is the name of the node.
 	HostName string
-	// QEMU is its version.
-	QEMU Version
-	VM   *VM
-	// Processors is how many physical processors the host has, not their cores.
+	QEMU     Version
+	VM       *VM
+	// Processors is the number of the host's physical processors, not of their cores.
 	Processors int
-	// CPUTime is what the host's CPUs have worked.
+	// CPUTime is the CPU time of the host.
 	CPUTime CPUTime
 	Memory  *Memory
 	Paging  *Paging
@@ -37,7 +35,7 @@ type Figures struct {
 	Time time.Time
 }
 
-// CPUTime counts hundredths of a second, in which the kernel shows what CPUs have worked on every machine.
+// CPUTime is in hundredths of a second, the kernel's unit in /proc on every machine.
 type CPUTime uint64
 
 func (t CPUTime) String() string { return fmt.Sprintf("%d.%02d", t/100, t%100) }
@@ -45,22 +43,22 @@ func (t CPUTime) String() string { return fmt.Sprintf("%d.%02d", t/100, t%100) }
 // Version is a version of QEMU.
 type Version struct{ Major, Minor, Micro int }
 
-// VM is of the guest itself.
+// VM has the guest's metrics.
 type VM struct {
 	CPUTime CPUTime
 	VCPUs   int
-	// Memory is what the guest has, in KiB.
+	// Memory is the guest's, in KiB.
 	Memory uint64
 }
 
 // Memory is the host's, in KiB.
 type Memory struct {
-	// Free is memory that nobody uses, FreeVirtual also the swap space that nobody uses. Used is memory that is
-	// neither free nor a cache, UsedVirtual also the swap space.
+	// Free is unused memory, FreeVirtual adds unused swap space. Used is memory that is neither free nor a cache,
+	// UsedVirtual adds used swap space.
 	Free, FreeVirtual, Used, UsedVirtual uint64
 }
 
-// Paging is how much the host has read from its swap space and written to it, in KiB.
+// Paging is the amount read from and written to the host's swap space, in KiB.
 type Paging struct{ In, Out uint64 }
 
 const (
@@ -76,12 +74,12 @@ const (
 	kibi    = "KiB"
 )
 
-// metric is one figure as the document has it.
+// metric is one metric of the document.
 type metric struct {
 	name, kind, context, unit, value string
 }
 
-// Document returns the figures as vhostmd's XML. It has no empty line in it, and ends with a line's end.
+// Document returns the figures as vhostmd's XML, without an empty line and with a final newline.
 func (f *Figures) Document() []byte {
 	var b strings.Builder
 	b.WriteString("<metrics>\n")
@@ -97,7 +95,7 @@ func (f *Figures) Document() []byte {
 	return []byte(b.String())
 }
 
-// metrics are the figures in the order in which upstream gives them.
+// metrics returns the figures in upstream's order.
 func (f *Figures) metrics() []metric {
 	list := []metric{
 		{"HostName", text, host, "", f.HostName},
@@ -135,7 +133,7 @@ func (f *Figures) metrics() []metric {
 
 func count(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// escape makes a text the content of an element, on one line.
+// escape escapes a text for an element, and joins its lines.
 func escape(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\n", " ").Replace(s)
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// HostCPUTime reads from /proc/stat what the CPUs have worked: for programs, for those of low priority, and for the
-// kernel. Guests' time is programs' time.
+// HostCPUTime returns the host's CPU time from /proc/stat: that of programs, which includes guests, of programs with
+// low priority, and of the kernel.
 func HostCPUTime(stat string) (CPUTime, error) {
 	line, _, _ := strings.Cut(stat, "\n")
 	fields := strings.Fields(line)
@@ -18,12 +18,12 @@ func HostCPUTime(stat string) (CPUTime, error) {
 	return ticks(fields[1:4])
 }
 
-// ThreadCPUTime reads what a thread has worked from its stat file in /proc.
+// ThreadCPUTime returns a thread's CPU time from its stat file in /proc.
 func ThreadCPUTime(stat string) (CPUTime, error) {
-	// The second field is the name, in parentheses, and the thread's own choice.
+	// The second field is the name, in parentheses, which the thread can choose.
 	end := strings.LastIndexByte(stat, ')')
 	fields := strings.Fields(stat[end+1:])
-	// Fields 14 and 15 of all, from the third on here.
+	// Fields 14 and 15, counted from the third here.
 	if end < 0 || len(fields) < 13 {
 		return 0, errors.New("a thread's stat file has too few fields")
 	}
@@ -42,7 +42,7 @@ func ticks(fields []string) (CPUTime, error) {
 	return sum, nil
 }
 
-// HostMemory reads /proc/meminfo.
+// HostMemory parses /proc/meminfo.
 func HostMemory(meminfo string) (*Memory, error) {
 	has, err := table(meminfo, "MemTotal:", "MemFree:", "Buffers:", "Cached:", "SwapCached:", "SwapTotal:", "SwapFree:")
 	if err != nil {
@@ -55,7 +55,7 @@ func HostMemory(meminfo string) (*Memory, error) {
 	}, nil
 }
 
-// HostPaging reads /proc/vmstat, which counts pages of so many bytes.
+// HostPaging parses /proc/vmstat, which counts pages of pageSize bytes.
 func HostPaging(vmstat string, pageSize int) (*Paging, error) {
 	has, err := table(vmstat, "pswpin", "pswpout")
 	if err != nil {
@@ -65,11 +65,11 @@ func HostPaging(vmstat string, pageSize int) (*Paging, error) {
 	return &Paging{In: has["pswpin"] * kibi, Out: has["pswpout"] * kibi}, nil
 }
 
-// table reads lines that begin with a name and a number.
+// table parses the lines that begin with one of names and a number.
 func table(text string, names ...string) (map[string]uint64, error) {
 	has := make(map[string]uint64, len(names))
 	for _, name := range names {
-		has[name] = 0 // of a kernel that has not that
+		has[name] = 0 // a kernel without it
 	}
 	found := false
 	for line := range strings.Lines(text) {
@@ -92,5 +92,5 @@ func table(text string, names ...string) (map[string]uint64, error) {
 	return has, nil
 }
 
-// less is a difference of figures that are not of one moment: it is never below nothing.
+// less returns the difference, but at least zero: the figures are from different moments.
 func less(a, b uint64) uint64 { return a - min(a, b) }

@@ -1,32 +1,31 @@
 package downwardmetrics
 
-// request is the only one that there is. An empty line ends a request.
+// request is the only valid request. An empty line ends a request.
 const request = "GET /metrics/XML\n\n"
 
-// MaxRequest is how many bytes of a request are kept. One that is longer is none that there is.
+// MaxRequest is how many bytes of a request are kept. A longer request is invalid.
 const MaxRequest = 64
 
-// Verdict is what becomes of what a guest has written.
+// Verdict is the result of reading a guest's text.
 type Verdict int
 
 const (
 	// Incomplete means that no request has ended.
 	Incomplete Verdict = iota
-	// Unknown means that the guest wants something that there is not.
+	// Unknown means that a request is invalid.
 	Unknown
-	// Asked means that it wants the document.
+	// Asked means that the guest requests the document.
 	Asked
 )
 
-// Requests are what a guest writes. The zero value waits for the first one. It holds no more than
-// MaxRequest bytes, whatever is written.
+// Requests parses a guest's text. The zero value is ready for use. It never holds more than MaxRequest bytes.
 type Requests struct {
 	kept   [MaxRequest]byte
 	length int
 	last   byte
 }
 
-// Read takes what comes next. All requests that end in it have one verdict: Asked, if one of them is the document's.
+// Read parses text. All requests that end in it have one verdict: Asked, if one of them is valid.
 func (r *Requests) Read(text []byte) Verdict {
 	all := Incomplete
 	for _, b := range text {
@@ -37,7 +36,7 @@ func (r *Requests) Read(text []byte) Verdict {
 
 func (r *Requests) take(b byte) Verdict {
 	if b == '\r' {
-		return Incomplete // lines may end as those of HTTP do
+		return Incomplete // lines may end like HTTP's
 	}
 	ends := b == '\n' && r.last == '\n'
 	r.last = b
@@ -48,7 +47,7 @@ func (r *Requests) take(b byte) Verdict {
 	if !ends {
 		return Incomplete
 	}
-	// Of a longer one the kept bytes are more than the request's, too.
+	// The kept bytes of a longer request differ from the valid one, too.
 	asked := string(r.kept[:r.length]) == request
 	*r = Requests{}
 	if asked {
@@ -57,8 +56,8 @@ func (r *Requests) take(b byte) Verdict {
 	return Unknown
 }
 
-// Answer returns a document as the answer to a request: an empty line ends it.
+// Answer returns the answer with a document. An empty line ends it.
 func Answer(document []byte) []byte { return append(document[:len(document):len(document)], '\n') }
 
-// Refusal is the answer to an unknown request.
+// Refusal returns the answer to an invalid request.
 func Refusal() []byte { return []byte("INVALID REQUEST\n\n") }

@@ -1,15 +1,15 @@
-// Package quiesce decides how virt-launcher holds its guest still while somebody takes a snapshot of
-// its disks: who may, for how long, and what breaks a hold.
+// Package quiesce decides how virt-launcher holds its guest still during a snapshot of its
+// disks: who may hold it, for how long, and which events break a hold.
 //
-// It owns the decisions only. It is pure: it talks to no QEMU and no agent, and gets the time as a value.
+// It owns the decisions only. It is pure: it must not talk to QEMU or the agent, and gets the time as a value.
 //
 //	          Ask: take             Taken                Release, deadline, broken: let go
 //	(none) ────────────> taking ────────────> held ──────────────────────────────────────> letting go
-//	   ^                   │ failed, or ended meanwhile: let go                                 │ Free
+//	   ^                   │ failed, or ended before: let go                                    │ Free
 //	   '───────────────────┴────────────────────────────────────────────────────────────────────┘
 //
-// A token is valid from Taken until its hold ends, and never again: whoever sees it valid after all disks were
-// snapshotted knows that the guest has stood still all the time since the token was made.
+// A token is valid from Taken until its hold ends, and never again: if it is valid after all disks were
+// snapshotted, the guest has stood still all the time since the token was made.
 package quiesce
 
 import (
@@ -22,15 +22,15 @@ import (
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 )
 
-// Action is what is to be done next.
+// Action is the caller's next step.
 type Action string
 
 const (
-	// Nothing is to be done.
+	// Nothing is no step.
 	Nothing Action = ""
-	// Take holds the guest still; Taken is called with what has come of it.
+	// Take holds the guest still. Taken must be called with the result.
 	Take Action = "take"
-	// LetGo undoes that; Free is called when it is done.
+	// LetGo undoes Take. Free must be called afterwards.
 	LetGo Action = "let go"
 )
 
@@ -43,29 +43,29 @@ const (
 	letting phase = "letting go"
 )
 
-// Machine is the hold on one guest. Its zero value is a guest that nobody holds.
+// Machine is the hold on one guest. The zero value is a guest without a hold.
 type Machine struct {
 	phase phase
-	// hold is the one that is taken, held or let go; last is the one before, if it was ever held.
+	// hold is the current one; last is the previous one that was held.
 	hold, last   launch.Hold
 	agent        bool
 	since, until time.Time
-	// still is when the guest began to stand still.
+	// still is when the guest was stopped or frozen.
 	still time.Time
-	// resumed means that QEMU has run the CPUs since they were stopped last.
+	// resumed means that QEMU has run the CPUs since they were last stopped.
 	resumed bool
 }
 
 // Verdict is the answer to an Ask.
 type Verdict struct {
 	Action Action
-	// Wait means that the answer comes with Taken.
+	// Wait means that the answer follows Taken.
 	Wait bool
-	// Refused says why nobody can hold the guest just now.
+	// Refused is why nobody can hold the guest at present.
 	Refused string
 }
 
-// Ask asks for a hold, whose token is the given one if it is a new one.
+// Ask requests a hold. A new hold gets the token.
 func (m *Machine) Ask(q launch.Quiesce, token string, now time.Time) Verdict {
 	switch {
 	case m.phase == letting:
@@ -91,7 +91,7 @@ func bounded(milliseconds int64, most time.Duration) time.Duration {
 	return max(least, time.Duration(min(milliseconds, most.Milliseconds()))*time.Millisecond)
 }
 
-// Whom names a holder in a sentence.
+// Whom names a holder for a sentence.
 func Whom(holder string) string {
 	if holder == launch.HolderUser {
 		return "a user, who has frozen it"
@@ -99,7 +99,7 @@ func Whom(holder string) string {
 	return fmt.Sprintf("the snapshot %q", holder)
 }
 
-// Taken says what has come of Take: how the guest is held, and since when, or why it is not.
+// Taken handles the result of Take: the method and the time of the hold, or the error.
 func (m *Machine) Taken(method launch.Method, since time.Time, err error, now time.Time) Action {
 	if m.phase != taking {
 		return Nothing
@@ -126,7 +126,7 @@ func (m *Machine) Taken(method launch.Method, since time.Time, err error, now ti
 	return m.Tick(now)
 }
 
-// Refused takes note of why the agent could not freeze file systems, before it is said how the guest is held.
+// Refused stores the agent's reason for a failed freeze. It must be called before Taken.
 func (m *Machine) Refused(words string) {
 	if m.phase == taking {
 		m.hold.Refusal = strings.ToValidUTF8(words[:min(len(words), launch.MaxRefusal)], "")
@@ -135,14 +135,14 @@ func (m *Machine) Refused(words string) {
 
 const guestWentOn = "the guest was told to go on"
 
-// Event takes note of one of QEMU's events. agentPort is the id of the agent's port.
+// Event handles a QEMU event. agentPort is the ID of the agent's port.
 func (m *Machine) Event(name string, data []byte, agentPort string, now time.Time) Action {
 	var d struct {
 		ID     string `json:"id"`
 		Open   bool   `json:"open"`
 		Status string `json:"status"`
 	}
-	// An event without data has nothing to be read.
+	// An event may have no data.
 	_ = json.Unmarshal(data, &d)
 	switch name {
 	case "STOP":
@@ -172,11 +172,11 @@ func (m *Machine) usesAgent() bool {
 	return m.phase == taking && m.agent || m.hold.Method == launch.MethodAgent
 }
 
-// Break ends a hold, or one that is about to be: the guest does not stand still any more, or must not.
+// Break ends a hold, or one in progress, because the guest no longer stands still or must not.
 func (m *Machine) Break(why string, now time.Time) Action {
 	switch m.phase {
 	case taking:
-		// What is under way ends first.
+		// Taken lets go, after the step in progress.
 		m.end(why)
 	case held:
 		m.end(why)
@@ -198,7 +198,7 @@ func (m *Machine) letGo(now time.Time) Action {
 	return LetGo
 }
 
-// Tick ends a hold whose time is over.
+// Tick ends a hold whose deadline is over.
 func (m *Machine) Tick(now time.Time) Action {
 	if m.phase != taking && m.phase != held || now.Before(m.until) {
 		return Nothing
@@ -209,7 +209,7 @@ func (m *Machine) Tick(now time.Time) Action {
 	return m.Break("it was not released before its deadline", now)
 }
 
-// Until is when Tick is to be called, zero for never.
+// Until returns when to call Tick, zero for never.
 func (m *Machine) Until() time.Time {
 	if m.phase == taking && m.hold.Ended == "" || m.phase == held {
 		return m.until
@@ -217,7 +217,7 @@ func (m *Machine) Until() time.Time {
 	return time.Time{}
 }
 
-// Release ends a hold on its holder's wish. It reports whether there was one.
+// Release ends a hold on its holder's request. It reports whether there was one.
 func (m *Machine) Release(r launch.Release, now time.Time) (Action, bool) {
 	mine := m.phase == taking || m.phase == held
 	if !mine || m.hold.Ended != "" || m.hold.Holder != r.Holder || r.Token != "" && r.Token != m.hold.Token {
@@ -226,14 +226,14 @@ func (m *Machine) Release(r launch.Release, now time.Time) (Action, bool) {
 	return m.Break("it was released", now), true
 }
 
-// Free says that what Take has done is undone.
+// Free must be called when Take has been undone.
 func (m *Machine) Free() {
 	if m.phase == letting {
 		*m = Machine{last: m.last}
 	}
 }
 
-// Hold is what holds the guest, or has held it last; without a token if nothing has.
+// Hold returns the current or the last hold, without a token if there was none.
 func (m *Machine) Hold(now time.Time) launch.Hold {
 	if m.phase != held {
 		return m.last
@@ -243,5 +243,5 @@ func (m *Machine) Hold(now time.Time) launch.Hold {
 	return h
 }
 
-// Agent reports whether the hold that lasts is the agent's.
+// Agent reports whether the current hold is a freeze by the agent.
 func (m *Machine) Agent() bool { return m.phase == held && m.hold.Method == launch.MethodAgent }

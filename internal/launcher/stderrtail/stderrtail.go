@@ -1,7 +1,7 @@
-// Package stderrtail keeps the end of what QEMU writes to standard error, and makes
-// one sentence of it for messages about QEMU's failure.
+// Package stderrtail keeps the end of QEMU's standard error, and turns it into one sentence for messages about QEMU's
+// failure.
 //
-// It owns the choice of the lines, and decides nothing by them.
+// It owns the choice of the lines, and must not decide anything by them.
 package stderrtail
 
 import (
@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	// maxSentence is how much of QEMU's last words is told.
+	// maxSentence limits the sentence, in bytes.
 	maxSentence = 1024
-	// maxKept is how much is kept to choose from: QEMU follows what it says of an
-	// internal error with kilobytes of registers.
+	// maxKept limits the kept text, in bytes: QEMU prints kilobytes of registers after the message of an internal
+	// error.
 	maxKept = 8 * maxSentence
 )
 
 // Tail keeps the end of a stream and passes all of it on.
 type Tail struct {
-	// Also gets all that is written.
+	// Also receives the whole stream.
 	Also io.Writer
 
 	mu   sync.Mutex
 	kept []byte
-	// cut: what is kept begins in the middle of a line.
+	// cut means that kept starts within a line.
 	cut bool
 }
 
-// Write implements io.Writer and does not fail.
+// Write implements io.Writer. It never fails.
 func (t *Tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	t.kept = append(t.kept, p...)
@@ -38,13 +38,13 @@ func (t *Tail) Write(p []byte) (int, error) {
 		t.cut = true
 	}
 	t.mu.Unlock()
-	// The log is a convenience; it must not hold QEMU up.
+	// A failing log must not block QEMU.
 	_, _ = t.Also.Write(p)
 	return len(p), nil
 }
 
-// Sentence is the end of what was kept as one line: registers, traces, and what
-// QEMU warns of while it goes on, are left out if there is anything else.
+// Sentence returns the end of the kept text as one line. It leaves out registers, traces and warnings if there is any
+// other line.
 func (t *Tail) Sentence() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,16 +70,16 @@ func (t *Tail) Sentence() string {
 	return strings.ToValidUTF8(sentence[max(0, len(sentence)-maxSentence):], "")
 }
 
-// isTrace reports whether a line is one of those that QEMU was asked to write
-// (the label debugLogs): a process, '@', a time, and the event.
+// isTrace reports whether a line is one of QEMU's traces, which the label debugLogs requests: a process, '@', a time,
+// and the event.
 func isTrace(line string) bool {
 	pid, rest, ok := strings.Cut(line, "@")
 	at, _, timed := strings.Cut(rest, ":")
 	return ok && timed && pid != "" && strings.Trim(pid, "0123456789") == "" && at != "" && strings.Trim(at, ".0123456789") == ""
 }
 
-// isDump reports whether QEMU prints a CPU's registers in a line. (Package regexp
-// would be a fifth of a megabyte for every VM.)
+// isDump reports whether a line is a dump of a CPU's registers. (Package regexp would cost a fifth of a megabyte for
+// every VM.)
 func isDump(line string) bool {
 	if strings.HasPrefix(line, "extra data[") || strings.HasPrefix(line, "Code=") {
 		return true

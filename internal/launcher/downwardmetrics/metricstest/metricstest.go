@@ -1,5 +1,5 @@
-// Package metricstest reads what a guest gets of downward metrics as the tools of guests do. It is for tests: it
-// knows the format on its own, and must not import the package that writes it.
+// Package metricstest reads downward metrics like the tools in guests, for tests. It has its own knowledge of the
+// format, and must not import the package that writes it.
 package metricstest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"fmt"
 )
 
-// Metric is one figure.
+// Metric is one metric.
 type Metric struct {
 	Type    string `xml:"type,attr"`
 	Context string `xml:"context,attr"`
@@ -21,7 +21,7 @@ type Metric struct {
 // ErrBusy means that the disk's document is being written.
 var ErrBusy = errors.New("the disk is busy")
 
-// Disk returns the document on a disk, whose sum must be right.
+// Disk returns the document on a disk, after checking its sum.
 func Disk(image []byte) ([]byte, error) {
 	if len(image) < 16 || string(image[:4]) != "mvbd" {
 		return nil, errors.New("there is no header")
@@ -45,7 +45,7 @@ func Disk(image []byte) ([]byte, error) {
 	return document, nil
 }
 
-// Document returns the figures of a document, by context and name: "host HostName".
+// Document returns the metrics of a document, by context and name: "host HostName".
 func Document(text []byte) (map[string]Metric, error) {
 	var parsed struct {
 		XMLName xml.Name `xml:"metrics"`
@@ -65,7 +65,7 @@ func Document(text []byte) (map[string]Metric, error) {
 	return all, nil
 }
 
-// Names are the figures of a document that has all, with their types, as those who move here from KubeVirt know them.
+// Names returns the metrics of a complete document and their types, as users of KubeVirt know them.
 func Names() map[string]string {
 	return map[string]string{
 		"host HostName": "string", "host HostSystemInfo": "string", "host VirtualizationVendor": "string", "host VirtProductInfo": "string",
