@@ -1,13 +1,12 @@
-// Package agent asks the QEMU guest agent inside a guest, over the unix socket
-// that QEMU offers for the agent's virtio-serial port.
+// Package agent is a client of the QEMU guest agent inside a guest, over QEMU's unix socket for the agent's
+// virtio-serial port.
 //
-// It owns the protocol: the synchronization that a port without connections
-// needs, deadlines for an agent that may be absent, hung or hostile, and the
-// agent's commands as Go functions. It must not import Kubernetes or API types;
-// what an answer means for a VMI's status is decided elsewhere.
+// It owns the protocol: the synchronization that a port without connections needs, deadlines for an agent that may be
+// absent, hung or hostile, and the agent's commands as Go functions. It must not import Kubernetes or API types, and
+// must not decide the meaning of an answer for a VMI's status.
 //
-// QEMU serves one connection to the socket at a time; a second one waits until
-// the first is closed. So connect, ask, and close.
+// QEMU serves one connection to the socket at a time; a second one waits until the first is closed. So connect,
+// execute, and close.
 package agent
 
 import (
@@ -27,39 +26,35 @@ import (
 	"drydock.dev/drydock/internal/qemu/wire"
 )
 
-// limits bound what a guest can make the caller hold: the agent is the guest's
-// program, and the guest may be hostile. The longest answer of a real one names the
-// addresses and counters of each network interface, some 600 bytes and 25 values:
-// 400 of them fit.
+// limits limit the caller's memory: the agent runs in the guest, and the guest may be hostile. The longest answer of a
+// real one has the addresses and counters of each network interface, some 600 bytes and 25 values: 400 interfaces fit.
 var limits = wire.Limits{Bytes: 256 << 10, Values: 16 << 10, Depth: 32}
 
 const (
-	// delimiter is a byte that no JSON text contains. Before a command it makes
-	// the agent drop what it has read of a half-sent one; before the answer to
-	// guest-sync-delimited it lets the reader drop an earlier caller's answers.
+	// delimiter is a byte that no JSON text contains. Before a command it makes the agent drop a partly received one.
+	// Before the answer to guest-sync-delimited it lets the reader drop an earlier caller's answers.
 	delimiter = 0xff
 )
 
 // Error is the agent's refusal of a command.
 type Error struct {
 	Command string
-	// Class is CommandNotFound when the agent, or its configuration, does not
-	// have the command; otherwise mostly GenericError.
+	// Class is CommandNotFound when the agent, or its configuration, does not have the command; otherwise mostly
+	// GenericError.
 	Class string
 	Desc  string
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("guest agent: %s: %s", e.Command, e.Desc) }
 
-// Unsupported reports whether err says that this agent lacks the command.
+// Unsupported reports whether err means that the agent lacks the command.
 func Unsupported(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && (e.Class == "CommandNotFound" || e.Class == "CommandDisabled")
 }
 
-// Client is one connection to the agent's port. Its methods may be called from
-// several goroutines; the commands go one after another. After a deadline the
-// next command synchronizes again, so a late answer cannot be taken for its own.
+// Client is one connection to the agent's port. Its methods may be called from several goroutines; the commands are
+// serialized. After a deadline the next command synchronizes again, so that it does not get a late answer.
 type Client struct {
 	conn net.Conn
 
@@ -68,8 +63,8 @@ type Client struct {
 	synced bool
 }
 
-// Dial connects to the agent's socket. It succeeds when QEMU listens, whether
-// or not an agent runs in the guest; Ping finds that out.
+// Dial connects to the agent's socket. It succeeds when QEMU listens, also without an agent in the guest. Use Ping to
+// test for one.
 func Dial(ctx context.Context, path string) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
@@ -79,7 +74,7 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 	return New(conn), nil
 }
 
-// New makes a client of a connection, which it takes over.
+// New returns a client, which owns conn.
 func New(conn net.Conn) *Client {
 	return &Client{conn: conn, reader: bufio.NewReader(conn)}
 }
@@ -87,20 +82,19 @@ func New(conn net.Conn) *Client {
 // Close ends the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Execute runs any command. args and result may be nil. ctx bounds the wait:
-// without a deadline it waits as long as the agent lets it.
+// Execute runs a command. args and result may be nil. Without a deadline in ctx, it waits as long as the agent takes.
 func (c *Client) Execute(ctx context.Context, command string, args, result any) error {
 	return c.execute(ctx, command, args, result, c.syncThenSend)
 }
 
-// executeAtOnce is Execute of a command that is sent together with the synchronization, so that a guest that stands
-// still is asked once instead of twice. An agent that is silent may do what it was told when it goes on: only what does
-// no harm then may be sent so.
+// executeAtOnce is Execute with the command sent together with the synchronization, so that a guest that stands still
+// answers once instead of twice. A silent agent may execute the command when it continues: it is only for commands that
+// are harmless then.
 func (c *Client) executeAtOnce(ctx context.Context, command string, result any) error {
 	return c.execute(ctx, command, nil, result, c.sync)
 }
 
-// execute sends a command by begin if the stream has to be synchronized first.
+// execute sends a command, by begin if the stream must be synchronized first.
 func (c *Client) execute(ctx context.Context, command string, args, result any, begin func(line []byte) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +104,7 @@ func (c *Client) execute(ctx context.Context, command string, args, result any, 
 	if c.synced {
 		send = c.send
 	}
-	// Until the answer is read whole, the stream is in the middle of something.
+	// The stream is out of sync until the answer has been read completely.
 	c.synced = false
 	line, err := commandLine(command, args)
 	if err == nil {
@@ -129,7 +123,6 @@ func (c *Client) syncThenSend(line []byte) error {
 	return c.send(line)
 }
 
-// answer reads the answer to the command that was sent.
 func (c *Client) answer(ctx context.Context, command string, result any) error {
 	answer, err := c.receive()
 	if err != nil {
@@ -148,8 +141,7 @@ func (c *Client) answer(ctx context.Context, command string, result any) error {
 	return nil
 }
 
-// bound makes the connection's reads and writes end with ctx. The returned
-// function undoes it.
+// bound interrupts the connection's reads and writes when ctx ends. The returned function undoes it.
 func (c *Client) bound(ctx context.Context) (release func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -165,7 +157,7 @@ func (c *Client) bound(ctx context.Context) (release func()) {
 	}
 }
 
-// explain names ctx's end as the cause when it was.
+// explain wraps err, or the end of ctx if that is the cause.
 func (c *Client) explain(ctx context.Context, command string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("guest agent: %s: no answer: %w", command, ctx.Err())
@@ -181,9 +173,8 @@ type reply struct {
 	} `json:"error"`
 }
 
-// sync drops everything that was said on the port before. An agent that has
-// just started may answer an earlier caller's commands first, so answers with
-// another number are passed over. next is the command that is sent with it, if any.
+// sync discards all earlier data on the port. An agent that has just started may first answer an earlier caller's
+// commands, so answers with another number are skipped. next is the command sent with it, if any.
 func (c *Client) sync(next []byte) error {
 	var seed [4]byte
 	if _, err := rand.Read(seed[:]); err != nil {
@@ -194,8 +185,8 @@ func (c *Client) sync(next []byte) error {
 	if err != nil {
 		return err
 	}
-	// After the first delimiter the agent begins anew: it answers what that cuts
-	// short with an error, which skipping to the delimiter below passes over.
+	// The first delimiter resets the agent. It answers a truncated command with an error, which the skip to the
+	// delimiter below discards.
 	if err := c.send(slices.Concat([]byte{delimiter}, line, next)); err != nil {
 		return err
 	}
@@ -221,7 +212,7 @@ func (c *Client) send(lines []byte) error {
 	return nil
 }
 
-// commandLine is a command as the agent reads it.
+// commandLine returns the encoded command.
 func commandLine(command string, args any) ([]byte, error) {
 	line, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
@@ -260,7 +251,7 @@ func skipToDelimiter(r *bufio.Reader) error {
 	}
 }
 
-// unexpected names the usual cause of an end of the stream.
+// unexpected returns the usual cause of an end of the stream.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("QEMU closed the port")

@@ -21,7 +21,7 @@ type OSInfo struct {
 	VariantID     string `json:"variant-id"`
 }
 
-// Info is the agent's own version and commands (guest-info).
+// Info is the agent's version and commands (guest-info).
 type Info struct {
 	Version  string    `json:"version"`
 	Commands []Command `json:"supported_commands"`
@@ -49,7 +49,7 @@ type IPAddress struct {
 	Prefix  int    `json:"prefix"`
 }
 
-// User is someone who is logged in.
+// User is a logged-in user.
 type User struct {
 	Name   string `json:"user"`
 	Domain string `json:"domain"`
@@ -74,29 +74,29 @@ type FSDisk struct {
 	Device  string `json:"dev"`
 }
 
-// Timezone is the guest's.
+// Timezone is the guest's time zone.
 type Timezone struct {
 	Zone string `json:"zone"`
 	// Offset is in seconds east of UTC.
 	Offset int `json:"offset"`
 }
 
-// Ping returns nil when the agent answers.
+// Ping returns nil if the agent answers.
 func (c *Client) Ping(ctx context.Context) error {
 	return c.Execute(ctx, "guest-ping", nil, nil)
 }
 
-// Info asks for the agent's version and commands.
+// Info returns the agent's version and commands.
 func (c *Client) Info(ctx context.Context) (Info, error) {
 	return ask[Info](ctx, c, "guest-info")
 }
 
-// OSInfo asks for the guest's operating system.
+// OSInfo returns the guest's operating system.
 func (c *Client) OSInfo(ctx context.Context) (OSInfo, error) {
 	return ask[OSInfo](ctx, c, "guest-get-osinfo")
 }
 
-// HostName asks for the guest's host name.
+// HostName returns the guest's host name.
 func (c *Client) HostName(ctx context.Context) (string, error) {
 	answer, err := ask[struct {
 		HostName string `json:"host-name"`
@@ -104,22 +104,22 @@ func (c *Client) HostName(ctx context.Context) (string, error) {
 	return answer.HostName, err
 }
 
-// Interfaces asks for the guest's network interfaces.
+// Interfaces returns the guest's network interfaces.
 func (c *Client) Interfaces(ctx context.Context) ([]Interface, error) {
 	return ask[[]Interface](ctx, c, "guest-network-get-interfaces")
 }
 
-// Users asks who is logged in.
+// Users returns the logged-in users.
 func (c *Client) Users(ctx context.Context) ([]User, error) {
 	return ask[[]User](ctx, c, "guest-get-users")
 }
 
-// Filesystems asks for the guest's mounted file systems.
+// Filesystems returns the guest's mounted file systems.
 func (c *Client) Filesystems(ctx context.Context) ([]Filesystem, error) {
 	return ask[[]Filesystem](ctx, c, "guest-get-fsinfo")
 }
 
-// Timezone asks for the guest's time zone.
+// Timezone returns the guest's time zone.
 func (c *Client) Timezone(ctx context.Context) (Timezone, error) {
 	return ask[Timezone](ctx, c, "guest-get-timezone")
 }
@@ -130,33 +130,32 @@ type VCPU struct {
 	Online    bool  `json:"online"`
 }
 
-// VCPUs asks for the CPUs that the guest's system knows.
+// VCPUs returns the CPUs that the guest's system knows.
 func (c *Client) VCPUs(ctx context.Context) ([]VCPU, error) {
 	return ask[[]VCPU](ctx, c, "guest-get-vcpus")
 }
 
-// Frozen is what FreezeStatus says of an agent that has frozen the guest's file systems.
+// Frozen is FreezeStatus's value for frozen file systems.
 const Frozen = "frozen"
 
-// FreezeStatus is thawed or frozen.
+// FreezeStatus returns "thawed" or Frozen.
 func (c *Client) FreezeStatus(ctx context.Context) (status string, err error) {
 	err = c.executeAtOnce(ctx, "guest-fsfreeze-status", &status)
 	return status, err
 }
 
-// Freeze has the guest write back and freeze its file systems. It returns how many that are.
+// Freeze flushes and freezes the guest's file systems, and returns their number.
 func (c *Client) Freeze(ctx context.Context) (int, error) {
 	return ask[int](ctx, c, "guest-fsfreeze-freeze")
 }
 
-// Thaw undoes Freeze. An agent that is silent does it when it goes on.
+// Thaw undoes Freeze. A silent agent executes it when it continues.
 func (c *Client) Thaw(ctx context.Context) error {
 	return c.executeAtOnce(ctx, "guest-fsfreeze-thaw", nil)
 }
 
-// Shutdown asks the guest to end in one of the agent's modes: powerdown,
-// reboot, halt. The agent does not answer a success; nil means only that it was
-// there to be asked and did not refuse at once.
+// Shutdown asks the guest to end in one of the agent's modes: powerdown, reboot, halt. The agent does not answer on
+// success; nil means only that it was present and did not refuse at once.
 func (c *Client) Shutdown(ctx context.Context, mode string) error {
 	if err := c.Ping(ctx); err != nil {
 		return err
@@ -165,7 +164,7 @@ func (c *Client) Shutdown(ctx context.Context, mode string) error {
 	defer c.mu.Unlock()
 	release := c.bound(ctx)
 	defer release()
-	// What comes next on the port, if anything, is not another command's.
+	// An answer to it, if any, must not be taken for the next command's.
 	c.synced = false
 	line, err := commandLine("guest-shutdown", map[string]any{"mode": mode})
 	if err == nil {
@@ -177,15 +176,14 @@ func (c *Client) Shutdown(ctx context.Context, mode string) error {
 	return nil
 }
 
-// ExecResult is how a program in the guest ended.
+// ExecResult is the result of a program in the guest.
 type ExecResult struct {
-	// ExitCode is -1 when a signal (or a Windows exception) ended it.
+	// ExitCode is -1 if a signal (or a Windows exception) ended it.
 	ExitCode       int
 	Stdout, Stderr []byte
 }
 
-// execPause is how often an unfinished program is asked after: the agent has
-// no way of telling by itself.
+// execPause is the interval of polling a program's status: the agent sends no event.
 const execPause = 100 * time.Millisecond
 
 // Exec runs a program in the guest and waits for its end.
@@ -243,7 +241,7 @@ func ask[T any](ctx context.Context, c *Client, command string) (T, error) {
 	return answer, err
 }
 
-// SetAuthorizedKeys makes keys the SSH public keys by which user may log in, and takes all others away.
+// SetAuthorizedKeys replaces the SSH public keys by which user may log in.
 func (c *Client) SetAuthorizedKeys(ctx context.Context, user string, keys []string) error {
 	return c.Execute(ctx, "guest-ssh-add-authorized-keys", map[string]any{
 		"username": user, "keys": append([]string{}, keys...), "reset": true,
