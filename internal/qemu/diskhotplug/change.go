@@ -13,23 +13,20 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// undoTimeout bounds the way back after a step that failed; the context of the
-// step itself may be over by then.
+// undoTimeout limits undoing a failed step, whose context may have ended.
 const undoTimeout = 10 * time.Second
 
 // Properties are the arguments of blockdev-add or device_add.
 type Properties = map[string]any
 
-// Parts are what a disk is made of. Blockdevs come in the order of Tag.Nodes,
-// Device is nil for a medium in a drive.
+// Parts are the parts of a disk. Blockdevs are in the order of Tag.Nodes. Device is nil for a medium in a drive.
 type Parts struct {
 	Blockdevs []Properties
 	Device    Properties
 }
 
-// Plug brings a disk into QEMU. parts says what it is made of, given the path
-// by which QEMU opens the file. When any step fails, the ones before it are
-// undone. The caller closes the file in either case.
+// Plug adds a disk to QEMU. parts returns its parts for the path by which QEMU opens the file. If a step fails, the
+// earlier ones are undone. The caller must close the file in either case.
 func Plug(ctx context.Context, m Monitor, tag Tag, file *os.File, parts func(path string) (Parts, error)) error {
 	set, err := add(ctx, m, tag, file)
 	if err != nil {
@@ -44,7 +41,7 @@ func Plug(ctx context.Context, m Monitor, tag Tag, file *os.File, parts func(pat
 	return nil
 }
 
-// add gives QEMU a descriptor and the Tag that says whose it is.
+// add passes a descriptor to QEMU with its Tag.
 func add(ctx context.Context, m Monitor, tag Tag, file *os.File) (set int64, err error) {
 	text, err := json.Marshal(tag)
 	if err != nil {
@@ -74,8 +71,8 @@ func (d *Disk) build(ctx context.Context, m Monitor, parts func(string) (Parts, 
 	return m.Execute(ctx, "device_add", made.Device, nil)
 }
 
-// insert puts the medium into its drive. A guest that has locked the tray is
-// asked to open it, and the insertion fails until it has.
+// insert puts the medium into its drive. If the guest has locked the tray, QEMU asks the guest to open it, and the
+// insertion fails until it has.
 func (d *Disk) insert(ctx context.Context, m Monitor) error {
 	if err := openTray(ctx, m, d.Device, false); err != nil {
 		return err
@@ -87,8 +84,7 @@ func (d *Disk) insert(ctx context.Context, m Monitor) error {
 	return CloseTray(ctx, m, d.Device)
 }
 
-// openTray opens a drive's tray. One that the guest has locked stays shut, and the
-// guest is asked to open it, unless it is opened by force.
+// openTray opens a drive's tray. If the guest has locked it, QEMU only asks the guest to open it, unless force is set.
 func openTray(ctx context.Context, m Monitor, device string, force bool) error {
 	return m.Execute(ctx, "blockdev-open-tray", Properties{"id": device, "force": force}, nil)
 }
@@ -98,9 +94,8 @@ func CloseTray(ctx context.Context, m Monitor, device string) error {
 	return m.Execute(ctx, "blockdev-close-tray", Properties{"id": device}, nil)
 }
 
-// Ask asks the guest to let go of a disk. QEMU reports by an event when it has:
-// DEVICE_DELETED, or DEVICE_TRAY_MOVED for a medium, after which Ask takes the
-// medium out. It can be repeated.
+// Ask asks the guest to release a disk. QEMU sends an event when it has: DEVICE_DELETED, or DEVICE_TRAY_MOVED for a
+// medium, after which Ask removes the medium. It can be repeated.
 func Ask(ctx context.Context, m Monitor, d Disk) error {
 	if d.Stage != Plugged && d.Stage != Detached {
 		return nil
@@ -109,7 +104,7 @@ func Ask(ctx context.Context, m Monitor, d Disk) error {
 		err := m.Execute(ctx, "device_del", Properties{"id": d.Device}, nil)
 		if refusal := (*qmp.Error)(nil); errors.As(err, &refusal) &&
 			(refusal.Class == "DeviceNotFound" || strings.Contains(refusal.Desc, "already in the process of unplug")) {
-			return nil // it is gone, or the guest is thinking
+			return nil // it is gone, or the guest has not decided yet
 		}
 		return err
 	}
@@ -122,7 +117,7 @@ func Ask(ctx context.Context, m Monitor, d Disk) error {
 	return d.takeMedium(ctx, m)
 }
 
-// takeMedium takes the medium out of a tray that is open.
+// takeMedium removes the medium from an open tray.
 func (d *Disk) takeMedium(ctx context.Context, m Monitor) error {
 	if err := m.Execute(ctx, "blockdev-remove-medium", Properties{"id": d.Device}, nil); err != nil {
 		return err
@@ -130,8 +125,7 @@ func (d *Disk) takeMedium(ctx context.Context, m Monitor) error {
 	return CloseTray(ctx, m, d.Device)
 }
 
-// Clear takes away what is left of a disk that the guest does not have, or has
-// no more. It can be repeated.
+// Clear removes the rest of a disk that the guest does not have, or has released. It can be repeated.
 func Clear(ctx context.Context, m Monitor, d Disk) error {
 	var errs []error
 	for _, node := range slices.Backward(d.nodes) {
@@ -146,7 +140,7 @@ func Clear(ctx context.Context, m Monitor, d Disk) error {
 	return errors.Join(errs...)
 }
 
-// Resize tells the guest the new size of its disk, in bytes.
+// Resize sets the new size of a disk, in bytes.
 func Resize(ctx context.Context, m Monitor, node string, size int64) error {
 	return m.Execute(ctx, "block_resize", Properties{"node-name": node, "size": size}, nil)
 }

@@ -11,12 +11,11 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// peripherals is where QEMU has the devices that bear an id.
+// peripherals is the QOM path of the devices with an ID.
 const peripherals = "/machine/peripheral"
 
-// Force takes a disk from a guest that does not let go of it. A medium is out of
-// its drive when Force returns; a device stays in the guest, and there is a node
-// named detached behind it instead of the disk's, which is then Partial. It can be
+// Force takes a disk from a guest that does not release it. A medium is out of its drive when Force returns. A device
+// stays in the guest, with the node detached behind it instead of the disk's, which is then Partial. It can be
 // repeated. See decision 155.
 func Force(ctx context.Context, m Monitor, d Disk, detached string) error {
 	if d.Stage != Plugged {
@@ -34,11 +33,9 @@ func Force(ctx context.Context, m Monitor, d Disk, detached string) error {
 	return m.Execute(ctx, "qom-set", Properties{"path": path.Join(peripherals, d.Device), "property": "drive", "value": detached}, nil)
 }
 
-// insertDetached makes what goes in the disk's place, as far as it is not there. It is
-// a node of no size rather than one that fails: virtio answers what is beyond a
-// disk's end by itself, before the disk's error policy is asked, which may be to
-// stop the guest. A flush succeeds, and may: nothing was written to this node, and
-// what was written to the disk's is flushed when that is closed.
+// insertDetached creates the missing parts of the replacement. Its node has size zero rather than failing: virtio
+// itself answers requests beyond a disk's end, before the disk's error policy, which may stop the guest. A flush
+// succeeds, correctly: nothing was written to this node, and closing the disk's node flushes that.
 func (d *Disk) insertDetached(ctx context.Context, m Monitor, node string) error {
 	tag := d.Tag
 	tag.Detached, tag.Nodes = true, []string{node}
@@ -58,7 +55,7 @@ func (d *Disk) insertDetached(ctx context.Context, m Monitor, node string) error
 	return m.Execute(ctx, "blockdev-add", Properties{"driver": "null-co", "node-name": node, "size": 0}, nil)
 }
 
-// serves reports whether a detached is behind the device that it was made for.
+// serves reports whether the replacement is behind its device.
 func (d *Disk) serves(ctx context.Context, m Monitor, devices map[string]bool) (bool, error) {
 	if !devices[d.Device] {
 		return false, nil
@@ -66,13 +63,13 @@ func (d *Disk) serves(ctx context.Context, m Monitor, devices map[string]bool) (
 	var node string
 	err := m.Execute(ctx, "qom-get", Properties{"path": path.Join(peripherals, d.Device), "property": "drive"}, &node)
 	if refusal := (*qmp.Error)(nil); errors.As(err, &refusal) && refusal.Class == "DeviceNotFound" {
-		return false, nil // the guest has let go of it just now
+		return false, nil // the guest has just released it
 	}
 	return slices.Contains(d.Nodes, node), err
 }
 
-// merge is the one disk that a disk and what takes its place in its place, or for its place,
-// are. A disk comes first: it is to be cleared before anything else is looked at.
+// merge combines a disk and its replacement into one Disk. A remaining disk takes precedence, since it must be cleared
+// first.
 func (d *Disk) merge(disk Disk, serves bool) Disk {
 	switch {
 	case disk.Stage == Absent && serves:

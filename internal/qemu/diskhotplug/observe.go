@@ -10,33 +10,32 @@ import (
 	"strings"
 )
 
-// Monitor is QEMU's, as far as it is needed here (*qmp.Client).
+// Monitor is the used part of *qmp.Client.
 type Monitor interface {
 	Execute(ctx context.Context, command string, args, result any) error
 	ExecuteWithFile(ctx context.Context, command string, args any, file *os.File, result any) error
 }
 
-// Tag says whose a descriptor is, for as long as QEMU has it.
+// Tag describes a descriptor's disk. QEMU keeps it with the descriptor.
 type Tag struct {
-	// Volume and Claim are the names of both.
 	Volume string `json:"volume"`
 	Claim  string `json:"claim"`
-	// Bus and Number are where the disk is plugged.
+	// Bus and Number are the disk's slot.
 	Bus    string `json:"bus,omitempty"`
 	Number int    `json:"number,omitempty"`
-	// Device is the id of the disk, or of the drive that the medium is for.
+	// Device is the ID of the disk, or of the medium's drive.
 	Device string `json:"device"`
 	Drive  bool   `json:"drive,omitempty"`
-	// Nodes are the block nodes, in the order in which they are made.
+	// Nodes are the block nodes in the order of their creation.
 	Nodes []string `json:"nodes"`
-	// Detached marks what is put behind a device whose disk is taken by force.
+	// Detached marks the replacement of a disk that was taken by force.
 	Detached bool `json:"hollow,omitempty"`
 }
 
 // prefix marks the descriptors that have a Tag.
 const prefix = "drydock:"
 
-// Stage is how far a disk got.
+// Stage is the progress of a disk.
 type Stage string
 
 const (
@@ -46,32 +45,32 @@ const (
 	Partial Stage = "Partial"
 	// Plugged means that the guest has the disk, and may be using it.
 	Plugged Stage = "Plugged"
-	// Detached means that the guest has a device whose disk was taken by force: the
-	// file is closed, and all that the guest asks of the device fails.
+	// Detached means that the guest has a device whose disk was taken by force: the file is closed, and all the guest's
+	// requests to the device fail.
 	Detached Stage = "Detached"
 )
 
-// Disk is a disk as QEMU has it.
+// Disk is the state of a disk in QEMU.
 type Disk struct {
 	Tag
 	Stage Stage
-	// Size is what the guest sees, in bytes.
+	// Size is the guest-visible size, in bytes.
 	Size int64
-	// Bare means that all that QEMU has of a Partial disk is the file.
+	// Bare means that QEMU has only the file of a Partial disk.
 	Bare bool
 	// TrayOpen and Locked are a drive's.
 	TrayOpen, Locked bool
 
-	// sets are the descriptor sets with this Tag's volume. There is more than
-	// one only when a virt-handler died and its successor did not look.
+	// sets are the descriptor sets with this Tag's volume. There are several only if a virt-handler died and its
+	// successor did not look.
 	sets []int64
-	// nodes are those of Tag.Nodes that exist.
+	// nodes are the existing ones of Tag.Nodes.
 	nodes []string
-	// detached is what there is already to be put in this disk's place.
+	// detached is the existing replacement of this disk.
 	detached *Disk
 }
 
-// Observe reads from QEMU which disks were plugged into it, by volume.
+// Observe returns the disks that were plugged into QEMU, by volume.
 func Observe(ctx context.Context, m Monitor) (map[string]Disk, error) {
 	disks, detached, err := tagged(ctx, m)
 	if err != nil || len(disks)+len(detached) == 0 {
@@ -105,7 +104,7 @@ func Observe(ctx context.Context, m Monitor) (map[string]Disk, error) {
 	return disks, nil
 }
 
-// devices are those that can be unplugged, by id.
+// devices returns the devices that can be unplugged, by ID.
 func devices(ctx context.Context, m Monitor) (map[string]bool, error) {
 	var list []struct {
 		Name string `json:"name"`
@@ -120,7 +119,7 @@ func devices(ctx context.Context, m Monitor) (map[string]bool, error) {
 	return present, nil
 }
 
-// find finds the block nodes that there are.
+// find sets the existing block nodes.
 func (d *Disk) find(sizes map[string]int64) {
 	for _, node := range d.Nodes {
 		if size, ok := sizes[node]; ok {
@@ -149,7 +148,6 @@ func (d *Disk) judge(devices map[string]bool, drives map[string]drive) {
 	}
 }
 
-// set is a descriptor set of QEMU's.
 type set struct {
 	ID  int64 `json:"fdset-id"`
 	FDs []struct {
@@ -157,14 +155,13 @@ type set struct {
 	} `json:"fds"`
 }
 
-// tagged lists the descriptors that have a Tag: those of disks, and those of
-// what is put in their places.
+// tagged returns the descriptors that have a Tag: those of disks, and those of their replacements.
 func tagged(ctx context.Context, m Monitor) (disks, detached map[string]Disk, err error) {
 	var sets []set
 	if err := m.Execute(ctx, "query-fdsets", nil, &sets); err != nil {
 		return nil, nil, err
 	}
-	// The newest set comes last, whatever order QEMU keeps.
+	// The newest set must come last; QEMU's order is not specified.
 	slices.SortFunc(sets, func(a, b set) int { return cmp.Compare(a.ID, b.ID) })
 	disks, detached = map[string]Disk{}, map[string]Disk{}
 	for _, set := range sets {
@@ -189,7 +186,7 @@ func tagged(ctx context.Context, m Monitor) (disks, detached map[string]Disk, er
 	return disks, detached, nil
 }
 
-// blockNodes gives the sizes of all block nodes.
+// blockNodes returns the sizes of all block nodes.
 func blockNodes(ctx context.Context, m Monitor) (map[string]int64, error) {
 	var nodes []struct {
 		Name  string `json:"node-name"`
@@ -207,7 +204,7 @@ func blockNodes(ctx context.Context, m Monitor) (map[string]int64, error) {
 	return sizes, nil
 }
 
-// drive is a device with a medium that can be exchanged.
+// drive is a device with a removable medium.
 type drive struct {
 	Device   string `json:"qdev"`
 	TrayOpen bool   `json:"tray_open"`
