@@ -1,18 +1,16 @@
-// Package migrationstatus has the names of QEMU's migration statuses (query-migrate, and the
-// event MIGRATION), and the one rule about them that virt-launcher acts on.
+// Package migrationstatus has the names of QEMU's migration statuses (query-migrate, and the event MIGRATION), and
+// virt-launcher's one rule about them.
 //
-// It owns those names and nothing else: it asks no QEMU. What a status means for a guest that
-// moves is decided in package switchover; virt-launcher can't import that, since every VM
-// pays for what it links.
+// It owns those names and nothing else: it must not query QEMU. Package switchover decides the meaning of a status for
+// a migrating guest; virt-launcher can't import that, since every VM pays for the code that it links.
 package migrationstatus
 
 import "time"
 
-// Status is where QEMU is with a migration. QEMU keeps the status of the last migration until
-// the next one begins.
+// Status is QEMU's status of a migration. QEMU keeps the last migration's until the next one begins.
 type Status string
 
-// The statuses, in QEMU's words. A QEMU that has never migrated says none, or nothing.
+// QEMU's statuses. A QEMU that has never migrated reports None or an empty status.
 const (
 	None          Status = "none"
 	Setup         Status = "setup"
@@ -20,8 +18,7 @@ const (
 	Active        Status = "active"
 	PreSwitchover Status = "pre-switchover"
 	Device        Status = "device"
-	// PostCopyDevice is PostCopyActive before the target has what it needs to run. QEMU before
-	// version 10.1 does not have it.
+	// PostCopyDevice is PostCopyActive before the target can run. QEMU before version 10.1 does not have it.
 	PostCopyDevice       Status = "postcopy-device"
 	PostCopyActive       Status = "postcopy-active"
 	PostCopyPaused       Status = "postcopy-paused"
@@ -42,7 +39,7 @@ func (s Status) PostCopy() bool {
 	return false
 }
 
-// UnderWay reports whether QEMU is to leave the status by itself, or waits in it for a command.
+// UnderWay reports whether the migration has not ended: QEMU will leave the status, or waits in it for a command.
 func (s Status) UnderWay() bool {
 	switch s {
 	case "", None, Completed, Failed, Canceled:
@@ -51,15 +48,13 @@ func (s Status) UnderWay() bool {
 	return true
 }
 
-// Unattended is how long a guest stands still before its switchover without a virt-handler.
-// virt-handler needs some milliseconds for a switchover; one that has died is started again
-// within seconds, or not at all.
+// Unattended is how long a guest stands still before its switchover without a virt-handler. virt-handler needs some
+// milliseconds for a switchover; a new one starts within seconds, or not at all.
 const Unattended = 2 * time.Second
 
-// CancelUnattended reports whether virt-launcher cancels the migration (migrate_cancel), so
-// that the guest goes on here: virt-handler alone can complete it, and has not been connected
-// for the duration without, or since QEMU has been in the status. QEMU itself decides whether
-// the cancel comes in time, so this is safe at any moment.
+// CancelUnattended reports whether virt-launcher cancels the migration (migrate_cancel), so that the guest continues
+// here. Only virt-handler can complete it, and it has not been connected for the duration without, or since QEMU
+// entered the status. QEMU decides whether the cancel is in time, so it is safe at any moment.
 func CancelUnattended(s Status, without time.Duration) bool {
 	return s == PreSwitchover && without >= Unattended
 }

@@ -6,9 +6,8 @@ import (
 	"os"
 )
 
-// Layout of a new image: clusters of 64 KiB, which are the header, the
-// refcount table, one refcount block and the L1 table. Nothing is allocated for
-// the guest's data.
+// Layout of a new image: clusters of 64 KiB, which are the header, the refcount table, one refcount block and the L1
+// table. Nothing is allocated for the guest's data.
 const (
 	clusterBits   = 16
 	clusterSize   = 1 << clusterBits
@@ -19,10 +18,9 @@ const (
 	blockCluster = 2
 	l1Cluster    = 3
 
-	// One L1 entry maps an L2 table, which maps one cluster with each of its
-	// 8-byte entries.
+	// One L1 entry maps an L2 table, whose 8-byte entries map one cluster each.
 	l1Reach = clusterSize / 8 * clusterSize
-	// refcountReach is how many clusters one refcount block counts.
+	// refcountReach is how many clusters one refcount block covers.
 	refcountReach = clusterSize / 2
 
 	maxBackingName       = 1023
@@ -31,11 +29,9 @@ const (
 
 // Image describes a new image.
 type Image struct {
-	// VirtualSize is the guest's disk size in bytes; it is rounded up to a
-	// whole sector.
+	// VirtualSize is the guest's disk size in bytes, rounded up to a whole sector.
 	VirtualSize int64
-	// Backing is the path of the image below, BackingFormat its format; both
-	// are empty for an image that stands alone.
+	// Backing is the path of the backing file, BackingFormat its format. Both are empty for an image without one.
 	Backing, BackingFormat string
 }
 
@@ -50,7 +46,7 @@ func Create(f *os.File, image Image) error {
 	if clusters > refcountReach {
 		return fmt.Errorf("a qcow2 image of %d bytes cannot be made", image.VirtualSize)
 	}
-	// The L1 table is all zero: the file's length makes it.
+	// The L1 table is all zero, so setting the file's length writes it.
 	if err := f.Truncate(int64(clusters) * clusterSize); err != nil {
 		return fmt.Errorf("sizing the image: %w", err)
 	}

@@ -1,9 +1,8 @@
 // Package qcow2 reads the header of a qcow2 image and writes new, empty ones.
 //
-// It owns the check of a header that may come from anyone, before QEMU or the import
-// worker reads the image, and it creates images without starting qemu-img (decision 032).
-// It knows nothing of an image's contents and must import the standard library
-// only: virt-launcher links it.
+// It owns the check of a header, which anyone may have written, before QEMU or the import worker reads the image, and
+// it creates images without qemu-img (decision 032). It must not know an image's contents, and must import the standard
+// library only: virt-launcher links it.
 package qcow2
 
 import (
@@ -34,15 +33,15 @@ const (
 	headerV3 = 104
 )
 
-// HeaderSize is how much of an image Parse wants to see.
+// HeaderSize is the number of bytes that Parse needs.
 const HeaderSize = 112
 
-// Magic is what an image begins with.
+// Magic starts every image.
 const Magic = "QFI\xfb"
 
 // Incompatible feature bits.
 const (
-	featureDirty       = 1 << 0 // reference counts may be wrong, which no reader needs
+	featureDirty       = 1 << 0 // reference counts may be wrong, but readers don't need them
 	featureCorrupt     = 1 << 1
 	featureDataFile    = 1 << 2
 	featureCompression = 1 << 3
@@ -52,56 +51,56 @@ const (
 	featuresKnown    = featuresHarmless | featureCorrupt | featureDataFile
 )
 
-// Kinds of compression.
+// Compression methods.
 const (
 	CompressionDeflate = 0
 	CompressionZstd    = 1
-	// CompressionUnnamed is that of a header which says that there is one and not which.
+	// CompressionUnnamed is for a header with the feature bit but without the method.
 	CompressionUnnamed = -1
 )
 
-// maxSize is the largest virtual size that is believed.
+// maxSize is the largest accepted virtual size, in bytes.
 const maxSize = 1 << 62
 
 var (
-	// ErrNotQCOW2 says that a file is something else.
+	// ErrNotQCOW2 means that the file is not a qcow2 image.
 	ErrNotQCOW2 = errors.New("not a qcow2 image")
-	// ErrCut says that the header is not whole.
+	// ErrCut means that the header is truncated.
 	ErrCut = errors.New("the header is not whole")
 )
 
-// VersionError is a version of the format that is unknown.
+// VersionError is an unknown version of the format.
 type VersionError uint32
 
 func (e VersionError) Error() string { return fmt.Sprintf("version %d is unknown", uint32(e)) }
 
-// SizeError is a virtual size that is impossible.
+// SizeError is an impossible virtual size.
 type SizeError uint64
 
 func (e SizeError) Error() string {
 	return fmt.Sprintf("a virtual size of %d bytes is impossible", uint64(e))
 }
 
-// Header is what matters of an image's header.
+// Header has the used fields of an image's header.
 type Header struct {
 	Version      int
 	VirtualSize  int64
 	ClusterBits  uint32
 	Encrypted    bool
 	Incompatible uint64
-	// Backing says that the image names a backing file.
+	// Backing means that the image names a backing file.
 	Backing bool
-	// L1Entries and L1Offset are the first table's: how many it has, and where it is.
+	// L1Entries is the number of entries of the L1 table, L1Offset its position.
 	L1Entries uint32
 	L1Offset  uint64
-	// Compression is the kind of compressed clusters.
+	// Compression is the method of compressed clusters.
 	Compression int
 }
 
-// ExtendedL2 reports whether the entries of second tables have parts.
+// ExtendedL2 reports whether L2 entries have subclusters.
 func (h Header) ExtendedL2() bool { return h.Incompatible&featureExtendedL2 != 0 }
 
-// UnknownFeatures are the incompatible features that this package does not know.
+// UnknownFeatures returns the incompatible features that this package does not know.
 func (h Header) UnknownFeatures() uint64 { return h.Incompatible &^ uint64(featuresKnown) }
 
 // Read reads the header of an image.
@@ -118,8 +117,8 @@ func Read(r io.ReaderAt) (Header, error) {
 	return h, err
 }
 
-// Parse reads a header from the first bytes of an image, HeaderSize of them unless the
-// image has fewer. Its errors are ErrNotQCOW2, ErrCut, a VersionError or a SizeError.
+// Parse parses a header from the first HeaderSize bytes of an image, or fewer if the image is smaller. Its errors are
+// ErrNotQCOW2, ErrCut, a VersionError or a SizeError.
 func Parse(head []byte) (Header, error) {
 	if len(head) < headerV2 || string(head[:len(Magic)]) != Magic {
 		return Header{}, ErrNotQCOW2
@@ -151,7 +150,7 @@ func Parse(head []byte) (Header, error) {
 	return h, nil
 }
 
-// compression reads the kind from the part of the header that not all have.
+// compression returns the method, from a part of the header that is optional.
 func compression(head []byte, features uint64) int {
 	switch {
 	case features&featureCompression == 0:
@@ -162,21 +161,21 @@ func compression(head []byte, features uint64) int {
 	return int(head[offCompression])
 }
 
-// Obstacle is why an image from elsewhere must not be opened.
+// Obstacle is why an untrusted image must not be opened.
 type Obstacle int
 
-// The obstacles. A backing or data file is a path of the image author's choice, which
-// QEMU would open with the rights of the pod.
+// The obstacles. A backing or data file is a path of the image author's choice, which QEMU would open with the rights
+// of the pod.
 const (
 	None Obstacle = iota
 	BackingFile
 	DataFile
 	Encrypted
 	Corrupt
-	Unknown // features that this package does not know
+	Unknown // unknown features
 )
 
-// Obstacle returns the first of the image's obstacles, None when it may be opened.
+// Obstacle returns the image's first obstacle, None if it may be opened.
 func (h Header) Obstacle() Obstacle {
 	switch {
 	case h.Backing:
@@ -193,7 +192,7 @@ func (h Header) Obstacle() Obstacle {
 	return None
 }
 
-// Check returns why an image from elsewhere must not be opened; nil when it may.
+// Check returns an error for an untrusted image that must not be opened.
 func (h Header) Check() error {
 	switch h.Obstacle() {
 	case BackingFile:

@@ -1,9 +1,8 @@
-// Package qmp speaks QEMU's monitor protocol (QMP) over a stream.
+// Package qmp is a client of QEMU's monitor protocol (QMP) over a stream.
 //
-// It owns the handshake, the matching of answers to commands and the order of
-// events. It knows no command's meaning and must import the standard library
-// and package wire only: virt-launcher links it, and every VM pays for what
-// virt-launcher links.
+// It owns the handshake, the matching of answers to commands and the order of events. It must not know the meaning of a
+// command, and must import the standard library and package wire only: every VM pays for the code that virt-launcher
+// links.
 package qmp
 
 import (
@@ -24,47 +23,44 @@ import (
 
 // Error is QEMU's refusal of a command.
 type Error struct {
-	// Command is the command that was refused.
+	// Command is the refused command.
 	Command string
-	// Class is QEMU's error class: GenericError, CommandNotFound,
-	// DeviceNotFound, …
+	// Class is QEMU's error class: GenericError, CommandNotFound, DeviceNotFound, …
 	Class string
-	// Desc is QEMU's sentence.
+	// Desc is QEMU's message.
 	Desc string
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("QMP %s: %s", e.Command, e.Desc) }
 
-// Event is something that happened in QEMU.
+// Event is one of QEMU's events.
 type Event struct {
 	// Name is QEMU's: SHUTDOWN, STOP, DEVICE_DELETED, …
 	Name string
-	// Data is the event's own JSON object, empty when it has none.
+	// Data is the event's JSON object, empty without one.
 	Data json.RawMessage
-	// Time is when QEMU saw it, zero when QEMU did not know.
+	// Time is QEMU's timestamp, zero if QEMU had none.
 	Time time.Time
 }
 
-// ErrClosed is the cause of everything that fails because Close was called.
+// ErrClosed is the cause of all errors after Close.
 var ErrClosed = errors.New("the QMP connection was closed")
 
-// errDeaf and errFlood end the connection to a QEMU that is not itself any more.
+// errDeaf and errFlood end the connection to a QEMU that misbehaves.
 var (
 	errDeaf  = errors.New("QEMU does not read its commands")
 	errFlood = errors.New("QEMU reports more events than can be processed")
 )
 
-// limits bound one message of QEMU's. The longest that a real one sends, the schema
-// of its own commands, has some 250 KiB; of those that Drydock asks for, the block
-// nodes of a guest with a hundred disks have about as much, with 100 values each.
+// limits limit one message of QEMU. A real one's longest, the schema of its commands, has some 250 KiB. Of the answers
+// that Drydock uses, the block nodes of a guest with a hundred disks have about as much, with 100 values each.
 var limits = wire.Limits{Bytes: 4 << 20, Values: 64 << 10, Depth: 64}
 
-// Client is one connection to a monitor. Its methods may be called from
-// several goroutines; QEMU executes the commands one after another.
+// Client is one connection to a monitor. Its methods may be called from several goroutines; QEMU executes the commands
+// one at a time.
 //
-// A Client owns two goroutines, which end when the connection does: one reads,
-// the other calls the event function, so that an event's receiver may be slow
-// or execute commands itself without holding up an answer.
+// A Client owns two goroutines, which end with the connection: one reads, the other calls the event function, so that a
+// receiver may be slow or execute commands without delaying an answer.
 type Client struct {
 	conn io.ReadWriteCloser
 
@@ -78,7 +74,7 @@ type Client struct {
 	done   chan struct{}
 }
 
-// answer is QEMU's to one command.
+// answer is QEMU's answer to one command.
 type answer struct {
 	result json.RawMessage
 	err    *wireError
@@ -89,7 +85,7 @@ type wireError struct {
 	Desc  string `json:"desc"`
 }
 
-// message is anything that QEMU says after the greeting.
+// message is any message of QEMU after the greeting.
 type message struct {
 	ID     uint64          `json:"id"`
 	Return json.RawMessage `json:"return"`
@@ -109,8 +105,7 @@ type request struct {
 	ID        uint64 `json:"id"`
 }
 
-// Dial connects to the monitor that listens on a unix socket. events, which
-// may be nil, is called with every event in its order; see New.
+// Dial connects to the monitor at a unix socket. For events see New.
 func Dial(ctx context.Context, path string, events func(Event)) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
@@ -120,9 +115,8 @@ func Dial(ctx context.Context, path string, events func(Event)) (*Client, error)
 	return New(ctx, conn, events)
 }
 
-// New takes over a connection and does the handshake. The connection is closed
-// when New fails or the Client is closed. events, which may be nil, is called
-// from one goroutine of the Client's, with every event in its order.
+// New performs the handshake on conn, which the Client owns. The connection is closed when New fails or the Client is
+// closed. events, which may be nil, is called in one of the Client's goroutines with every event in order.
 func New(ctx context.Context, conn io.ReadWriteCloser, events func(Event)) (*Client, error) {
 	c := &Client{
 		conn:    conn,
@@ -150,28 +144,26 @@ func New(ctx context.Context, conn io.ReadWriteCloser, events func(Event)) (*Cli
 	return c, nil
 }
 
-// Command is one of several that are executed together.
+// Command is one of the commands of ExecuteAll.
 type Command struct {
 	Name string
 	// Args and Result are those of Execute.
 	Args, Result any
 }
 
-// Execute runs one command. args and result may be nil; result is filled from
-// QEMU's answer. A refusal by QEMU is an *Error. When ctx ends first, the
-// command may still be carried out.
+// Execute runs one command. args and result may be nil; result is decoded from QEMU's answer. A refusal by QEMU is an
+// *Error. If ctx ends first, QEMU may still execute the command.
 func (c *Client) Execute(ctx context.Context, name string, args, result any) error {
 	return c.execute(ctx, nil, Command{name, args, result})
 }
 
-// ExecuteAll runs commands in their order. They are sent together, so that nothing is waited for
-// between them, and all of them are executed, also after one that QEMU has refused: the first
-// refusal is the error. It is for questions.
+// ExecuteAll runs commands in order. They are sent together, without waiting between them, and QEMU executes all of
+// them, also after a refusal: the first refusal is the error. It is for queries.
 func (c *Client) ExecuteAll(ctx context.Context, commands ...Command) error {
 	return c.execute(ctx, nil, commands...)
 }
 
-// execute runs commands, with the rights in oob, if any, beside the first.
+// execute runs commands. The rights in oob, if any, go with the first.
 func (c *Client) execute(ctx context.Context, oob []byte, commands ...Command) error {
 	var lines []byte
 	replies := make([]chan answer, len(commands))
@@ -200,7 +192,6 @@ func (c *Client) execute(ctx context.Context, oob []byte, commands ...Command) e
 	return first
 }
 
-// await waits for the answer to a command.
 func (c *Client) await(ctx context.Context, command Command, reply <-chan answer) error {
 	select {
 	case a := <-reply:
@@ -234,16 +225,14 @@ func finish(name string, a answer, result any) error {
 // Done is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err says why the connection ended: an io.EOF when QEMU did, ErrClosed after
-// Close, nil while it lasts.
+// Err returns why the connection ended: an io.EOF at QEMU's end, ErrClosed after Close, nil while it lasts.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Close ends the connection and returns when no event will be delivered any
-// more. It must not be called from the event function.
+// Close ends the connection and returns after the last event. It must not be called from the event function.
 func (c *Client) Close() error {
 	c.fail(ErrClosed)
 	<-c.events.done
@@ -267,8 +256,7 @@ func (c *Client) forget(id uint64) {
 	delete(c.waiting, id)
 }
 
-// send writes commands, for no longer than ctx allows. What is left of one that was cut short
-// can't be taken back, so it is the connection's end.
+// send writes commands until ctx ends. A partly written one can't be withdrawn, so it ends the connection.
 func (c *Client) send(ctx context.Context, lines, oob []byte) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -290,8 +278,7 @@ func (c *Client) send(ctx context.Context, lines, oob []byte) error {
 	return err
 }
 
-// bound makes a write end with ctx, on a connection that can do so. The returned
-// function undoes it.
+// bound interrupts a write when ctx ends, if the connection supports deadlines. The returned function undoes it.
 func (c *Client) bound(ctx context.Context) (release func()) {
 	conn, ok := c.conn.(interface{ SetWriteDeadline(time.Time) error })
 	if !ok {
@@ -310,7 +297,7 @@ func (c *Client) bound(ctx context.Context) (release func()) {
 	}
 }
 
-// read is the goroutine that owns the connection's incoming side.
+// read is the goroutine that reads the connection.
 func (c *Client) read(greeted chan<- error) {
 	reader := bufio.NewReader(c.conn)
 	var greeting struct {
@@ -335,7 +322,7 @@ func (c *Client) read(greeted chan<- error) {
 	}
 }
 
-// decode reads one message, which QEMU writes as one line.
+// decode reads one message, which is one line.
 func decode(r *bufio.Reader, into any) error {
 	line, err := limits.ReadLine(r)
 	if err == nil {
@@ -347,8 +334,7 @@ func decode(r *bufio.Reader, into any) error {
 	return json.Unmarshal(line, into)
 }
 
-// asEnd takes a reset for the end that it is: QEMU may exit before it has read
-// all that was sent, if only the last line's end.
+// asEnd returns io.EOF for a reset: QEMU may exit before it has read everything, if only a final newline.
 func asEnd(err error) error {
 	if errors.Is(err, syscall.ECONNRESET) {
 		return io.EOF
@@ -359,7 +345,7 @@ func asEnd(err error) error {
 func (c *Client) receive(m message) {
 	if m.Event != "" {
 		e := Event{Name: m.Event, Data: m.Data}
-		// QEMU says -1 when it has no clock.
+		// QEMU sends -1 without a clock.
 		if m.Timestamp.Seconds > 0 {
 			e.Time = time.Unix(m.Timestamp.Seconds, m.Timestamp.Microseconds*1000)
 		}
@@ -377,7 +363,7 @@ func (c *Client) receive(m message) {
 	}
 }
 
-// fail ends the connection; the first cause counts.
+// fail ends the connection. The first cause is kept.
 func (c *Client) fail(cause error) {
 	c.mu.Lock()
 	first := c.err == nil

@@ -2,16 +2,15 @@ package qmp
 
 import "sync"
 
-// maxPending bounds the bytes of events that wait. A real QEMU limits the rate of
-// what could come in floods; one in a guest's hands could fill its reader's memory.
+// maxPending limits the waiting events, in bytes. A real QEMU limits the rate of frequent events; one under a guest's
+// control could fill its reader's memory.
 const maxPending = 2 << 20
 
-// eventCost is what an event takes beside its text.
+// eventCost is an event's memory beside its text, in bytes.
 const eventCost = 64
 
-// queue holds events between their arrival and their delivery. Nothing waits for
-// room in it: that would stop the reader, and with it the answer that the receiver
-// of an earlier event may be waiting for.
+// queue holds events between their arrival and their delivery. add never blocks: that would block the reader, and with
+// it the answer for which the receiver of an earlier event may wait.
 type queue struct {
 	mu      sync.Mutex
 	ready   *sync.Cond
@@ -27,7 +26,7 @@ func newQueue() *queue {
 	return q
 }
 
-// add takes an event in; false means that there are too many.
+// add appends an event, and returns false if there are too many.
 func (q *queue) add(e Event) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -40,7 +39,7 @@ func (q *queue) add(e Event) bool {
 	return true
 }
 
-// close lets deliver end once everything that was added is delivered.
+// close ends deliver after all added events.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -64,7 +63,7 @@ func (q *queue) deliver(receiver func(Event)) {
 	}
 }
 
-// take waits for events; more is false when there will be no others.
+// take waits for events. more is false when there will be no others.
 func (q *queue) take() (events []Event, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -14,10 +14,9 @@ type rightsWriter interface {
 	WriteMsgUnix(b, oob []byte, addr *net.UnixAddr) (n, oobn int, err error)
 }
 
-// ExecuteWithFile is Execute for a command that takes a file (add-fd, getfd).
-// QEMU gets a descriptor of its own; the caller's stays the caller's. Only one
-// such command may be under way at a time: QEMU keeps one file waiting for the
-// command that it belongs to.
+// ExecuteWithFile is Execute for a command that takes a file (add-fd, getfd). QEMU gets a duplicate of the descriptor;
+// the caller keeps its own. Only one such command may be in progress at a time: QEMU holds one file for the command to
+// which it belongs.
 func (c *Client) ExecuteWithFile(ctx context.Context, name string, args any, file *os.File, result any) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -32,7 +31,7 @@ func (c *Client) ExecuteWithFile(ctx context.Context, name string, args any, fil
 	return executed
 }
 
-// sendRights writes a line and the rights beside its first byte.
+// sendRights writes a line, with the rights beside its first byte.
 func (c *Client) sendRights(line, oob []byte) error {
 	socket, ok := c.conn.(rightsWriter)
 	if !ok {

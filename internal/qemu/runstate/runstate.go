@@ -1,8 +1,8 @@
-// Package runstate is the table of QEMU's run states: what each means for a
-// guest, what its VMI says, and what virt-handler does about it.
+// Package runstate is the table of QEMU's run states: the meaning of each for a guest, the
+// VMI's conditions, and virt-handler's action.
 //
-// It owns the table and its texts, and nothing else: it asks no QEMU and
-// knows no API type. Every package that acts on a run state looks it up here.
+// It owns the table and its texts: it must not query QEMU, and must not know an API type.
+// Every package that acts on a run state looks it up here.
 //
 //	          stop                     disk fails
 //	paused <───────> running <───────────────────> io-error     virt-handler resumes
@@ -20,34 +20,32 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// Outlook is what becomes of a guest in a run state.
+// Outlook is the future of a guest in a run state.
 type Outlook string
 
 const (
 	// Runs means that the guest runs.
 	Runs Outlook = "runs"
-	// Waits means that the guest can continue, and does so when someone has it
-	// continue.
+	// Waits means that the guest can continue when it is resumed.
 	Waits Outlook = "waits"
-	// Passes means that QEMU itself leaves the state.
+	// Passes means that QEMU leaves the state by itself.
 	Passes Outlook = "passes"
-	// Moved means that the guest continues in another QEMU. To continue it here
-	// would be a second guest on the same disks.
+	// Moved means that the guest continues in another QEMU. Continuing it here would make a second guest on the same
+	// disks.
 	Moved Outlook = "moved"
 	// Over means that the guest cannot continue.
 	Over Outlook = "over"
-	// Unknown means that this table lacks the state: a newer QEMU has it.
+	// Unknown means that the table lacks the state: a newer QEMU has it.
 	Unknown Outlook = "unknown"
 )
 
-// Action is what virt-handler does about a run state.
+// Action is virt-handler's action in a run state.
 type Action string
 
 const (
 	// Leave means that virt-handler does nothing.
 	Leave Action = "leave"
-	// Resume means that virt-handler has the guest continue, again and again
-	// until it does.
+	// Resume means that virt-handler resumes the guest, repeatedly until it runs.
 	Resume Action = "resume"
 	// End means that virt-handler ends QEMU at once.
 	End Action = "end"
@@ -67,30 +65,30 @@ const (
 	ReasonGuestPanicked    = "GuestPanicked"
 	ReasonPoweredOff       = "GuestPoweredOff"
 	ReasonUnknown          = "UnknownRunState"
-	// ReasonWaitingForVolumes is that of a guest whose CPUs have never been started
-	// because it waits for hotpluggable volumes. QEMU's run state is Prelaunch.
+	// ReasonWaitingForVolumes is for a guest whose CPUs have never been started because it waits for hotpluggable
+	// volumes. QEMU's run state is Prelaunch.
 	ReasonWaitingForVolumes = "WaitingForVolumes"
 )
 
-// Names of the run states that code asks for by name.
+// Names of the run states that are used in code.
 const (
 	Running   = "running"
 	Prelaunch = "prelaunch"
 	IOError   = "io-error"
 	Suspended = "suspended"
 	InMigrate = "inmigrate"
-	// PostMigrate is that of a guest that has been sent elsewhere.
+	// PostMigrate is the state of a guest that has been migrated away.
 	PostMigrate = "postmigrate"
 	Paused      = "paused"
 )
 
-// PausedToMigrate is none of QEMU's run states: QEMU says Paused of a guest that virt-handler has stopped so
-// that its migration ends, as of one that its user has paused.
+// PausedToMigrate is not one of QEMU's run states: QEMU reports Paused for a guest that virt-handler has stopped so
+// that its migration ends, as for one that its user has paused.
 const PausedToMigrate = "paused-to-migrate"
 
-// Held is none of QEMU's run states: QEMU says Paused of a guest that virt-launcher has stopped for a moment, so that
-// its disks can be snapshotted. That is nobody's business but the snapshot's: the VMI says of it what it says of a
-// guest that runs (decision 424).
+// Held is not one of QEMU's run states: QEMU reports Paused for a guest that virt-launcher has stopped for a moment, so
+// that its disks can be snapshotted. This concerns only the snapshot: the VMI's status is that of a running guest
+// (decision 424).
 const Held = "held-still"
 
 // State is one of QEMU's run states.
@@ -98,17 +96,15 @@ type State struct {
 	// Name is QEMU's (query-status).
 	Name    string
 	Outlook Outlook
-	// Reason and Message are those of the condition Ready with status False. A
-	// state without them is Ready.
+	// Reason and Message are those of the condition Ready with status False. A state without them is Ready.
 	Reason, Message string
 	// Paused means that the condition Paused is True, with the same reason.
 	Paused bool
 	Action Action
-	// Failure is how virt-launcher reports the end of a guest that is ended for
-	// this state; empty when the end counts as what virt-launcher heard of it.
+	// Failure is the reason that virt-launcher reports after virt-handler has ended a guest for this state, empty to
+	// use virt-launcher's own facts.
 	Failure launch.Reason
-	// Until is the last version of QEMU that had the state, empty when QEMU still
-	// has it.
+	// Until is the last version of QEMU with the state, empty if QEMU still has it.
 	Until string
 }
 
@@ -120,7 +116,7 @@ var pausedToMigrate = State{
 	Message: "The guest changes its memory faster than it is sent to another node, and is stopped until it has been sent.",
 }
 
-// table has every run state of QEMU's once.
+// table has every run state of QEMU once.
 var table = []State{
 	{Name: Running, Outlook: Runs, Action: Leave},
 	{
@@ -193,13 +189,11 @@ var table = []State{
 // All returns every state of the table.
 func All() []State { return append([]State(nil), table...) }
 
-// maxName bounds the name of a state that is not in the table: QEMU, which a
-// guest may have taken over, chooses it.
+// maxName limits the name of an unknown state, in bytes: QEMU chooses it, and a guest may have taken QEMU over.
 const maxName = 64
 
 // Of returns the state with a name, PausedToMigrate and Held included. A state that is not in the table is Unknown:
-// nobody can tell whether its guest runs, so it is not Ready, and nothing is done
-// to it.
+// nobody can tell whether its guest runs, so it is not Ready, and nothing is done to it.
 func Of(name string) State {
 	for _, s := range table {
 		if s.Name == name {

@@ -1,9 +1,8 @@
-// Package wire limits what is read from QEMU and from guest agents, which a hostile
-// guest can control: the bytes of a message, and the memory that decoding it takes.
-// A few bytes of JSON ("{},") become a struct of a hundred and more, so a limit of
-// the bytes alone is not enough (decision 219).
+// Package wire limits the messages of QEMU and of guest agents, which a hostile guest can control: the bytes of a
+// message, and the memory for decoding it. A few bytes of JSON ("{},") become a struct of a hundred and more, so a
+// limit of the bytes is not enough (decision 219).
 //
-// It knows no message's meaning and imports the standard library only.
+// It must not know the meaning of a message, and must import the standard library only.
 package wire
 
 import (
@@ -12,15 +11,15 @@ import (
 	"fmt"
 )
 
-// Limits are what one message may have.
+// Limits are the limits of one message.
 type Limits struct {
-	// Bytes is its length, Values the number of its values (members and elements,
-	// at all depths), Depth how deep they may be nested.
+	// Bytes is its length, Values the number of its values (members and elements, at all depths), Depth its deepest
+	// nesting.
 	Bytes, Values, Depth int
 }
 
-// ReadLine reads a message, which is one line. An error that is not the reader's
-// own is about the message's size; nothing can be read after it.
+// ReadLine reads a message, which is one line. An error that is not the reader's means that the message is too long;
+// nothing can be read after it.
 func (l Limits) ReadLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
@@ -35,8 +34,7 @@ func (l Limits) ReadLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// Check looks at a JSON text before it is decoded. It does not say whether the text
-// is valid.
+// Check checks a JSON text before it is decoded. It does not check that the text is valid.
 func (l Limits) Check(text []byte) error {
 	values, depth := 1, 0
 	inString, escaped := false, false
