@@ -2,8 +2,7 @@ package layout
 
 import "path"
 
-// An attachment pod: what its name begins with, its one container, and the folder in
-// which that has each volume.
+// An attachment pod: the prefix of its name, its one container, and the container's folder for volumes.
 const (
 	AttachmentPrefix    = "hp-volume-"
 	AttachmentContainer = "hotplug-disk"
@@ -11,6 +10,5 @@ const (
 	attachedDir = "/path"
 )
 
-// AttachedVolume is where an attachment pod's container has a volume, as a folder or as
-// a device.
+// AttachedVolume returns the path of a volume in an attachment pod's container, a folder or a device.
 func AttachedVolume(volume string) string { return path.Join(attachedDir, volume) }

@@ -1,7 +1,7 @@
 package layout
 
-// What somebody is told to do in the place of what Drydock does not serve: by Drydock's virtctl, and by virt-api to
-// everybody who writes to it himself.
+// Alternatives to features that Drydock does not serve, for messages: of Drydock's virtctl, and of virt-api to every
+// client.
 const (
 	InsteadOfExports   = "copy a disk with a DataVolume whose source is its claim; to take one out of the cluster, read the claim in a pod"
 	InsteadOfTemplates = "write the machine's manifest with 'virtctl create vm', and keep the variants with kustomize or Helm"

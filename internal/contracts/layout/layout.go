@@ -1,12 +1,9 @@
-// Package layout names the places of a launcher pod: its container, volumes,
-// mount paths and sockets. virt-controller renders the pod with these names,
-// the machine model refers to the paths, virt-handler finds its way into the
-// pod by them. It also has the other names by which components know each other's
-// objects: labels, annotations, devices, and how an object's name is made of
-// another's. A name that two packages need lives here and nowhere else, unless the
-// API's own modules have it.
+// Package layout has the names of a launcher pod's parts: its container, volumes, mount paths and sockets.
+// virt-controller renders the pod with them, the machine model refers to the paths, and virt-handler opens them. It
+// also has the other names that components share: labels, annotations, devices, and object names that are derived from
+// another object's. A name that two packages need must be here and nowhere else, unless the API's modules have it.
 //
-// It must not import anything but the standard library: virt-launcher links it.
+// It must import the standard library only: virt-launcher links it.
 package layout
 
 import (
@@ -20,32 +17,30 @@ const (
 	AttachmentApp = "hotplug-disk"
 )
 
-// LauncherPrefix begins the names of launcher pods.
 const LauncherPrefix = "virt-launcher-"
 
-// The launcher pod's one container, and the user that QEMU runs as.
+// The launcher pod's one container, and QEMU's user.
 const (
 	ComputeContainer = "compute"
-	// QEMUUser is uid and gid of virt-launcher and QEMU, as in upstream's
-	// images, so that disks made there belong to it.
+	// QEMUUser is the uid and gid of virt-launcher and QEMU, the same as in upstream's images, so that it owns disks
+	// made there.
 	QEMUUser = 107
 )
 
-// Volumes that every launcher pod has. Their names cannot collide with a VMI
-// volume's, which get the prefix VolumePrefix.
+// Volumes that every launcher pod has. Their names cannot collide with a VMI volume's, which have the prefix
+// VolumePrefix.
 const (
-	// PrivateVolume is an emptyDir for sockets; mounted at PrivateDir.
+	// PrivateVolume is an emptyDir for sockets, mounted at PrivateDir.
 	PrivateVolume = "private"
-	// EphemeralVolume is an emptyDir for overlays, empty disks and ISO images;
-	// mounted at EphemeralDir.
+	// EphemeralVolume is an emptyDir for overlays, empty disks and ISO images, mounted at EphemeralDir.
 	EphemeralVolume = "ephemeral-disks"
-	// HugepagesVolume is an emptyDir of medium HugePages, where asked for.
+	// HugepagesVolume is an emptyDir of medium HugePages, if requested.
 	HugepagesVolume = "hugepages"
 	// KernelBootVolume is the image volume of spec.domain.firmware.kernelBoot.
 	KernelBootVolume = "kernel-boot"
-	// StateVolume is the claim of what outlives a VM's guests, where there is any; mounted at StateDir.
+	// StateVolume is the claim of a VM's persistent state, if any, mounted at StateDir.
 	StateVolume = "vm-state"
-	// VolumePrefix comes before a VMI volume's name in the pod's volumes, if that leaves a label.
+	// VolumePrefix precedes a VMI volume's name in the pod's volumes, if the result is a valid label.
 	VolumePrefix = "vol-"
 )
 
@@ -65,33 +60,32 @@ const (
 	accessCredentialsDir = "/var/run/kubevirt-access-credentials"
 )
 
-// AgentPort is the id of the guest agent's virtio-serial port in QEMU.
+// AgentPort is the ID of the guest agent's virtio-serial port in QEMU.
 const AgentPort = "agent0"
 
-// AgentChardev is the label of what the port is connected to.
+// AgentChardev is the label of that port's chardev.
 const AgentChardev = "char-agent0"
 
 // Socket names in PrivateDir.
 const (
 	LauncherSocket = "launcher.sock"
-	// FreezerSocket is virt-freezer's way to virt-launcher.
+	// FreezerSocket is for virt-freezer.
 	FreezerSocket = "freezer.sock"
-	// QMPSocket is virt-handler's monitor; virt-launcher has one of its own on
-	// an inherited file descriptor.
+	// QMPSocket is virt-handler's monitor; virt-launcher's is on an inherited file descriptor.
 	QMPSocket = "qmp.sock"
 	VNCSocket = "vnc.sock"
 	// SerialSocket is the serial console ttyS0.
 	SerialSocket = "serial0.sock"
 	// AgentSocket is the guest agent's virtio-serial port.
 	AgentSocket = "agent.sock"
-	// MetricsSocket is the virtio-serial port on which the guest asks for downward metrics.
+	// MetricsSocket is the virtio-serial port for downward metrics.
 	MetricsSocket = "metrics.sock"
-	// MigrationSocket is where a migration's stream passes between QEMU and virt-handler:
-	// virt-handler listens at the source, QEMU at the target.
+	// MigrationSocket is for a migration's stream between QEMU and virt-handler: virt-handler listens at the source,
+	// QEMU at the target.
 	MigrationSocket = "migration.sock"
-	// TPMSocket is where QEMU controls the process that emulates the guest's TPM.
+	// TPMSocket is QEMU's control connection to the TPM emulator.
 	TPMSocket = "tpm.sock"
-	// DisksSocket is the same for the disks that are copied in a migration (NBD).
+	// DisksSocket is like MigrationSocket for the disks that a migration copies (NBD).
 	DisksSocket = "disks.sock"
 )
 
@@ -99,16 +93,15 @@ const (
 const (
 	// DiskImage is the raw image in a filesystem PVC.
 	DiskImage = "disk.img"
-	// ContainerDiskDir is the folder of a containerDisk's image that holds its
-	// one disk file.
+	// ContainerDiskDir is the folder of a containerDisk's image with its one disk file.
 	ContainerDiskDir = "disk"
-	// StateFolder is the folder in the claim of a VM's state that has all of it, for QEMU's user alone, and
-	// NVRAM the UEFI variables in it.
+	// StateFolder is the folder in the claim of a VM's state with all of it, only for QEMU's user. NVRAM is the file of
+	// the UEFI variables in it.
 	StateFolder = "vm"
 	NVRAM       = "nvram.fd"
-	// FirstTPM is the folder in it of what the TPM knows, until the guest migrates: a TPM that waits for its guest
-	// can't have the folder of the one that the guest uses. CurrentTPM is the file that names the folder of
-	// the guest's TPM; without it that is FirstTPM (decision 442).
+	// FirstTPM is the folder in it with the TPM's state, until the guest migrates: a TPM that waits for its guest can't
+	// use the folder of the guest's present one. CurrentTPM is the file with the name of the guest's TPM folder;
+	// without it that is FirstTPM (decision 442).
 	FirstTPM   = "tpm"
 	CurrentTPM = "current-tpm"
 )
@@ -116,7 +109,7 @@ const (
 // Executables in the launcher's image.
 const (
 	LauncherBinary = "/usr/bin/virt-launcher"
-	// FreezerBinary is virt-launcher, too: it freezes the guest of the pod that it is run in.
+	// FreezerBinary is virt-launcher, too: it freezes the guest of its pod.
 	FreezerBinary = "/usr/bin/virt-freezer"
 	QEMUBinary    = "/usr/bin/qemu-system-x86_64"
 	QEMUImgBinary = "/usr/bin/qemu-img"
@@ -129,131 +122,126 @@ const (
 	UEFIVars = "/usr/share/OVMF/OVMF_VARS_4M.fd"
 )
 
-// PodVolume is the pod volume of the VMI volume with the given name.
+// PodVolume returns the pod volume of a VMI volume.
 func PodVolume(volume string) string { return volumeName(VolumePrefix, volume) }
 
-// VolumeDir is where a VMI volume with a file system (PVC, containerDisk,
-// hostDisk, configMap, secret …) is mounted in the container.
+// VolumeDir returns the mount path of a VMI volume with a file system (PVC, containerDisk, hostDisk, configMap, secret
+// …).
 func VolumeDir(volume string) string { return path.Join(volumesDir, volume) }
 
-// VolumeDevice is where a block PVC is in the container.
+// VolumeDevice returns the path of a block PVC.
 func VolumeDevice(volume string) string { return path.Join(VolumeDevicesDir, volume) }
 
-// OverlayFile is the qcow2 file that takes the guest's writes to a volume
-// that must not change (containerDisk, ephemeral), or all of an emptyDisk.
+// OverlayFile returns the qcow2 file for the guest's writes to a volume that must not change (containerDisk,
+// ephemeral), or for all of an emptyDisk.
 func OverlayFile(volume string) string { return path.Join(EphemeralDir, volume+".qcow2") }
 
-// ISOFile is the image that virt-handler makes of a cloud-init, configMap,
-// secret, downwardAPI, serviceAccount or sysprep volume.
+// ISOFile returns the image that virt-handler creates of a cloud-init, configMap, secret, downwardAPI, serviceAccount
+// or sysprep volume.
 func ISOFile(volume string) string { return path.Join(EphemeralDir, volume+".iso") }
 
-// MetricsFile is the disk by which the guest is told figures of its host.
+// MetricsFile returns the disk of downward metrics.
 func MetricsFile(volume string) string { return path.Join(EphemeralDir, volume+".metrics") }
 
-// IgnitionFile holds the guest's Ignition configuration.
+// IgnitionFile returns the file of the guest's Ignition configuration.
 func IgnitionFile() string { return path.Join(EphemeralDir, "ignition.json") }
 
-// NVRAMFile holds the guest's UEFI variables, while the pod lives.
+// NVRAMFile returns the file of the guest's UEFI variables, which go with the pod.
 func NVRAMFile() string { return path.Join(EphemeralDir, NVRAM) }
 
-// KeptNVRAMFile holds the UEFI variables that outlive the pod.
+// KeptNVRAMFile returns the file of UEFI variables that are kept after the pod.
 func KeptNVRAMFile() string { return path.Join(StateDir, StateFolder, NVRAM) }
 
-// TPMDir holds what the guest's TPM knows, while the pod lives.
+// TPMDir returns the folder of the TPM's state, which goes with the pod.
 func TPMDir() string { return path.Join(EphemeralDir, "tpm") }
 
-// KeptTPMDir is a folder of what outlives the pod, by its name.
+// KeptTPMDir returns the folder of a TPM's state that is kept after the pod. name is the folder's.
 func KeptTPMDir(name string) string { return path.Join(StateDir, StateFolder, name) }
 
-// IncomingTPM names the folder of a TPM whose guest a migration brings.
+// IncomingTPM returns the name of the folder of a TPM for an incoming migration.
 func IncomingTPM(migration string) string { return FirstTPM + "-" + migration }
 
-// Socket is the path of one of the sockets in the container.
+// Socket returns the path of a socket in the container.
 func Socket(name string) string { return path.Join(PrivateDir, name) }
 
-// UserDataDir and NetworkDataDir are where the Secrets that a cloud-init
-// volume refers to (userDataSecretRef, networkDataSecretRef) are mounted.
+// UserDataDir returns the mount path of a cloud-init volume's Secret in userDataSecretRef.
 func UserDataDir(volume string) string { return path.Join(volumesDir, volume+"-userdata") }
 
 // NetworkDataDir is UserDataDir for networkDataSecretRef.
 func NetworkDataDir(volume string) string { return path.Join(volumesDir, volume+"-networkdata") }
 
-// AccessCredentialVolume is the pod volume of the Secret of the VMI's n-th access credential.
+// AccessCredentialVolume returns the pod volume of the Secret of the VMI's n-th access credential.
 func AccessCredentialVolume(n int) string { return "access-" + strconv.Itoa(n) }
 
-// AccessCredentialDir is where that Secret is mounted.
+// AccessCredentialDir returns the mount path of that Secret.
 func AccessCredentialDir(n int) string { return path.Join(accessCredentialsDir, strconv.Itoa(n)) }
 
-// UserDataVolume and NetworkDataVolume are the pod volumes of those Secrets.
+// UserDataVolume returns the pod volume of a cloud-init volume's Secret in userDataSecretRef.
 func UserDataVolume(volume string) string { return volumeName("udata-", volume) }
 
 // NetworkDataVolume is UserDataVolume for networkDataSecretRef.
 func NetworkDataVolume(volume string) string { return volumeName("ndata-", volume) }
 
-// Labels of a node with what its probe found of KVM, of emulation and of UEFI guests.
+// Labels of a node with its probe's results for KVM, emulation and UEFI guests.
 const (
 	KVMLabel  = "drydock.dev/kvm"
 	TCGLabel  = "drydock.dev/tcg"
 	UEFILabel = "drydock.dev/uefi"
 )
 
-// KVMUsable is the value of KVMLabel of a node whose guests run with KVM. Those of every
-// other node are emulated.
+// KVMUsable is the value of KVMLabel on a node whose guests run with KVM. On all other nodes they are emulated.
 const KVMUsable = "usable"
 
-// SELinuxLabel of a node, with the value SELinuxEnabled, says that virt-handler reports
-// the SELinux contexts of the node's launchers.
+// SELinuxLabel of a node, with the value SELinuxEnabled, means that virt-handler reports the SELinux contexts of the
+// node's launchers.
 const (
 	SELinuxLabel   = "drydock.dev/selinux"
 	SELinuxEnabled = "enabled"
 )
 
-// LauncherSeccompProfile is the profile with which a launcher may call userfaultfd, as a pod names it: below
-// the kubelet's folder SeccompDir. Nodes with PostCopyLabel have it (decision 363).
+// LauncherSeccompProfile is the profile that permits userfaultfd to a launcher, relative to the kubelet's folder
+// SeccompDir, as in a pod. Nodes with PostCopyLabel have it (decision 363).
 const (
 	LauncherSeccompProfile = "drydock/launcher-userfaultfd.json"
 	SeccompDir             = "seccomp"
 )
 
-// PostCopyLabel of a node says that LauncherSeccompProfile is there, and with its value whether the kernel lets
-// a launcher have userfaultfd.
+// PostCopyLabel of a node means that LauncherSeccompProfile is there. Its value is whether the kernel permits
+// userfaultfd to a launcher.
 const (
 	PostCopyLabel    = "drydock.dev/post-copy"
 	PostCopyUsable   = "usable"
 	PostCopyUnusable = "unusable"
 )
 
-// Devices that a launcher pod is given, by the names that they have on the node as well.
+// Devices of a launcher pod. They have the same names on the node.
 const (
 	KVMDevice      = "/dev/kvm"
 	TUNDevice      = "/dev/net/tun"
 	VhostNetDevice = "/dev/vhost-net"
-	// VFIODir has a device for each group of devices of the node that are passed through, and vfio for all.
+	// VFIODir has a device for each group of passed-through devices of the node, and one named vfio for all.
 	VFIODir = "/dev/vfio"
 )
 
-// TerminationLog is where the kubelet reads a container's last words, unless a pod
-// names another path: none of Drydock's does.
+// TerminationLog is the kubelet's default path of a container's termination message, which all of Drydock's pods use.
 const TerminationLog = "/dev/termination-log"
 
-// MigrationWaiting is the condition of a VirtualMachineInstanceMigration that waits: it says
-// for what.
+// MigrationWaiting is the condition of a waiting VirtualMachineInstanceMigration, with the reason.
 const MigrationWaiting = "drydock.dev/Waiting"
 
-// MigrationProgress is the condition of a VirtualMachineInstance that is migrated: it says how
-// far that is.
+// MigrationProgress is the condition of a migrating VirtualMachineInstance, with its progress.
 const MigrationProgress = "drydock.dev/MigrationProgress"
 
-// HookSidecarsAnnotation names containers that change a guest's definition before it starts, which Drydock refuses.
+// HookSidecarsAnnotation names containers that change a guest's definition before it starts. Drydock refuses it.
 const HookSidecarsAnnotation = "hooks.kubevirt.io/hookSidecars"
 
-// SkipBackupHooksAnnotation keeps a VMI's launcher pod without the hooks by which backup tools freeze its guest.
+// SkipBackupHooksAnnotation on a VMI omits its launcher pod's hooks by which backup tools freeze the guest.
 const SkipBackupHooksAnnotation = "kubevirt.io/skip-backup-hooks"
 
-// LeaveLauncherPodAnnotation asks for a launcher pod that stays when its QEMU has ended, which none does.
+// LeaveLauncherPodAnnotation requests a launcher pod that stays after QEMU's exit, which Drydock does not support.
 const LeaveLauncherPodAnnotation = "kubevirt.io/leave-launcher-pod-after-qemu-exit"
 
-// DevelLauncherImage is the launcher's image as `make images` makes it.
+// DevelLauncherImage is the name of the launcher's image from `make images`.
 const DevelLauncherImage = "drydock.dev/virt-launcher:devel"
 
 // Device plugin resources.

@@ -2,21 +2,21 @@ package layout
 
 import "path"
 
-// What the pod has that virt-api makes for the maintenance of a VM's disks.
+// Parts of the pod that virt-api creates for the maintenance of a VM's disks.
 const (
 	// MaintenanceContainer is its one container.
 	MaintenanceContainer = "libguestfs"
-	// MaintenanceVerb is the subresource of a VM that makes such pods; MaintenanceForceVerb is the one that the right
-	// to take a lock away goes by, which nothing serves.
+	// MaintenanceVerb is the subresource of a VM that creates such pods. MaintenanceForceVerb is only for the right to
+	// take a lock away: nothing serves it.
 	MaintenanceVerb      = "maintenance"
 	MaintenanceForceVerb = "maintenance-force"
-	// BackendStorageDir is where the claim of the VM's state is mounted, if it is asked for.
+	// BackendStorageDir is the mount path of the claim of the VM's state, if requested.
 	BackendStorageDir = "/backend-storage"
 	disksDir          = "/disks"
 )
 
-// DevelGuestfsImage is the image of maintenance pods as `make images` makes it.
+// DevelGuestfsImage is the name of the maintenance pods' image from `make images`.
 const DevelGuestfsImage = "drydock.dev/libguestfs-tools:devel"
 
-// MaintenanceDisk is where a maintenance pod has a volume of its VM: a folder with disk.img in it, or a block device.
+// MaintenanceDisk returns the path of a VM's volume in a maintenance pod: a folder with disk.img, or a block device.
 func MaintenanceDisk(volume string) string { return path.Join(disksDir, volume) }

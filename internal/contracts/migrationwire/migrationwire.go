@@ -1,27 +1,26 @@
 // Package migrationwire is the protocol between the virt-handlers of the source and of
 // the target of a migration: port, header, answer and facts.
 //
-// It owns the messages, their encoding and their bounds, and how versions understand each
-// other. It must not open a connection or judge a migration.
+// It owns the messages, their encoding and limits, and the compatibility of versions. It
+// must not open a connection or judge a migration.
 //
-// Every connection is TLS of its own; both sides show the certificate of their node
-// (nodecert). The source calls:
+// Every connection has its own TLS; both sides show the certificate of their node
+// (nodecert). The source dials:
 //
 //	source -> Header{control}   target -> Answer     then Messages in both directions
-//	source -> Header{stream}    target -> Answer     then what QEMU and QEMU say to each other
+//	source -> Header{stream}    target -> Answer     then the stream between the QEMUs
 //	source -> Header{disks}     target -> Answer     then the same, in the protocol of NBD
 //
-// A control connection is kept up for as long as the migration is wanted, and called anew
-// whenever it ends. Messages are facts that stay true, so each side says all of its own
-// again on every new connection, and one that comes late or twice does no harm. A stream
-// belongs to one connection of QEMU's and ends with it.
+// The source keeps a control connection open for as long as the migration is wanted, and
+// dials again whenever it ends. Messages are facts that stay true, so each side repeats
+// all of its own on every new connection, and a late or duplicate one does no harm. A
+// stream belongs to one connection of QEMU and ends with it.
 //
-// A frame is two bytes of length, the higher one first, and a JSON object.
+// A frame is two bytes of length, in network byte order, and a JSON object.
 //
-// Versions: fields and kinds that a reader does not know are passed over, so a newer
-// version may add to both. Each side says its Version first (Header, Answer), and speaks
-// the lower of the two. Whatever the next release must not understand as this one does
-// needs another Channel.
+// Versions: readers ignore unknown fields and kinds, so a newer version may add both. Each
+// side first sends its Version (Header, Answer), and both use the lower of the two. A
+// change that the next release must not mistake for this meaning needs another Channel.
 package migrationwire
 
 import (
@@ -40,54 +39,52 @@ import (
 // Port is the TCP port on which virt-handler listens for migrations to its node.
 const Port = 8187
 
-// Protocol is what both sides of a connection agree on in the TLS handshake (ALPN).
+// Protocol is negotiated in the TLS handshake (ALPN).
 const Protocol = "drydock-migration/1"
 
-// Version is what this program speaks; Oldest is what it still understands.
+// Version is this program's version, Oldest the oldest version that it supports.
 const (
 	Version = 3
 	Oldest  = 1
-	// CopiesDisks is the first whose source copies the disks that move with a guest.
+	// CopiesDisks is the first version whose source copies the disks that move with a guest.
 	CopiesDisks = 2
-	// AgreesTransport is the first that offers a Transport. One before it sends, and takes, the guest on
-	// one connection.
+	// AgreesTransport is the first version with Offer and Agreed. Earlier ones send and receive the guest on one
+	// connection.
 	AgreesTransport = 3
 )
 
-// Bounds. Both sides keep them, and hold nobody to less.
+// Limits. Both sides keep them, and must accept all messages within them.
 const (
-	// MaxFrame bounds the JSON of one frame in bytes.
+	// MaxFrame limits the JSON of one frame, in bytes.
 	MaxFrame = 4096
-	// MaxText bounds a sentence in an Answer in bytes. However JSON has to write them,
-	// they fit into a frame.
+	// MaxText limits a message in an Answer, in bytes. It fits into a frame however JSON encodes it.
 	MaxText = 512
-	// MaxStreams are the connections that QEMU has for one migration: its main one, and
-	// at most 16 of multifd.
+	// MaxStreams limits QEMU's connections for one migration: the main one, and at most 16 of multifd.
 	MaxStreams  = 1 + MaxChannels
 	MaxChannels = 16
-	// MaxDisks are those that QEMU has for the disks of one migration: one for each.
+	// MaxDisks limits QEMU's connections for the disks of one migration: one for each disk.
 	MaxDisks = 64
 	// Greeting is how long a connection may take from its first byte to its Answer.
 	Greeting = 5 * time.Second
-	// AliveEvery is the longest pause between two messages of a side on the control
-	// connection; Silence is after how long without one the other side counts as gone.
+	// AliveEvery is the longest pause between two messages of a side on the control connection. After Silence without a
+	// message, a side considers the other gone.
 	AliveEvery = time.Second
 	Silence    = 4 * time.Second
 )
 
-// Channel is what a connection is for.
+// Channel is the purpose of a connection.
 type Channel string
 
 // Channels.
 const (
 	Control Channel = "control"
 	Stream  Channel = "stream"
-	// Disks is for the content of one disk. A virt-handler from before it refuses it.
+	// Disks is for the content of one disk. An older virt-handler refuses it.
 	Disks Channel = "disks"
 )
 
-// MaxOpen is how many connections of a channel one migration may have; 0 for control, of which
-// the newest counts, and for what is no channel.
+// MaxOpen returns how many connections of a channel one migration may have; 0 for control, whose newest connection
+// replaces the others, and for an unknown channel.
 func (c Channel) MaxOpen() int {
 	switch c {
 	case Stream:
@@ -107,14 +104,14 @@ type Header struct {
 	Namespace    string  `json:"namespace"`
 	Name         string  `json:"name"`
 	Channel      Channel `json:"channel"`
-	// CopiesClaims means that the source copies the disks whose claims change with the migration. A source
-	// from before it does not say so, and would hand its guest over without them (decision 341).
+	// CopiesClaims means that the source copies the disks whose claims change with the migration. An older source omits
+	// it, and would hand its guest over without them (decision 341).
 	CopiesClaims bool `json:"copiesClaims,omitempty"`
-	// CopiesPlugged means the same of the disks that were plugged into the guest (decision 343).
+	// CopiesPlugged means the same for the disks that were plugged into the guest (decision 343).
 	CopiesPlugged bool `json:"copiesPlugged,omitempty"`
 }
 
-// Check returns an error that says what is wrong with the header by itself.
+// Check returns an error for an invalid header.
 func (h *Header) Check() error {
 	switch {
 	case h.Version < Oldest:
@@ -127,18 +124,17 @@ func (h *Header) Check() error {
 	return nil
 }
 
-// Answer is the target's one frame after the Header. When it refuses, the connection ends
-// with it.
+// Answer is the target's one frame after the Header. After a refusal, the connection ends.
 type Answer struct {
 	Version int `json:"version"`
-	// Refusal is why, as a sentence; empty when the connection is accepted.
+	// Refusal is the reason, empty if the connection is accepted.
 	Refusal string `json:"refusal,omitempty"`
 }
 
-// Refuse is the answer to what is refused for a reason.
+// Refuse returns the answer that refuses a connection.
 func Refuse(reason error) Answer { return Answer{Version: Version, Refusal: printable(reason.Error())} }
 
-// Err is the refusal as an error, nil for none. The sentence is another node's.
+// Err returns the refusal as an error, nil for none. Its text is from another node.
 func (a *Answer) Err() error {
 	if a.Refusal == "" {
 		return nil
@@ -146,8 +142,7 @@ func (a *Answer) Err() error {
 	return errors.New(printable(a.Refusal))
 }
 
-// printable is the beginning of a text, without what a terminal or a log would take for
-// something else.
+// printable truncates a text, and replaces characters that a terminal or a log could interpret.
 func printable(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -161,32 +156,29 @@ func printable(text string) string {
 	return text
 }
 
-// Kind is a fact about a migration, or that its sender lives.
+// Kind is a fact about a migration, or Alive.
 type Kind string
 
 // Kinds. Facts stay true, whatever happens afterwards.
 const (
-	// Alive says nothing but that the sender is there.
+	// Alive means only that the sender is alive.
 	Alive Kind = "Alive"
-	// Plugs is the source's: Message.Disks are some of the disks that its guest has beside those
-	// that it was started with.
+	// Plugs is the source's: Message.Disks are some of its guest's disks beside those with which it was started.
 	Plugs Kind = "Plugs"
 	// Plugged is the target's: its QEMU has all of these disks.
 	Plugged Kind = "Plugged"
-	// Offer is the source's: Message.Transport is how it would have QEMU send the guest. Agreed is the
-	// target's: its QEMU takes the guest in that way, which is the offer or less. Ready comes after it.
+	// Offer is the source's: Message.Transport is the transport that it requests. Agreed is the target's: its QEMU
+	// receives the guest by that transport, which is the offer or less. Ready follows it.
 	Offer  Kind = "Offer"
 	Agreed Kind = "Agreed"
-	// Released is the source's: its QEMU was seen with the migration completed, or is
-	// known to have ended after that. The target may run.
+	// Released is the source's: its QEMU was seen with the migration completed, or is known to have ended after that.
+	// The target may run.
 	Released Kind = "Released"
-	// Ready is the target's: its QEMU takes the migration's streams.
+	// Ready is the target's: its QEMU accepts the migration's streams.
 	Ready Kind = "Ready"
-	// Ran is the target's: its guest was let run, or is about to be. The source must
-	// not run again.
+	// Ran is the target's: its guest was started, or is about to be. The source must not run again.
 	Ran Kind = "Ran"
-	// Never is the target's: its QEMU has ended and was never let run. The source may
-	// run again.
+	// Never is the target's: its QEMU has ended and its guest was never started. The source may run again.
 	Never Kind = "Never"
 )
 
@@ -199,7 +191,7 @@ const (
 	Target
 )
 
-// Speaker is the side whose fact it is; zero for what is no fact, or is not known.
+// Speaker returns the side that sends the fact, zero for Alive and for an unknown kind.
 func (k Kind) Speaker() Side {
 	switch k {
 	case Released, Plugs, Offer:
@@ -214,24 +206,22 @@ func (k Kind) Speaker() Side {
 type Message struct {
 	Kind         Kind   `json:"kind"`
 	MigrationUID string `json:"migrationUID"`
-	// Disks and Total go with Plugs: as many of them as fit into a frame, and how many there are in
-	// all.
+	// Disks and Total belong to Plugs: as many disks as fit into a frame, and their total number.
 	Disks []Disk `json:"disks,omitempty"`
 	Total int    `json:"total,omitempty"`
-	// Transport goes with Offer and Agreed.
+	// Transport belongs to Offer and Agreed.
 	Transport *Transport `json:"transport,omitempty"`
 }
 
-// Transport is how the guest goes from QEMU to QEMU. What a version does not know of, it has not.
+// Transport is how the guest is sent from QEMU to QEMU. A field unknown to a version is unused in it.
 type Transport struct {
-	// Channels are the connections for memory beside the main one; 0 for none.
+	// Channels is the number of connections for memory beside the main one, 0 for none.
 	Channels int `json:"channels,omitempty"`
 	// PostCopy means that the guest may move before its memory.
 	PostCopy bool `json:"postCopy,omitempty"`
 }
 
-// Check returns an error that says what is wrong with a transport by itself. Of a message without one, t is
-// nil.
+// Check returns an error for an invalid transport. t is nil for a message without one.
 func (t *Transport) Check() error {
 	switch {
 	case t == nil:
@@ -245,23 +235,23 @@ func (t *Transport) Check() error {
 // Disk is a disk that was plugged into the source's machine.
 type Disk struct {
 	Volume string `json:"volume"`
-	// Bus and Number are where it is: a LUN of the SCSI controller, or the root port of a virtio
-	// disk. Of a medium in a drive there is no bus.
+	// Bus and Number are its slot: a LUN of the SCSI controller, or the root port of a virtio disk. A medium in a drive
+	// has no bus.
 	Bus    string `json:"bus,omitempty"`
 	Number int    `json:"number,omitempty"`
 }
 
-// Bounds of plugged disks. Of the longest names, PlugsInFrame fit into a frame.
+// Limits of plugged disks. With the longest names, PlugsInFrame of them fit into a frame.
 const (
-	// MaxPlugs are the disks of one machine, PlugsInFrame those of one Message.
+	// MaxPlugs limits the disks of one machine, PlugsInFrame those of one Message.
 	MaxPlugs     = 512
 	PlugsInFrame = 16
-	// maxName and maxNumber bound what a Disk says.
+	// maxName and maxNumber limit the fields of a Disk.
 	maxName   = 63
 	maxNumber = 1024
 )
 
-// Check returns an error that says what is wrong with a disk by itself.
+// Check returns an error for an invalid disk.
 func (d *Disk) Check() error {
 	if d.Volume == "" || len(d.Volume) > maxName || len(d.Bus) > maxName || d.Number < 0 || d.Number > maxNumber {
 		return fmt.Errorf("there is no disk %.100q at %.20q %d", d.Volume, d.Bus, d.Number)
@@ -269,7 +259,7 @@ func (d *Disk) Check() error {
 	return nil
 }
 
-// SplitDisks returns the messages, but for their migration, that tell of all disks.
+// SplitDisks returns the messages for all disks, without their migration.
 func SplitDisks(disks []Disk) []Message {
 	var out []Message
 	for part := range slices.Chunk(disks, PlugsInFrame) {
@@ -278,10 +268,10 @@ func SplitDisks(disks []Disk) []Message {
 	return out
 }
 
-// DisksTold puts together what messages of one connection tell of disks.
+// DisksTold collects the disks from the messages of one connection.
 type DisksTold struct{ disks []Disk }
 
-// Add takes one more message, and returns the disks when it has told of all.
+// Add adds a message, and returns the disks when they are complete.
 func (t *DisksTold) Add(m *Message) ([]Disk, error) {
 	if m.Total > MaxPlugs || len(t.disks)+len(m.Disks) > m.Total {
 		return nil, fmt.Errorf("the source tells of %d disks and more, of %d", len(t.disks)+len(m.Disks), m.Total)
@@ -312,8 +302,7 @@ func Write(w io.Writer, frame any) error {
 	return nil
 }
 
-// Read takes one frame from r, and no byte after it. A connection that ends before the
-// frame begins gives io.EOF.
+// Read reads one frame from r, and no byte after it. It returns io.EOF if the connection ends before the frame.
 func Read(r io.Reader, frame any) error {
 	var head [2]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -339,8 +328,8 @@ func Read(r io.Reader, frame any) error {
 	return nil
 }
 
-// ParseAddress reads what a target has published as its address. It is another node's to
-// write, so it is an IP address and a port and nothing that would have to be resolved.
+// ParseAddress parses a target's published address. Another node writes it, so it must be an IP address and a port,
+// without anything to resolve.
 func ParseAddress(text string) (netip.AddrPort, error) {
 	address, err := netip.ParseAddrPort(text)
 	if err != nil {

@@ -1,11 +1,9 @@
-// Package nodeapi names the HTTP interface that virt-handler offers to
-// virt-api: routes, port, the header of its errors. Both sides use these names;
-// the package holds no server and no client.
+// Package nodeapi has the names of virt-handler's HTTP interface for virt-api: routes, port, the header of its errors.
+// Both sides use them; the package must not have a server or a client.
 //
-// It is served with mutual TLS on the virt-handler pod's IP. Streams (console,
-// vnc, portforward) are WebSockets with the subprotocol "plain.kubevirt.io",
-// which virt-api passes through untouched. Errors are a metav1.Status as JSON
-// with the matching HTTP status, so that virt-api hands them on as they are.
+// It is served with mutual TLS on the virt-handler pod's IP. Streams (console, vnc, portforward) are WebSockets with
+// the subprotocol "plain.kubevirt.io", which virt-api passes through unchanged. Errors are a metav1.Status as JSON with
+// the matching HTTP status, so that virt-api can forward them unchanged.
 package nodeapi
 
 import (
@@ -13,14 +11,13 @@ import (
 	"path"
 )
 
-// Port is the TCP port that virt-handler listens on in its pod.
+// Port is the TCP port on which virt-handler listens in its pod.
 const Port = 8186
 
-// StreamProtocol is the WebSocket subprotocol of all KubeVirt streams: binary
-// messages that carry bytes and nothing else.
+// StreamProtocol is the WebSocket subprotocol of all KubeVirt streams: binary messages that carry only bytes.
 const StreamProtocol = "plain.kubevirt.io"
 
-// Verb is the last part of a route and is the subresource's own name.
+// Verb is the last element of a route and the subresource's name.
 type Verb string
 
 // GET, WebSocket.
@@ -30,8 +27,8 @@ const (
 	PortForward Verb = "portforward"
 )
 
-// PreserveSession is true, in the query of a stream, if it is not to be opened while the guest has another of its kind.
-// Clients of KubeVirt ask for it.
+// PreserveSession is true in the query of a stream that must not be opened while the guest has another of its kind.
+// Clients of KubeVirt set it.
 const PreserveSession = "preserveSession"
 
 // PUT, empty body.
@@ -42,27 +39,27 @@ const (
 	Reset      Verb = "reset"
 )
 
-// Quiesce holds the guest still with PUT, and says with GET what holds it, or has held it last. Release ends that
-// with PUT. The answer is a Hold; what is asked for is in the query.
+// Quiesce holds the guest still with PUT, and returns the current or the last hold with GET. Release ends the hold with
+// PUT. The answer is a Hold; the parameters are in the query.
 const (
 	Quiesce Verb = "quiesce"
 	Release Verb = "release"
 )
 
-// NotHeld is the reason of the Status that answers Quiesce when the guest could not be held still: an agent that has
-// failed, or a virt-launcher that can't. A conflict means that it can't be just now.
+// NotHeld is the Status reason of a failed Quiesce: the agent has failed, or virt-launcher does not support it. A
+// conflict means that the guest can't be held at present.
 const NotHeld = "GuestNotHeld"
 
 // The query of Quiesce and Release.
 const (
-	// HolderQuery is the holder, TokenQuery the token of what is to be released, if it is to be that one.
+	// HolderQuery is the holder. TokenQuery, if set, is the token of the hold to release.
 	HolderQuery = "holder"
 	TokenQuery  = "token"
-	// TimeoutQuery is how long the guest is held at most, as a duration.
+	// TimeoutQuery limits the hold, as a duration.
 	TimeoutQuery = "timeout"
-	// AgentQuery is true if the guest agent is to do it, and nothing else.
+	// AgentQuery is true if only the guest agent may hold the guest.
 	AgentQuery = "agent"
-	// VerifyQuery is true, of a GET, if the guest agent is to say that the file systems are still frozen.
+	// VerifyQuery is true in a GET that asks the guest agent whether the file systems are still frozen.
 	VerifyQuery = "verify"
 )
 
@@ -73,20 +70,18 @@ const (
 	FilesystemList Verb = "filesystemlist"
 )
 
-// Screenshot is a picture of the screen as PNG, with GET.
+// Screenshot returns a picture of the screen as PNG, with GET.
 const Screenshot Verb = "screenshot"
 
-// MoveCursorQuery is true if the pointer is to be moved before the picture is taken, which wakes a screen saver. It is
-// the subresource's own.
+// MoveCursorQuery is true if the pointer is moved before the screenshot, which wakes a screen saver. The name is the
+// subresource's.
 const MoveCursorQuery = "moveCursor"
 
-// AwayHeader is set in the answer to a request for a guest that this node does not run, or not yet, or not any more: nothing
-// was done.
+// AwayHeader is set in the answer to a request for a guest that does not run on this node: nothing was done.
 const AwayHeader = "Drydock-Guest-Away"
 
-// Path is the route of a verb on one VMI. uid must be the VMI's UID: a VMI of
-// the same name that came after it is answered with 404. Extra path elements
-// follow the verb (portforward/8080/tcp).
+// Path returns the route of a verb on one VMI. uid must be the VMI's UID: the answer for a later VMI of the same name
+// is 404. Extra path elements follow the verb (portforward/8080/tcp).
 func Path(namespace, name, uid string, verb Verb, extra ...string) *url.URL {
 	elements := append([]string{"/v1/namespaces", namespace, "virtualmachineinstances", name, string(verb)}, extra...)
 	return &url.URL{Path: path.Join(elements...), RawQuery: url.Values{"uid": {uid}}.Encode()}

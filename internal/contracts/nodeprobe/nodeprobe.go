@@ -1,59 +1,54 @@
-// Package nodeprobe is what `virt-launcher probe-node` writes and virt-handler
-// reads: what QEMU can do on a node.
+// Package nodeprobe is the result of `virt-launcher probe-node`, which virt-handler reads: QEMU's capabilities on a
+// node.
 //
-// It owns the JSON, and which accelerator follows from it. virt-launcher finds it out
-// and virt-handler acts on it. It must import the standard library only.
+// It owns the JSON, and the choice of the accelerator. virt-launcher probes and virt-handler acts. It must import the
+// standard library only.
 package nodeprobe
 
-// File is where the container probe-node leaves the result for virt-handler.
+// File is the result's path in the container probe-node and in virt-handler's.
 const File = "/var/run/drydock/node.json"
 
-// Accelerators, as QEMU names them.
+// Accelerators, as in QEMU.
 const (
 	KVM = "kvm"
 	TCG = "tcg"
 )
 
-// Result is what was found.
+// Result is the probe's result.
 type Result struct {
 	KVM Accelerator `json:"kvm"`
-	// TCG is emulation.
 	TCG Accelerator `json:"tcg"`
-	// Requested is the only accelerator that guests may have here (DRYDOCK_ACCEL);
-	// empty when the probe is to choose.
+	// Requested is the only permitted accelerator on the node (DRYDOCK_ACCEL), empty to let the probe choose.
 	Requested string `json:"requested,omitempty"`
-	// UEFIAbsent: there is no UEFI firmware to start a guest with.
+	// UEFIAbsent means that there is no UEFI firmware for guests.
 	UEFIAbsent bool `json:"uefiAbsent,omitempty"`
 	// QEMU is its version, such as 7.2.22.
 	QEMU string `json:"qemu"`
-	// CPUModels are the named models that a guest can have here in full,
-	// sorted: with KVM where it is usable, else emulated.
+	// CPUModels are the named models that a guest can have on the node with all features, sorted: with KVM if it is
+	// usable, else emulated.
 	CPUModels []string `json:"cpuModels"`
-	// MachineTypes are QEMU's q35 machines, sorted; the alias q35 is among them.
+	// MachineTypes are QEMU's q35 machines, sorted, including the alias q35.
 	MachineTypes []string `json:"machineTypes"`
-	// HostModel is the newest named model of the host's vendor among
-	// CPUModels, empty without usable KVM.
+	// HostModel is the newest named model of the host's vendor among CPUModels, empty without usable KVM.
 	HostModel string `json:"hostModel,omitempty"`
 }
 
-// Accelerator reports whether a guest ran with it.
+// Accelerator is the result for one accelerator.
 type Accelerator struct {
 	Usable bool `json:"usable"`
-	// Absent: the node does not have it.
+	// Absent means that the node does not have it.
 	Absent bool `json:"absent,omitempty"`
-	// Reason says why it is not usable, in QEMU's words where QEMU has said any.
+	// Reason is why it is not usable, with QEMU's message if there is one.
 	Reason string `json:"reason,omitempty"`
-	// Stage is the last stage that the guest reached which failed.
+	// Stage is the last stage of the guest that failed.
 	Stage string `json:"stage,omitempty"`
-	// UEFI says why a guest did not run through UEFI, though one did through BIOS;
-	// empty when it did.
+	// UEFI is why a guest did not run through UEFI although one did through BIOS, empty if it did.
 	UEFI string `json:"uefi,omitempty"`
-	// Milliseconds is how long the guest took that was started by the BIOS.
+	// Milliseconds is the duration of the guest with BIOS.
 	Milliseconds int64 `json:"milliseconds,omitempty"`
 }
 
-// Use is the accelerator that guests get on the node: KVM, TCG, or empty when there
-// is none that they may have.
+// Use returns the accelerator of guests on the node: KVM, TCG, or "" if there is no permitted one.
 func (r Result) Use() string {
 	switch {
 	case r.KVM.Usable && r.Requested != TCG:

@@ -1,6 +1,5 @@
-// Package version describes this build of Drydock. The linker sets Version, Commit
-// and Date to what hack/version finds out; every program and every answer that names
-// a version reads it here.
+// Package version describes this build of Drydock. The linker sets Version, Commit and Date to the output of
+// hack/version; every program and every answer with a version reads it here.
 package version
 
 import (
@@ -12,8 +11,7 @@ import (
 var (
 	// Version is a semantic version with a leading v: clients parse it.
 	Version = "v0.0.0-devel"
-	// Commit is empty when the source was not in a git checkout, as is Date, the
-	// commit's time in RFC 3339.
+	// Commit is empty without a git checkout, and so is Date, the commit's time in RFC 3339.
 	Commit = ""
 	Date   = ""
 )
@@ -29,8 +27,7 @@ type Info struct {
 	Platform     string `json:"platform"`
 }
 
-// Get returns the description of this program. Its date is the commit's: builds of
-// one commit are equal.
+// Get returns the description of this program. Its date is the commit's, so that builds of one commit are equal.
 func Get() Info {
 	info := Info{
 		GitVersion:   Version,
