@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// arguments are all that the commands take.
+// arguments are the arguments of all commands.
 type arguments struct {
 	ID       string          `json:"id"`
 	QOMType  string          `json:"qom-type"`
@@ -41,11 +41,11 @@ type arguments struct {
 		Capability string `json:"capability"`
 		State      bool   `json:"state"`
 	} `json:"capabilities"`
-	// raw are all of them.
+	// raw is the undecoded object.
 	raw json.RawMessage
 }
 
-// commands are those that the model answers. They are called with s.mu held.
+// commands are the model's. They are called with s.mu held.
 var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
 	"query-status": (*Server).queryStatus, "query-kvm": (*Server).queryKVM, "cont": (*Server).cont, "stop": (*Server).stop,
 	"system_reset": (*Server).reset, "system_wakeup": (*Server).wakeUp, "system_powerdown": (*Server).powerDown,
@@ -72,7 +72,7 @@ var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
 	"migrate-continue": (*Server).migrateContinue, "migrate_cancel": (*Server).migrateCancel,
 }
 
-// answer executes a command of the model's.
+// answer executes one of the model's commands.
 func (s *Server) answer(m *monitor, command string, raw json.RawMessage) (any, error) {
 	if command == "qmp_capabilities" {
 		m.negotiated = true
@@ -96,7 +96,7 @@ func refusal(class, format string, values ...any) error {
 	return &qmp.Error{Class: class, Desc: fmt.Sprintf(format, values...)}
 }
 
-// generic is a refusal in QEMU's own words.
+// generic returns a refusal with QEMU's text.
 func generic(format string, values ...any) error { return refusal("GenericError", format, values...) }
 
 func accept(*Server, *monitor, arguments) (any, error) { return nil, nil }
@@ -105,14 +105,14 @@ func (s *Server) queryStatus(*monitor, arguments) (any, error) {
 	return map[string]any{"status": s.machine.runState, "singlestep": false, "running": s.machine.running()}, nil
 }
 
-// queryKVM says that the model emulates its guest.
+// queryKVM reports that the model emulates its guest.
 func (s *Server) queryKVM(*monitor, arguments) (any, error) {
 	return map[string]any{"present": true, "enabled": false}, nil
 }
 
 func (s *Server) cont(*monitor, arguments) (any, error) {
 	switch s.machine.runState {
-	case "running", "suspended", "inmigrate": // suspended guests are woken up, and an arriving one runs by itself
+	case "running", "suspended", "inmigrate": // a suspended guest must be woken up, and an incoming one starts by itself
 		return nil, nil
 	case "internal-error", "shutdown":
 		return nil, generic("Resetting the Virtual Machine is required")
@@ -135,7 +135,7 @@ func (s *Server) stop(*monitor, arguments) (any, error) {
 	return nil, nil
 }
 
-// reset answers before it is done.
+// reset answers before it resets.
 func (s *Server) reset(*monitor, arguments) (any, error) {
 	s.afterwards = append(s.afterwards, func() {
 		if !s.machine.running() && s.machine.runState != "inmigrate" {
@@ -189,7 +189,7 @@ func (s *Server) objectDel(_ *monitor, a arguments) (any, error) {
 	return nil, nil
 }
 
-// peripherals is the folder of the devices with an id.
+// peripherals is the QOM path of the devices with an ID.
 const peripherals = "/machine/peripheral"
 
 func (s *Server) qomList(_ *monitor, a arguments) (any, error) {
@@ -213,7 +213,7 @@ func (s *Server) qomList(_ *monitor, a arguments) (any, error) {
 	return list, nil
 }
 
-// peripheral finds a device by its path.
+// peripheral returns a device by its path.
 func (s *Server) peripheral(at string) (*device, error) {
 	if d := s.machine.devices[path.Base(at)]; d != nil && path.Dir(at) == peripherals {
 		return d, nil
@@ -257,7 +257,7 @@ func (s *Server) qomSet(_ *monitor, a arguments) (any, error) {
 	return nil, generic("Property '%s.%s' not found", d.driver, a.Property)
 }
 
-// setBootIndex gives a device a place in the boot order that none has, itself included.
+// setBootIndex sets a device's boot index, which no device may have already, not even itself.
 func (s *Server) setBootIndex(d *device, value json.RawMessage) error {
 	var index int
 	if err := json.Unmarshal(value, &index); err != nil {
@@ -279,5 +279,5 @@ func (s *Server) queryChardev(*monitor, arguments) (any, error) {
 	}, nil
 }
 
-// isVirtio reports whether a driver makes a device on a PCI bus.
+// isVirtio reports whether a driver's device is on a PCI bus.
 func isVirtio(driver string) bool { return strings.HasSuffix(driver, "-pci") }

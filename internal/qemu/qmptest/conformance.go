@@ -13,24 +13,21 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// patience is how long the suite waits for what QEMU does by itself: it is emulated, and
-// the machine may be busy.
+// patience is how long the suite waits for a change in QEMU: its guest is emulated, and the host may be busy.
 const patience = 2 * time.Minute
 
-// Conn is a connection to the monitor of a machine that has just been started with
-// Arguments.
+// Conn is a connection to the monitor of a machine that was just started with Arguments.
 type Conn struct {
 	t *testing.T
 	*qmp.Client
 	events chan qmp.Event
 }
 
-// Open starts such a machine and connects to its monitor; one that waits for its guest has more
-// arguments (-incoming defer). The machine ends with the test.
+// Open starts such a machine and connects to its monitor. more are further arguments, such as -incoming defer. The
+// machine ends with the test.
 type Open func(t *testing.T, events func(qmp.Event), more ...string) *qmp.Client
 
-// Conformance is what the model of this package and QEMU have in common. Each part starts
-// a machine of its own.
+// Conformance tests the behavior that this package's model and QEMU share. Each part starts its own machine.
 func Conformance(t *testing.T, open Open) {
 	for name, part := range map[string]func(*Conn){
 		"a guest's CPUs are started and stopped":                      runStates,
@@ -89,7 +86,7 @@ func (c *Conn) refused(command string, arguments any, class, part string) {
 	}
 }
 
-// await waits for an event and passes others over.
+// await waits for an event and drops others.
 func (c *Conn) await(name string) qmp.Event {
 	c.t.Helper()
 	for timeout := time.After(patience); ; {
@@ -104,7 +101,7 @@ func (c *Conn) await(name string) qmp.Event {
 	}
 }
 
-// silent makes sure that no such event has come before the answers so far.
+// silent checks that none of these events came before the last answer.
 func (c *Conn) silent(names ...string) {
 	c.t.Helper()
 	for {
@@ -191,7 +188,7 @@ func resets(c *Conn) {
 	c.is("prelaunch")
 }
 
-// names are those of the properties below a path.
+// names returns the properties below a path.
 func (c *Conn) names(path string) []string {
 	c.t.Helper()
 	var list []struct{ Name, Type string }
@@ -232,7 +229,7 @@ func bootOrder(c *Conn) {
 	c.refused("qom-set", bootIndex("none", 2), "DeviceNotFound", "not found")
 }
 
-// passes gives QEMU a file of some size.
+// passes passes a new file of some size to QEMU.
 func (c *Conn) passes(text string, size int64) (set int64) {
 	c.t.Helper()
 	f, err := os.Create(filepath.Join(c.t.TempDir(), "disk.img"))
@@ -254,7 +251,7 @@ func (c *Conn) passes(text string, size int64) (set int64) {
 	return added.Set
 }
 
-// sets are the texts of the descriptors.
+// sets returns the texts of the descriptors.
 func (c *Conn) sets() map[int64]string {
 	c.t.Helper()
 	var list []struct {

@@ -2,7 +2,7 @@ package qmptest
 
 import "slices"
 
-// pluggable is an entry of what QEMU says of its CPUs.
+// pluggable is an entry of query-hotpluggable-cpus.
 type pluggable struct {
 	Type  string
 	Props struct {
@@ -13,7 +13,7 @@ type pluggable struct {
 	Path string `json:"qom-path"`
 }
 
-// hasCPUs makes sure that the sockets with a CPU are these, and returns the path of the last one.
+// hasCPUs checks which sockets have a CPU, and returns the path of the last one.
 func (c *Conn) hasCPUs(want ...int) string {
 	c.t.Helper()
 	var list []pluggable
@@ -48,7 +48,7 @@ func cpus(c *Conn) {
 	c.refused("device_add", second, "GenericError", "must be in range")
 	c.refused("device_del", properties{"id": boot}, "GenericError", "unpluggable")
 	c.refused("device_del", properties{"id": "/machine/peripheral/cpu-9"}, "DeviceNotFound", "not found")
-	// No system runs that could release it.
+	// There is no running system to release it.
 	c.refused("device_del", properties{"id": path}, "GenericError", "not supported")
 	c.hasCPUs(0, 1)
 }

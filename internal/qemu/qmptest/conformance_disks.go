@@ -12,7 +12,7 @@ import (
 // megabyte is the size of the suite's disks.
 const megabyte = 1 << 20
 
-// sizes are those of the block nodes.
+// sizes returns the sizes of the block nodes.
 func (c *Conn) sizes() map[string]int64 {
 	c.t.Helper()
 	var list []struct {
@@ -29,7 +29,7 @@ func (c *Conn) sizes() map[string]int64 {
 	return sizes
 }
 
-// disk gives QEMU a file and makes the nodes f-a and n-a on it.
+// disk passes a file to QEMU and creates the nodes f-a and n-a on it.
 func (c *Conn) disk() {
 	c.t.Helper()
 	path := sets + strconv.FormatInt(c.passes("a", megabyte), 10)
@@ -62,7 +62,7 @@ func blockNodes(c *Conn) {
 	}
 }
 
-// plugs gives the guest the disk of node n-a.
+// plugs plugs a device with the node n-a.
 func (c *Conn) plugs(device properties) {
 	c.t.Helper()
 	c.disk()
@@ -96,7 +96,7 @@ func unplugSCSI(c *Conn) {
 	c.do("blockdev-del", byName("n-a"), nil)
 }
 
-// unplugPCI: the machine has no system that would answer.
+// unplugPCI runs without a system that could release the device.
 func unplugPCI(c *Conn) {
 	c.plugs(properties{"driver": "virtio-blk-pci", "bus": Port})
 	c.do("device_del", properties{"id": "disk-a"}, nil)
@@ -107,7 +107,7 @@ func unplugPCI(c *Conn) {
 	c.silent("DEVICE_DELETED")
 }
 
-// drives are the drives' trays and media.
+// drives returns the drive's tray and medium.
 func (c *Conn) drives() (open bool, medium string) {
 	c.t.Helper()
 	var list []struct {
@@ -127,7 +127,7 @@ func (c *Conn) drives() (open bool, medium string) {
 	return false, ""
 }
 
-// tray asserts how the drive is.
+// tray checks the drive's tray and medium.
 func (c *Conn) tray(open bool, medium string) {
 	c.t.Helper()
 	if isOpen, has := c.drives(); isOpen != open || has != medium {

@@ -1,6 +1,6 @@
 package qmptest
 
-// memoryDevices are an entry of what QEMU says of its memory devices.
+// memoryDevices is an entry of query-memory-devices.
 type memoryDevices struct {
 	Type string
 	Data struct {
@@ -12,7 +12,7 @@ type memoryDevices struct {
 	}
 }
 
-// isGiven makes sure that the guest is given so much memory. No system runs that could take it.
+// isGiven checks the requested size. No system runs that could plug the memory.
 func (c *Conn) isGiven(want int64) {
 	c.t.Helper()
 	var list []memoryDevices
@@ -29,7 +29,7 @@ func give(size int64) properties {
 	return properties{"path": "/machine/peripheral/" + MemoryDevice, "property": "requested-size", "value": size}
 }
 
-// memoryMoves: the target is started without it, and what was given comes with the guest.
+// memoryMoves starts the target without the memory, which comes with the guest.
 func memoryMoves(p *pair) {
 	p.from.do("qom-set", give(3*memoryBlock), nil)
 	p.toSwitchover(true)

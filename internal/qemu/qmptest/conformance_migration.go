@@ -9,13 +9,13 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// pair is a migration between two machines, from a running guest or a paused one.
+// pair is a migration between two machines, of a running guest or a paused one.
 type pair struct {
 	from, to *Conn
 	uri      properties
 }
 
-// migrations are the parts of the suite with two machines.
+// migrations are the suite's parts with two machines.
 func migrations(t *testing.T, open Open) {
 	for name, part := range map[string]func(*pair){
 		"a guest is handed over, and runs when it is told to":                       handover,
@@ -67,7 +67,6 @@ func switches(names ...string) properties {
 	return properties{"capabilities": list}
 }
 
-// status is that of a migration.
 func (c *Conn) status() string {
 	c.t.Helper()
 	var info struct{ Status string }
@@ -75,7 +74,7 @@ func (c *Conn) status() string {
 	return info.Status
 }
 
-// migrated waits until a migration has a status.
+// migrated waits until the migration has a status.
 func (c *Conn) migrated(want string) {
 	c.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -115,7 +114,6 @@ func (c *Conn) arrived(status string) {
 	}
 }
 
-// ends waits until QEMU has ended.
 func (c *Conn) ends() {
 	c.t.Helper()
 	select {
@@ -125,7 +123,7 @@ func (c *Conn) ends() {
 	}
 }
 
-// toSwitchover brings a migration to where the source waits.
+// toSwitchover takes a migration to pre-switchover, where the source waits.
 func (p *pair) toSwitchover(run bool) {
 	p.to.t.Helper()
 	p.to.is("inmigrate")
@@ -204,7 +202,7 @@ func targetEnds(p *pair) {
 	p.from.migrated("failed")
 	p.from.reaches("running")
 	p.from.await("RESUME")
-	// A migration can begin again; this one finds nobody.
+	// A migration can begin again; this one has no target.
 	p.from.do("migrate", p.uri, nil)
 	p.from.migrated("failed")
 	p.from.reaches("running")
@@ -257,7 +255,7 @@ func pausedCancelled(p *pair) {
 func unreachable(p *pair) {
 	p.from.do("cont", nil, nil)
 	p.from.do("migrate-set-capabilities", switches("events"), nil)
-	// QEMU may say it at once, or when the connection has failed.
+	// QEMU may report it at once, or when the connection has failed.
 	if err := p.from.Execute(p.from.t.Context(), "migrate", p.uri, nil); err == nil {
 		p.from.migrated("failed")
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// nbdSocket is where the target of a pair takes the content of disks.
+// nbdSocket returns the path of the target's NBD socket.
 func (p *pair) nbdSocket() string {
 	uri, _ := p.uri["uri"].(string)
 	return strings.TrimPrefix(uri, "unix:") + ".nbd"
@@ -30,7 +30,7 @@ func (c *Conn) jobIs(want string) string {
 	}
 }
 
-// exports are the names of what others may write to.
+// exports returns the names of the NBD exports.
 func (c *Conn) exports() []string {
 	c.t.Helper()
 	var list []struct{ ID string }
@@ -42,7 +42,7 @@ func (c *Conn) exports() []string {
 	return ids
 }
 
-// copies begins to copy the machine's disk, and waits until all of it is there.
+// copies starts copying the machine's disk, and waits until the job is ready.
 func (p *pair) copies() {
 	p.to.t.Helper()
 	start := properties{"addr": properties{"type": "unix", "data": properties{"path": p.nbdSocket()}}}
@@ -63,7 +63,7 @@ func (p *pair) copies() {
 	}
 	job := properties{"job-id": "copy-a", "device": RootNode, "target": "c-a", "sync": "top", "copy-mode": "background",
 		"on-source-error": "report", "on-target-error": "report", "auto-dismiss": false}
-	// Of a larger target a part can be used, which goes before what it is a part of.
+	// A part of a larger target can be used. It must be deleted before the target.
 	p.from.do("blockdev-add", properties{"driver": "raw", "node-name": "s-a", "file": "c-a", "offset": 0, "size": 512}, nil)
 	if sizes := p.from.sizes(); sizes["s-a"] != 512 {
 		p.from.t.Errorf("the sizes are %v", sizes)
@@ -104,7 +104,7 @@ func mirrored(p *pair) {
 	}
 	p.to.do("cont", nil, nil)
 	p.to.is("running")
-	// The job says how it has ended until it is dismissed.
+	// The job keeps its result until it is dismissed.
 	p.from.do("job-dismiss", properties{"id": "copy-a"}, nil)
 	p.from.refused("job-dismiss", properties{"id": "copy-a"}, "GenericError", "not found")
 	p.from.refused("block-job-cancel", finish(true), "DeviceNotActive", "not found")
@@ -123,7 +123,7 @@ func mirrorEnded(p *pair) {
 	p.from.is("running")
 }
 
-// mirrorLost: a job that has nothing to write notices the end of its target when it is finished.
+// mirrorLost shows that an idle job notices the end of its target only when it is completed.
 func mirrorLost(p *pair) {
 	p.copies()
 	_ = p.to.Execute(p.to.t.Context(), "quit", nil, nil)

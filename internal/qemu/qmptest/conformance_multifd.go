@@ -1,13 +1,12 @@
 package qmptest
 
-// several is a transport of several connections, on both sides.
+// several enables multifd with several connections on one side.
 func (p *pair) several(c *Conn) {
 	c.t.Helper()
 	c.do("migrate-set-parameters", properties{"multifd-channels": 3}, nil)
 	c.do("migrate-set-capabilities", switches("multifd"), nil)
 }
 
-// multifd hands a guest over by several connections.
 func multifd(p *pair) {
 	p.several(p.to)
 	p.several(p.from)
@@ -36,7 +35,7 @@ func multifd(p *pair) {
 	p.to.is("running")
 }
 
-// multifdRefused is a target that was not set to it.
+// multifdRefused migrates to a target without multifd.
 func multifdRefused(p *pair) {
 	p.several(p.from)
 	p.to.do("migrate-set-capabilities", switches("events", "return-path"), nil)

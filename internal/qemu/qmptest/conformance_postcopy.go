@@ -2,7 +2,7 @@ package qmptest
 
 import "time"
 
-// toPostCopy brings a guest to a target that runs it, before its memory, which follows slowly.
+// toPostCopy moves a guest to the target before its memory, which follows slowly.
 func (p *pair) toPostCopy() {
 	p.to.t.Helper()
 	if err := p.to.Execute(p.to.t.Context(), "migrate-set-capabilities", switches("postcopy-ram"), nil); err != nil {
@@ -64,7 +64,8 @@ func postCopied(p *pair) {
 	p.from.silent("RESUME")
 }
 
-// postCopyGivenUp has a guest that has not moved stay stopped, where QEMU has a guest go on that is sent otherwise.
+// postCopyGivenUp shows that a canceled post-copy leaves the guest stopped, while QEMU resumes it after any other
+// migration.
 func postCopyGivenUp(p *pair) {
 	p.to.do("migrate-set-capabilities", switches("events", "return-path", "late-block-activate"), nil)
 	if err := p.to.Execute(p.to.t.Context(), "migrate-set-capabilities", switches("postcopy-ram"), nil); err != nil {

@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	// sockets is how many CPUs the machine may have, of one core and thread each. It starts with one.
+	// sockets is the number of the machine's sockets, of one core and thread each. It starts with one CPU.
 	sockets = 3
-	// cpuDriver is what they are.
+	// cpuDriver is the CPUs' driver.
 	cpuDriver = "qemu64-x86_64-cpu"
-	// bootCPU is the path of the one that the machine starts with.
+	// bootCPU is the path of the CPU that the machine starts with.
 	bootCPU = "/machine/unattached/device[0]"
 )
 
@@ -29,7 +29,7 @@ func (s *Server) queryCPUs(*monitor, arguments) (any, error) {
 	return list, nil
 }
 
-// cpuIn is the path of the CPU in a socket, "" without one.
+// cpuIn returns the path of the CPU in a socket, "" without one.
 func (s *Server) cpuIn(socket int) string {
 	if socket == 0 {
 		return bootCPU
@@ -42,7 +42,6 @@ func (s *Server) cpuIn(socket int) string {
 	return ""
 }
 
-// addCPU plugs a CPU.
 func (s *Server) addCPU(a arguments) error {
 	var at struct {
 		Socket *int `json:"socket-id"`
@@ -64,7 +63,7 @@ func (s *Server) addCPU(a arguments) error {
 	return nil
 }
 
-// delCPU asks the guest for a CPU, by its path.
+// delCPU asks the guest to release a CPU, by its path.
 func (s *Server) delCPU(a arguments) error {
 	if a.ID == bootCPU {
 		return generic("Boot CPU is unpluggable")
@@ -80,14 +79,14 @@ func (s *Server) delCPU(a arguments) error {
 	return nil
 }
 
-// RunSystem has a system run in the guest that can release CPUs: firmware can't.
+// RunSystem starts a system in the guest that can release CPUs. Firmware can't.
 func (s *Server) RunSystem() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.machine.systemRuns = true
 }
 
-// ReleaseCPUs has the guest release the CPUs that it was asked for.
+// ReleaseCPUs makes the guest release the requested CPUs.
 func (s *Server) ReleaseCPUs() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +97,7 @@ func (s *Server) ReleaseCPUs() {
 	}
 }
 
-// RefuseCPU has the guest refuse to release the CPUs that it was asked for, with a status.
+// RefuseCPU makes the guest refuse to release the requested CPUs, with a status.
 func (s *Server) RefuseCPU(status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

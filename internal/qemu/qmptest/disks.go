@@ -35,7 +35,6 @@ func (s *Server) queryFDSets(*monitor, arguments) (any, error) {
 	return list, nil
 }
 
-// addNode adds a block node.
 func (m *machine) addNode(name string, n *node) {
 	m.nextNode++
 	n.order = m.nextNode
@@ -103,7 +102,7 @@ func (s *Server) blockResize(_ *monitor, a arguments) (any, error) {
 	return nil, nil
 }
 
-// image is what QEMU says of a block node's content.
+// image returns QEMU's description of a block node's image.
 func (n *node) image() map[string]any {
 	return map[string]any{"virtual-size": n.size, "format": n.driver}
 }
@@ -155,7 +154,7 @@ func (s *Server) deviceDel(_ *monitor, a arguments) (any, error) {
 	return nil, nil
 }
 
-// deleted is the end of a device.
+// deleted removes a device and sends the event.
 func (s *Server) deleted(id string) {
 	delete(s.machine.devices, id)
 	s.emit("DEVICE_DELETED", map[string]any{"device": id, "path": peripherals + "/" + id})
@@ -194,7 +193,7 @@ func (s *Server) queryBlockStats(*monitor, arguments) (any, error) {
 	return list, nil
 }
 
-// drive finds a drive by its id.
+// drive returns a drive by its ID.
 func (s *Server) drive(id string) (*device, error) {
 	if d := s.machine.devices[id]; d != nil && d.drive {
 		return d, nil

@@ -1,8 +1,7 @@
-// Package qmptest has a QEMU for tests that needs no QEMU: a monitor that answers the
-// commands that Drydock uses from a small model of a machine, and does to its guest what a
-// test says.
+// Package qmptest is a model of QEMU for tests: a monitor that answers the commands that Drydock uses from a small
+// model of a machine, and whose guest acts as a test requires.
 //
-// It owns the model and Conformance, the suite that the model and a real QEMU have to pass
-// alike: what a test learns from the model is then true of QEMU. The model leaves out what
-// no command of Drydock's shows. Only tests may import the package.
+// It owns the model and Conformance, the suite that the model and a real QEMU must both pass, so that a test with the
+// model also holds for QEMU. The model omits everything that none of Drydock's commands shows. Only tests may import
+// the package.
 package qmptest

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// The machine's parts that tests name.
+// The parts of the machine that tests refer to.
 const (
 	// SCSIBus is a bus whose disks a guest need not release.
 	SCSIBus = "scsi0.0"
-	// Port is a PCI port, whose device the guest has to release.
+	// Port is a PCI port, whose device the guest must release.
 	Port = "port1"
-	// RootDisk is a disk that is there from the start.
+	// RootDisk is a disk that the machine starts with.
 	RootDisk = "disk-root"
 	// RootNode is its block node.
 	RootNode = "n-root"
@@ -22,7 +22,7 @@ const (
 	Drive = "disk-cd"
 	// AgentPort is the guest agent's port.
 	AgentPort = "agent0"
-	// AgentChardev is the label of what the port is connected to.
+	// AgentChardev is the label of that port's chardev.
 	AgentChardev = "char-agent0"
 
 	// Netdev is the backend of an interface.
@@ -30,12 +30,11 @@ const (
 
 	// rootSize is RootDisk's, in bytes.
 	rootSize = 1 << 20
-	// sets is the folder in which QEMU finds the descriptors that it was given.
+	// sets is the folder of QEMU's descriptor sets.
 	sets = "/dev/fdset/"
 )
 
-// Arguments are those of a QEMU that has the machine that New has. Its sockets are in dir,
-// that of the monitor is named monitor.
+// Arguments returns the arguments of a QEMU with New's machine. Its sockets are in dir; the monitor's is named monitor.
 func Arguments(accelerator, dir, monitor string) []string {
 	return []string{
 		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator, "-m", fmt.Sprintf("size=32M,maxmem=%dM", 32+memoryRoom>>20), "-smp", fmt.Sprintf("cpus=1,maxcpus=%d,sockets=%[1]d", sockets), "-display", "none", "-S",
@@ -53,9 +52,7 @@ func Arguments(accelerator, dir, monitor string) []string {
 	}
 }
 
-// machine is the model.
 type machine struct {
-	// runState is QEMU's.
 	runState string
 	objects  map[string]string
 	devices  map[string]*device
@@ -67,41 +64,40 @@ type machine struct {
 	agentOpen bool
 	// systemRuns means that the guest's system has taken its CPUs over from the firmware.
 	systemRuns bool
-	// host are the devices of the node that can be passed through, by PCI address.
+	// host are the node's devices that can be passed through, by PCI address.
 	host map[string]bool
-	// netdevs are the backends of interfaces, by id.
+	// netdevs are the backends of interfaces, by ID.
 	netdevs   map[string]*netdev
 	memory    memory
 	migration migration
 	exports   exports
 	jobs      []*job
-	// mirrorsHeld has jobs wait, and is closed when they may go on.
+	// mirrorsHeld blocks jobs until it is closed.
 	mirrorsHeld chan struct{}
 }
 
-// device is one with an id.
+// device is a device with an ID.
 type device struct {
 	driver string
 	// node is the block node of a disk, or the medium in a drive.
 	node string
-	// drive means that the medium can be exchanged.
+	// drive means that the medium is removable.
 	drive, trayOpen, locked bool
-	// pci means that the guest has to release the device; leaving that it was asked to.
+	// pci means that the guest must release the device, leaving that it was asked to.
 	pci, leaving bool
 	ioStatus     string
 	bootIndex    int
-	// socket is where a CPU is.
+	// socket is a CPU's socket.
 	socket int
 }
 
-// node is a block node.
 type node struct {
 	driver, file string
 	size         int64
 	order        int
-	// content is how often the node was written to.
+	// content is the number of writes to the node.
 	content int64
-	// nbd is the connection to another QEMU, whose export the node is.
+	// nbd is the connection to another QEMU's export.
 	nbd net.Conn
 }
 
@@ -138,11 +134,10 @@ func (m *machine) close() {
 
 func (m *machine) running() bool { return m.runState == "running" }
 
-// isBlock reports whether QEMU lists a device among its block devices.
+// isBlock reports whether QEMU lists the device among its block devices.
 func (d *device) isBlock() bool { return d.drive || d.node != "" }
 
-// qdev is the name of a device in the lists of block devices: its id, but for virtio, whose
-// disk is a part of it.
+// qdev returns a device's name in the lists of block devices: its ID, or for virtio the path of the disk below it.
 func (d *device) qdev(id string) string {
 	if strings.HasPrefix(d.driver, "virtio-blk") {
 		return "/machine/peripheral/" + id + "/virtio-backend"
@@ -150,7 +145,7 @@ func (d *device) qdev(id string) string {
 	return id
 }
 
-// deviceUses and nodeUses report whether a node is a disk's, or another node's.
+// deviceUses and nodeUses report whether a device, or another node, uses a node.
 func (m *machine) deviceUses(name string) bool {
 	for _, d := range m.devices {
 		if d.node == name {
@@ -169,7 +164,7 @@ func (m *machine) nodeUses(name string) bool {
 	return false
 }
 
-// fileSize is how large the file of a node is; ok is false when there is none.
+// fileSize returns the size of a node's file; ok is false without one.
 func (m *machine) fileSize(path string) (size int64, ok bool) {
 	number, ok := strings.CutPrefix(path, sets)
 	if !ok {
@@ -193,8 +188,7 @@ func (m *machine) fileSize(path string) (size int64, ok bool) {
 	return 0, false
 }
 
-// sweep closes the descriptors that were removed. QEMU 7.2 keeps them while its guest does
-// not run.
+// sweep closes the removed descriptors. QEMU 7.2 keeps them while its guest does not run.
 func (m *machine) sweep() {
 	if !m.running() {
 		return

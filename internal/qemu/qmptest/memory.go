@@ -3,14 +3,14 @@ package qmptest
 import "encoding/json"
 
 const (
-	// MemoryDevice is the device by which the guest gets memory, of at most memoryRoom bytes in blocks of memoryBlock.
+	// MemoryDevice is the guest's memory device, of at most memoryRoom bytes in blocks of memoryBlock.
 	MemoryDevice  = "memory0"
 	memoryBackend = "ram1"
 	memoryRoom    = 128 << 20
 	memoryBlock   = 2 << 20
 )
 
-// memory is what the guest is given, and what it has taken.
+// memory is the requested size, and the size that the guest has plugged.
 type memory struct {
 	Requested int64 `json:"requested"`
 	Size      int64 `json:"size"`
@@ -38,7 +38,7 @@ func (s *Server) giveMemory(value json.RawMessage) error {
 	return nil
 }
 
-// TakeMemory has the guest have so much of the memory that it may be given.
+// TakeMemory makes the guest plug size bytes of the requested memory.
 func (s *Server) TakeMemory(size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *Server) TakeMemory(size int64) {
 	s.emit("MEMORY_DEVICE_SIZE_CHANGE", map[string]any{"id": MemoryDevice, "size": size, "qom-path": peripherals + "/" + MemoryDevice})
 }
 
-// GivenMemory is how much the guest is given.
+// GivenMemory returns the requested size.
 func (s *Server) GivenMemory() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,39 +21,38 @@ const (
 	migrationCanceled      = "cancelled"  //nolint:misspell // QEMU's word
 )
 
-// defaultMemory is what a machine has to send, in bytes.
+// defaultMemory is the size of a machine's memory to send, in bytes.
 const defaultMemory = 1 << 20
 
-// migration is what a machine has of migrations: of the last one, and how the next will go.
+// migration is the state of the last migration and the settings for the next one.
 type migration struct {
 	capabilities map[string]bool
 	parameters   map[string]json.RawMessage
 	status       string
 	failure      string
-	// conn is the stream, and listener where a target waits for it.
+	// conn is the stream; listener is where a target waits for it.
 	conn     net.Conn
 	listener net.Listener
-	// channelConns are the connections beside it.
+	// channelConns are the additional connections.
 	channelConns []net.Conn
-	// proceed is closed when a source is to go on after pre-switchover, or to give up.
+	// proceed is closed when a source must continue after pre-switchover, or give up.
 	proceed chan struct{}
-	// state is the run state in which the migration has stopped the guest; wasRunning means
-	// that it ran.
+	// state is the run state in which the migration stopped the guest; wasRunning means that it ran.
 	state      string
 	wasRunning bool
 	sent       int64
 
-	// round is how often the memory has been gone through, as QEMU says; 0 is told as 1.
+	// round is the reported number of passes over the memory; 0 is reported as 1.
 	round int
-	// elapsed is for how long the migration goes on, as QEMU says.
+	// elapsed is the reported duration of the migration.
 	elapsed time.Duration
-	// memory is how much there is to send, dirty how much of it the guest changes in a
-	// second. held has the migration not come to its end, and is closed when it may.
+	// memory is the size to send, dirty the guest's changes per second, both in bytes. held keeps the migration active
+	// until it is closed.
 	memory, dirty int64
 	held          chan struct{}
 	postCopy      postCopy
 	noPostCopy    bool
-	// hurry is closed when a source is to switch to post-copy.
+	// hurry is closed when a source must switch to post-copy.
 	hurry chan struct{}
 }
 
@@ -64,30 +63,29 @@ func NewIncoming(t testing.TB) *Server {
 	return s
 }
 
-// SetMemory says how much memory is to be sent, and how much of it the guest changes in a second,
-// in bytes.
+// SetMemory sets the size of the memory to send, and the guest's changes of it per second, in bytes.
 func (s *Server) SetMemory(bytes, dirty int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.machine.migration.memory, s.machine.migration.dirty = bytes, dirty
 }
 
-// SetElapsed says for how long the migrations go on, as QEMU says.
+// SetElapsed sets the reported duration of migrations.
 func (s *Server) SetElapsed(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.machine.migration.elapsed = d
 }
 
-// SetRound says how often the migrations have gone through the guest's memory.
+// SetRound sets the reported number of passes over the guest's memory.
 func (s *Server) SetRound(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.machine.migration.round = n
 }
 
-// HoldMigration has the guest change its memory faster than it is sent: a migration stays active
-// until it is released.
+// HoldMigration keeps a migration active until it is released, as if the guest changed its memory faster than it is
+// sent.
 func (s *Server) HoldMigration() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +101,7 @@ func (s *Server) HoldMigration() (release func()) {
 	}
 }
 
-// FailMigration has a migration that is under way fail.
+// FailMigration makes the migration in progress fail.
 func (s *Server) FailMigration(reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,28 +113,28 @@ func (s *Server) FailMigration(reason string) {
 	s.wakeMigration()
 }
 
-// MigrationStatus is that of the last migration.
+// MigrationStatus returns the status of the last migration.
 func (s *Server) MigrationStatus() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.machine.migration.status
 }
 
-// MemorySent is how much of the guest's memory was sent, in bytes.
+// MemorySent returns how much of the guest's memory was sent, in bytes.
 func (s *Server) MemorySent() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.machine.migration.sent
 }
 
-// Capability reports whether a capability of migrations is on.
+// Capability reports whether a migration capability is on.
 func (s *Server) Capability(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.machine.migration.capabilities[name]
 }
 
-// Parameter is a parameter of migrations as JSON; "" for one that was not set.
+// Parameter returns a migration parameter as JSON, "" if it was not set.
 func (s *Server) Parameter(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +154,7 @@ func (m *migration) underWay() bool {
 	return false
 }
 
-// close ends what belongs to a QEMU that ends. The caller holds s.mu.
+// close closes the connections of an ending QEMU. The caller holds s.mu.
 func (m *migration) close() {
 	if m.conn != nil {
 		_ = m.conn.Close()
@@ -169,20 +167,20 @@ func (m *migration) close() {
 	}
 }
 
-// setMigration changes the status, and reports it. The caller holds s.mu.
+// setMigration changes the status and sends the event. The caller holds s.mu.
 func (s *Server) setMigration(status string) {
 	s.machine.migration.status = status
 	s.reportMigration(status)
 }
 
-// reportMigration reports a status alone. The caller holds s.mu.
+// reportMigration only sends the event. The caller holds s.mu.
 func (s *Server) reportMigration(status string) {
 	if s.machine.migration.capabilities["events"] {
 		s.emit("MIGRATION", map[string]any{"status": status})
 	}
 }
 
-// wakeMigration has a source look at what has been decided. The caller holds s.mu.
+// wakeMigration wakes a source that waits for a decision. The caller holds s.mu.
 func (s *Server) wakeMigration() {
 	if m := &s.machine.migration; m.proceed != nil {
 		close(m.proceed)
@@ -239,14 +237,14 @@ func (s *Server) queryMigrate(*monitor, arguments) (any, error) {
 	return info, nil
 }
 
-// SetFolder says where a folder is that QEMU knows by another name, as a container's processes do.
+// SetFolder maps a folder's path as QEMU sees it, in its container, to the test's path.
 func (s *Server) SetFolder(inside, outside string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inside, s.outside = inside, outside
 }
 
-// socketOf is the path in a URI of a migration.
+// socketOf returns the path in a migration URI.
 func (s *Server) socketOf(uri string) (string, error) {
 	path, ok := strings.CutPrefix(uri, "unix:")
 	if !ok {
@@ -276,7 +274,7 @@ func (s *Server) migrateIncoming(_ *monitor, a arguments) (any, error) {
 		return nil, generic("Failed to bind socket to %s: %v", path, err)
 	}
 	m.listener = listener
-	s.reportMigration(migrationSetup) // and query-migrate says nothing yet, as QEMU's
+	s.reportMigration(migrationSetup) // query-migrate still returns nothing, as QEMU's
 	s.serving.Go(func() {
 		conn, err := listener.Accept()
 		if err == nil && s.acceptChannels(listener) == nil {

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// deviceState is what comes after the memory.
+// deviceState follows the memory in the stream.
 type deviceState struct {
 	RunState string `json:"runState"`
 	PostCopy bool   `json:"postCopy"`
 	Memory   memory `json:"memory"`
 }
 
-// memorySize comes before it.
+// memorySize precedes it.
 type memorySize struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// send is the source of a migration.
+// send runs the source of a migration.
 func (s *Server) send(path string) {
 	conn, err := new(net.Dialer).DialContext(context.Background(), "unix", path)
 	s.mu.Lock()
@@ -67,15 +67,14 @@ func message(err error) string {
 	return err.Error()
 }
 
-// unlocked does what may take its time without s.mu.
+// unlocked runs do without s.mu, for slow operations.
 func (s *Server) unlocked(do func() error) error {
 	s.mu.Unlock()
 	defer s.mu.Lock()
 	return do()
 }
 
-// sendMemory sends the guest's memory, and goes on until the guest changes no more than can be
-// sent.
+// sendMemory sends the guest's memory, and returns when the guest changes no more than can be sent.
 func (s *Server) sendMemory(conn net.Conn) error {
 	m := &s.machine.migration
 	total, held, proceed := m.memory, m.held, m.proceed
@@ -98,14 +97,14 @@ func (s *Server) sendMemory(conn net.Conn) error {
 			return nil
 		}
 		gone := make(chan struct{})
-		go func() { // a target that ends is noticed, as QEMU's next page would
+		go func() { // notices the target's end, as QEMU's next page would
 			defer close(gone)
 			_, _ = conn.Read(make([]byte, 1))
 		}()
 		select {
 		case <-held:
-			// Nothing is read before the state has been sent: the read waits for the end of
-			// this connection, and is taken back.
+			// Nothing must be read before the state has been sent: the read above waits for the end of this connection,
+			// and is interrupted.
 			_ = conn.SetReadDeadline(time.Unix(1, 0))
 			<-gone
 			return conn.SetReadDeadline(time.Time{})
@@ -121,8 +120,7 @@ func (s *Server) sendMemory(conn net.Conn) error {
 	})
 }
 
-// stopForSwitchover stops the guest, and waits if the source is to wait then. The caller holds
-// s.mu.
+// stopForSwitchover stops the guest, and waits if pause-before-switchover is on. The caller holds s.mu.
 func (s *Server) stopForSwitchover() {
 	m := &s.machine.migration
 	if m.wasRunning = s.machine.running(); m.wasRunning {
@@ -156,7 +154,7 @@ func (s *Server) sendState(conn net.Conn) error {
 	})
 }
 
-// giveUp ends a source's migration that was canceled or has failed. The caller holds s.mu.
+// giveUp ends a source's canceled or failed migration. The caller holds s.mu.
 func (s *Server) giveUp(reason string) {
 	m := &s.machine.migration
 	m.proceed = nil
@@ -182,7 +180,7 @@ func (s *Server) giveUp(reason string) {
 	}
 }
 
-// receive is the target of a migration.
+// receive runs the target of a migration.
 func (s *Server) receive(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	s.mu.Lock()
@@ -211,7 +209,7 @@ func (s *Server) receive(conn net.Conn) {
 	_ = s.unlocked(func() error { return json.NewEncoder(conn).Encode(deviceState{}) })
 }
 
-// takeState reads what send writes.
+// takeState reads the data that send writes.
 func takeState(conn net.Conn) (deviceState, error) {
 	in := bufio.NewReader(conn)
 	var size memorySize

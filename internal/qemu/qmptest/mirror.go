@@ -17,24 +17,22 @@ const (
 	jobConcluded = "concluded"
 )
 
-// exports are the block nodes that others write to by NBD.
+// exports are the block nodes to which others write by NBD.
 type exports struct {
 	listener net.Listener
 	conns    map[net.Conn]bool
-	// nodes are the block nodes, by the names of their exports, which are their ids.
+	// nodes are the block nodes, by the names of their exports, which are also their IDs.
 	nodes map[string]string
 }
 
-// job copies a block node. The model's content of a node is a number, which each write of the guest's
-// changes.
+// job copies a block node. The model's content of a node is a number, which each of the guest's writes changes.
 type job struct {
 	id, node, target string
 	status, failure  string
 	done, total      int64
 }
 
-// nbdMessage is what the model says instead of NBD: the name of an export first, which is answered with
-// its size, then contents.
+// nbdMessage is the model's replacement for NBD: first the name of an export, answered with its size, then contents.
 type nbdMessage struct {
 	Export  string `json:"export,omitempty"`
 	Size    int64  `json:"size,omitempty"`
@@ -45,8 +43,7 @@ type nbdMessage struct {
 // nbdPatience is how long the model waits for an answer.
 const nbdPatience = 10 * time.Second
 
-// HoldMirrors has jobs that copy disks not come to what the guest has written, until they are
-// released.
+// HoldMirrors keeps jobs that copy disks from becoming ready until they are released.
 func (s *Server) HoldMirrors() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,8 +59,7 @@ func (s *Server) HoldMirrors() (release func()) {
 	}
 }
 
-// Write is a write of the guest's to the disk of a block node. It is done when the node's copy has it,
-// too, if there is one.
+// Write makes the guest write to the disk of a block node. It returns when the node's copy, if any, has the write, too.
 func (s *Server) Write(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,21 +77,21 @@ func (s *Server) Write(node string) {
 	}
 }
 
-// Content is what is on a block node: how often it was written to.
+// Content returns a block node's content: the number of writes.
 func (s *Server) Content(node string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.machine.nodes[node].content
 }
 
-// Exports are the names of what others may write to.
+// Exports returns the names of the exports.
 func (s *Server) Exports() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return ids(s.machine.exports.nodes)
 }
 
-// Jobs are the statuses of the jobs, by their names.
+// Jobs returns the statuses of the jobs, by name.
 func (s *Server) Jobs() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +112,7 @@ func (e *exports) close() {
 	e.listener = nil
 }
 
-// closeMirrors ends the connections of a QEMU that ends. The caller holds s.mu.
+// closeMirrors closes the connections of an ending QEMU. The caller holds s.mu.
 func (m *machine) closeMirrors() {
 	m.exports.close()
 	for _, n := range m.nodes {
@@ -126,7 +122,7 @@ func (m *machine) closeMirrors() {
 	}
 }
 
-// local is a path as the test knows it.
+// local maps QEMU's path to the test's.
 func (s *Server) local(path string) string {
 	if rest, ok := strings.CutPrefix(path, s.inside); ok && s.inside != "" {
 		return s.outside + rest
@@ -204,7 +200,7 @@ func (s *Server) queryExports(*monitor, arguments) (any, error) {
 	return list, nil
 }
 
-// serveExport is one connection of a client's.
+// serveExport serves one client connection.
 func (s *Server) serveExport(listener net.Listener, conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	s.mu.Lock()
@@ -242,7 +238,7 @@ func (s *Server) serveExport(listener net.Listener, conn net.Conn) {
 	}
 }
 
-// dialExport opens a node that is another QEMU's. As in QEMU, nothing else is done meanwhile.
+// dialExport opens a node of another QEMU. As in QEMU, it blocks everything else.
 func (s *Server) dialExport(a arguments) (*node, error) {
 	var server struct{ Server struct{ Path string } }
 	if err := json.Unmarshal(a.raw, &server); err != nil {
@@ -266,7 +262,7 @@ func (s *Server) dialExport(a arguments) (*node, error) {
 	return n, nil
 }
 
-// say asks the other QEMU.
+// say sends a message to the other QEMU and returns its answer.
 func (n *node) say(m nbdMessage) (answer nbdMessage, err error) {
 	_ = n.nbd.SetDeadline(time.Now().Add(nbdPatience))
 	if err := json.NewEncoder(n.nbd).Encode(m); err != nil {
@@ -316,7 +312,7 @@ func (s *Server) mirror(_ *monitor, a arguments) (any, error) {
 	return nil, nil
 }
 
-// copyContent brings what is on a node to its copy. The caller holds s.mu.
+// copyContent copies a node's content. The caller holds s.mu.
 func (s *Server) copyContent(j *job) error {
 	from, to := s.machine.nodes[j.node], s.machine.nodes[j.target]
 	if to.size != from.size {
@@ -341,7 +337,7 @@ func (s *Server) setJob(j *job, status string) {
 	s.emit("JOB_STATUS_CHANGE", map[string]any{"id": j.id, "status": status})
 }
 
-// conclude is the end of a job, which stays.
+// conclude ends a job, which stays in the list.
 func (s *Server) conclude(j *job, failure string) {
 	if j.failure = failure; failure != "" {
 		s.setJob(j, "aborting")
@@ -370,12 +366,12 @@ func (m *machine) jobOf(is func(*job) bool) *job {
 
 func (m *machine) job(id string) *job { return m.jobOf(func(j *job) bool { return j.id == id }) }
 
-// jobUses reports whether a node is copied, or copied to.
+// jobUses reports whether a node is a job's source or target.
 func (m *machine) jobUses(name string) bool {
 	return m.jobOf(func(j *job) bool { return j.status != jobConcluded && (j.node == name || j.target == name) }) != nil
 }
 
-// cancelJob ends a job. One that is ready, and is not ended by force, ends with all that was written.
+// cancelJob ends a job. A ready one, if not ended by force, ends with all writes copied.
 func (s *Server) cancelJob(_ *monitor, a arguments) (any, error) {
 	j := s.machine.job(a.Device)
 	switch {

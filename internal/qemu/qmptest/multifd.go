@@ -7,12 +7,12 @@ import (
 	"net"
 )
 
-// The connections of multifd: the model makes them, and sends the guest on the main one.
+// The connections of multifd: the model opens them, but sends the guest on the main one.
 
-// defaultChannels is QEMU's.
+// defaultChannels is QEMU's default.
 const defaultChannels = 2
 
-// channels is how many connections a migration has beside its main one.
+// channels returns the number of a migration's connections beside the main one.
 func (m *migration) channels() int {
 	if !m.capabilities["multifd"] {
 		return 0
@@ -23,7 +23,7 @@ func (m *migration) channels() int {
 func (m *migration) channelParameter() int {
 	n := defaultChannels
 	if text := m.parameters["multifd-channels"]; text != nil {
-		_ = json.Unmarshal(text, &n) // what is no number is refused by QEMU's schema
+		_ = json.Unmarshal(text, &n) // QEMU's schema refuses anything but a number
 	}
 	return n
 }
@@ -40,10 +40,10 @@ func (s *Server) queryParameters(*monitor, arguments) (any, error) {
 	return map[string]any{"multifd-channels": s.machine.migration.channelParameter()}, nil
 }
 
-// errNoChannel is of a source that has more channels than its target.
+// errNoChannel is the error of a source with more channels than its target.
 var errNoChannel = errors.New("Unable to write to socket: Broken pipe") //nolint:staticcheck // QEMU's words
 
-// dialChannels makes a source's channels, which its target takes. The caller holds s.mu.
+// dialChannels opens a source's channels, which its target must accept. The caller holds s.mu.
 func (s *Server) dialChannels(path string) error {
 	n := s.machine.migration.channels()
 	return s.unlocked(func() error {
@@ -61,7 +61,7 @@ func (s *Server) dialChannels(path string) error {
 	})
 }
 
-// acceptChannels takes as many as a target was set to, and no more.
+// acceptChannels accepts as many channels as the target's parameter says, and no more.
 func (s *Server) acceptChannels(listener net.Listener) error {
 	s.mu.Lock()
 	n := s.machine.migration.channels()
@@ -82,13 +82,13 @@ func (s *Server) acceptChannels(listener net.Listener) error {
 			if err != nil {
 				return
 			}
-			_ = conn.Close() // it is one too many
+			_ = conn.Close() // one too many
 		}
 	})
 	return nil
 }
 
-// keep has a connection end with QEMU.
+// keep closes a connection with QEMU's end.
 func (s *Server) keep(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

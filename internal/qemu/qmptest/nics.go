@@ -1,10 +1,9 @@
 package qmptest
 
-// netdev is the backend of an interface.
 type netdev struct {
 	// device is the interface's, "" for none.
 	device string
-	// down means that its link is switched off.
+	// down means that its link is off.
 	down bool
 }
 
@@ -40,10 +39,9 @@ func (s *Server) plugNIC(a arguments) (any, error) {
 	return nil, nil
 }
 
-// passThroughDriver is that of devices of the node.
+// passThroughDriver is the driver of the node's devices.
 const passThroughDriver = "vfio-pci"
 
-// passThrough passes a device of the node through.
 func (s *Server) passThrough(a arguments) error {
 	switch {
 	case s.machine.devices[a.ID] != nil:
@@ -55,7 +53,7 @@ func (s *Server) passThrough(a arguments) error {
 	return nil
 }
 
-// HasHostDevice has the node have a device that can be passed through.
+// HasHostDevice adds a device to the node that can be passed through.
 func (s *Server) HasHostDevice(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,14 +72,14 @@ func (s *Server) setLink(_ *monitor, a arguments) (any, error) {
 	return nil, nil
 }
 
-// Netdevs are the names of the backends that there are, sorted.
+// Netdevs returns the names of the backends, sorted.
 func (s *Server) Netdevs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return ids(s.machine.netdevs)
 }
 
-// AddNIC gives the machine an interface from the start.
+// AddNIC adds an interface that the machine starts with.
 func (s *Server) AddNIC(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,30 +14,30 @@ const (
 	migrationPostCopyRecover = "postcopy-recover"
 )
 
-// postCopy is what a machine has of a post-copy.
+// postCopy is the state of a post-copy.
 type postCopy struct {
-	// asked means that the source was told to switch to it, sent is what it has sent after the guest.
+	// asked means that the source was asked to switch to it. sent is the memory sent after the guest, in bytes.
 	asked bool
 	sent  int64
-	// held has the source not come to the last page, and is closed when it may.
+	// held keeps the source from sending the last page until it is closed.
 	held chan struct{}
-	// again takes a connection for the rest, while one is waited for.
+	// again receives a connection for the rest while next waits for one.
 	again chan net.Conn
 }
 
-// lastPage comes after the rest of the memory, and its answer when the target has it.
+// lastPage follows the rest of the memory. The target answers it when it has everything.
 type lastPage struct {
 	Last bool `json:"last"`
 }
 
-// RefusePostCopy has the machine be one that can't have userfaultfd.
+// RefusePostCopy makes the machine one without userfaultfd.
 func (s *Server) RefusePostCopy() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.machine.migration.noPostCopy = true
 }
 
-// slowPostCopy is a bandwidth with which the memory that follows a guest does not come to its end.
+// slowPostCopy is the bandwidth below which the memory that follows a guest never completes.
 const slowPostCopy = 1 << 20
 
 // limitPostCopy holds or releases the memory that follows a guest. The caller holds s.mu.
@@ -55,7 +55,7 @@ func (m *migration) limitPostCopy(bandwidth json.RawMessage) {
 	}
 }
 
-// HoldPostCopy has the memory that follows the guest not come to its end until it is released.
+// HoldPostCopy keeps the memory that follows the guest from completing until it is released.
 func (s *Server) HoldPostCopy() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *Server) HoldPostCopy() (release func()) {
 	}
 }
 
-// CutMigration ends the connection of a migration.
+// CutMigration closes the connection of a migration.
 func (s *Server) CutMigration() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *Server) CutMigration() {
 	}
 }
 
-// handover is the status in which a source sends its guest's state.
+// handover returns the status in which a source sends its guest's state.
 func (m *migration) handover() string {
 	if m.postCopy.asked {
 		return migrationPostCopyActive
@@ -103,7 +103,7 @@ func (s *Server) startPostCopy(*monitor, arguments) (any, error) {
 	return nil, nil
 }
 
-// sendAfterwards sends the memory that follows the guest, and reports whether the target has all. The caller
+// sendAfterwards sends the memory that follows the guest, and reports whether the target has all of it. The caller
 // holds s.mu.
 func (s *Server) sendAfterwards(conn net.Conn) bool {
 	m := &s.machine.migration
@@ -128,7 +128,7 @@ func (s *Server) sendAfterwards(conn net.Conn) bool {
 
 func sendLast(conn net.Conn, held chan struct{}) error {
 	said := make(chan error, 1)
-	go func() { // a target that ends is noticed, as QEMU's next page would
+	go func() { // notices the target's end, as QEMU's next page would
 		said <- json.NewDecoder(conn).Decode(&lastPage{})
 	}()
 	if held != nil {
@@ -144,7 +144,7 @@ func sendLast(conn net.Conn, held chan struct{}) error {
 	return <-said
 }
 
-// receiveAfterwards takes the memory that follows the guest. The caller holds s.mu.
+// receiveAfterwards receives the memory that follows the guest. The caller holds s.mu.
 func (s *Server) receiveAfterwards(conn net.Conn) {
 	for {
 		err := s.unlocked(func() error { return json.NewDecoder(conn).Decode(&lastPage{}) })
@@ -166,8 +166,7 @@ func (s *Server) receiveAfterwards(conn net.Conn) {
 	}
 }
 
-// next is a connection for the rest of a post-copy, which is being recovered; nil when QEMU ends before. The caller
-// holds s.mu.
+// next waits for a connection to recover a post-copy, and returns nil if QEMU ends before. The caller holds s.mu.
 func (s *Server) next() (conn net.Conn) {
 	again := make(chan net.Conn)
 	m := &s.machine.migration
@@ -187,7 +186,7 @@ func (s *Server) next() (conn net.Conn) {
 	return conn
 }
 
-// deliver gives a connection to who waits for one.
+// deliver passes a connection to next.
 func (s *Server) deliver(conn net.Conn) {
 	s.mu.Lock()
 	again := s.machine.migration.postCopy.again
@@ -199,7 +198,7 @@ func (s *Server) deliver(conn net.Conn) {
 	}
 }
 
-// resume is a source that is to send the rest.
+// resume makes the source send the rest.
 func (s *Server) resume(path string) error {
 	if s.machine.migration.status != migrationPostCopyPaused {
 		return generic("Cannot resume if there is no paused migration")

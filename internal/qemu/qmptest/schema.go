@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// schema is an entry of QEMU's description of its own protocol.
+// schema is an entry of QEMU's description of its protocol.
 type schema struct {
 	Name    string `json:"name"`
 	RetType string `json:"ret-type"`
@@ -22,16 +22,15 @@ type schema struct {
 	} `json:"members"`
 }
 
-// Values returns, in the words of a QEMU that is installed, what a member of a command's answer
-// may be: the values of an enumeration, or the members of an object. Without that QEMU the
-// test is skipped.
+// Values returns the possible values of a member of a command's answer, from an installed QEMU: the values of an
+// enumeration, or the members of an object. Without that QEMU the test is skipped.
 func Values(t testing.TB, program, command, member string) []string {
 	t.Helper()
 	byName := map[string]schema{}
 	for _, entry := range schemaOf(t, program) {
 		byName[entry.Name] = entry
 	}
-	// Types have no names there, so the way leads through the command.
+	// The schema's types have no names, so they are found by the command.
 	var values []string
 	for _, m := range byName[byName[command].RetType].Members {
 		if m.Name == member {
@@ -43,7 +42,7 @@ func Values(t testing.TB, program, command, member string) []string {
 	return values
 }
 
-// schemaOf asks a QEMU that runs no machine.
+// schemaOf queries a QEMU without a machine.
 func schemaOf(t testing.TB, program string) []schema {
 	t.Helper()
 	path, err := exec.LookPath(program)

@@ -2,21 +2,21 @@ package qmptest
 
 import "slices"
 
-// RunState is the guest's run state.
+// RunState returns the guest's run state.
 func (s *Server) RunState() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.machine.runState
 }
 
-// SetRunState puts the guest into a run state, without an event.
+// SetRunState sets the guest's run state, without an event.
 func (s *Server) SetRunState(state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.machine.runState = state
 }
 
-// EnterRunState puts the guest into a run state and reports the event that goes with it.
+// EnterRunState sets the guest's run state and sends the event.
 func (s *Server) EnterRunState(state, event string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,7 +24,7 @@ func (s *Server) EnterRunState(state, event string) {
 	s.emit(event, nil)
 }
 
-// FailDisk has the guest stopped by an error of one of its disks: "nospace" or "failed".
+// FailDisk stops the guest by an error of one of its disks: "nospace" or "failed".
 func (s *Server) FailDisk(device, status string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,7 +36,7 @@ func (s *Server) FailDisk(device, status string) {
 	s.emit("STOP", nil)
 }
 
-// OpenAgent has the guest's agent open its port, or close it.
+// OpenAgent makes the guest's agent open or close its port.
 func (s *Server) OpenAgent(open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,14 +44,14 @@ func (s *Server) OpenAgent(open bool) {
 	s.emit("VSERPORT_CHANGE", map[string]any{"id": AgentPort, "open": open})
 }
 
-// LinkUp reports whether the link of Netdev is switched on.
+// LinkUp reports whether the link of Netdev is on.
 func (s *Server) LinkUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.machine.netdevs[Netdev].down
 }
 
-// Release has the guest release a PCI device that it was asked for.
+// Release makes the guest release a requested PCI device.
 func (s *Server) Release(device string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Server) Release(device string) {
 	}
 }
 
-// Refuse has the guest refuse that.
+// Refuse makes the guest refuse to release a PCI device.
 func (s *Server) Refuse(device string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,14 +70,14 @@ func (s *Server) Refuse(device string) {
 	s.emit("DEVICE_UNPLUG_GUEST_ERROR", map[string]any{"device": device, "path": "/machine/peripheral/" + device})
 }
 
-// Lock has the guest lock a drive's tray, or unlock it.
+// Lock makes the guest lock or unlock a drive's tray.
 func (s *Server) Lock(drive string, locked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.machine.devices[drive].locked = locked
 }
 
-// AddObject adds an object as -object does.
+// AddObject adds an object, as -object does.
 func (s *Server) AddObject(kind, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *Server) HasObject(id string) bool {
 	return has
 }
 
-// AddDisk adds a disk as -blockdev and -device do.
+// AddDisk adds a disk, as -blockdev and -device do.
 func (s *Server) AddDisk(id string, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,14 +100,14 @@ func (s *Server) AddDisk(id string, size int64) {
 	s.machine.devices[id] = &device{driver: "virtio-blk-pci", node: "n-" + id, pci: true, ioStatus: "ok"}
 }
 
-// AddNode adds a block node as -blockdev does.
+// AddNode adds a block node, as -blockdev does.
 func (s *Server) AddNode(name string, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.machine.addNode(name, &node{driver: "null-co", size: size})
 }
 
-// NodeSize is a block node's size; 0 when there is none.
+// NodeSize returns a block node's size, 0 without one.
 func (s *Server) NodeSize(name string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *Server) HasDevice(id string) bool {
 	return s.machine.devices[id] != nil
 }
 
-// BootIndex is a device's place in the boot order; 0 when it was never given one.
+// BootIndex returns a device's boot index, 0 if none was set.
 func (s *Server) BootIndex(id string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +134,7 @@ func (s *Server) BootIndex(id string) int {
 	return 0
 }
 
-// Executed reports how often a command was executed.
+// Executed returns how often a command was executed.
 func (s *Server) Executed(command string) int {
 	n := 0
 	for _, c := range s.Commands() {
@@ -145,7 +145,7 @@ func (s *Server) Executed(command string) int {
 	return n
 }
 
-// ids are the ids of a kind of thing, in order.
+// ids returns the sorted keys of a map.
 func ids[T any](of map[string]T) []string {
 	list := make([]string, 0, len(of))
 	for id := range of {

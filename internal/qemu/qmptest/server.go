@@ -15,12 +15,11 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// Answer is how a command is answered: with a result, or a refusal (a *qmp.Error keeps its
-// class).
+// Answer answers a command with a result, or a refusal (a *qmp.Error keeps its class).
 type Answer func(arguments json.RawMessage) (any, error)
 
-// Server is a QEMU for tests. It starts as one with -S does, with the machine of Arguments.
-// Its methods may be called from several goroutines.
+// Server is a QEMU for tests. It starts as with -S, with the machine of Arguments. Its methods may be called from
+// several goroutines.
 type Server struct {
 	t testing.TB
 
@@ -28,13 +27,13 @@ type Server struct {
 	machine  *machine
 	answers  map[string]Answer
 	commands []string
-	// afterwards are what the current command causes after its answer.
+	// afterwards are the current command's effects after its answer.
 	afterwards []func()
 	monitors   map[*monitor]bool
 	exited     bool
 	// ended is closed when exited is set.
 	ended chan struct{}
-	// inside and outside are the names of the folder of sockets, to QEMU and to the test.
+	// inside and outside are the paths of the folder of sockets in QEMU and in the test.
 	inside, outside string
 
 	serving   sync.WaitGroup
@@ -52,7 +51,7 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// Dial connects to a monitor of its own.
+// Dial connects to a new monitor.
 func (s *Server) Dial() net.Conn {
 	s.t.Helper()
 	ours, theirs, err := qmp.SocketPair()
@@ -88,14 +87,14 @@ func (s *Server) Listen(socket string) {
 	})
 }
 
-// Exit is the end of QEMU, without a word. It can be repeated.
+// Exit ends QEMU without an event. It can be repeated.
 func (s *Server) Exit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.exit()
 }
 
-// Ended is closed when QEMU has ended, however it did.
+// Ended is closed when QEMU has ended.
 func (s *Server) Ended() <-chan struct{} { return s.ended }
 
 // exit is Exit for callers that hold s.mu.
@@ -116,8 +115,8 @@ func (s *Server) exit() {
 	}
 }
 
-// Override has a command answered by a test, without s.mu held; nil restores the model's
-// answer. An Answer that does not return is a QEMU that hangs.
+// Override replaces the model's answer to a command; nil restores it. The Answer is called without s.mu held. If it
+// does not return, QEMU hangs.
 func (s *Server) Override(command string, answer Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +127,7 @@ func (s *Server) Override(command string, answer Answer) {
 	s.answers[command] = answer
 }
 
-// Commands are the commands that were executed so far, in their order, handshakes aside.
+// Commands returns the commands executed so far, in order, without handshakes.
 func (s *Server) Commands() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,17 +157,16 @@ func (s *Server) emit(name string, data any) {
 	}
 }
 
-// monitor is one connection.
 type monitor struct {
 	conn net.Conn
-	// rest is what was read of the next lines, files came with it.
+	// rest is the beginning of the next lines; files came beside it.
 	rest  []byte
 	files []*os.File
 	// negotiated is set by the handshake: no event comes before it.
 	negotiated bool
 }
 
-// send writes a message. A peer that has gone needs none.
+// send writes a message. Errors are ignored: the peer may have gone.
 func (m *monitor) send(message any) {
 	line, err := json.Marshal(message)
 	if err != nil {
@@ -236,7 +234,7 @@ func (m *monitor) readLine() ([]byte, error) {
 	}
 }
 
-// take keeps the files that came beside a line.
+// take stores the files that came beside a line.
 func (m *monitor) take(rights []byte) error {
 	messages, err := syscall.ParseSocketControlMessage(rights)
 	if err != nil {
@@ -255,7 +253,6 @@ func (m *monitor) take(rights []byte) error {
 	return nil
 }
 
-// execute answers one command.
 func (s *Server) execute(m *monitor, line []byte) {
 	var c struct {
 		Execute   string          `json:"execute"`
