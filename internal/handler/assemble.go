@@ -53,7 +53,7 @@ const hostRoot = "/proc/1/root"
 // container.
 const deviceNodes = "/dev"
 
-// assemble returns virt-handler's parts. changed is called with the settings whenever they may have changed.
+// changed is called with the settings whenever they may have changed.
 func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Probe, changed func(clusterconfig.Settings)) ([]manager.Runnable, error) {
 	watcher, err := podpath.NewWatcher()
 	if err != nil {
@@ -171,7 +171,6 @@ func register(collectors ...prometheus.Collector) error {
 	return nil
 }
 
-// newLabeler returns the Labeler that writes the probe's result to the node.
 func newLabeler(mgr ctrl.Manager, o options, probe nodeprobe.Result, selinux bool, resources []device.Resource) *node.Labeler {
 	var offers []string
 	for _, resource := range resources {
@@ -184,7 +183,6 @@ func newLabeler(mgr ctrl.Manager, o options, probe nodeprobe.Result, selinux boo
 	}
 }
 
-// postCopy returns the part that enables post-copy to this node, where the kernel permits it.
 func postCopy(mgr ctrl.Manager, o options) *nodepostcopy.Keeper {
 	return &nodepostcopy.Keeper{
 		Node: o.node, Writer: mgr.GetClient(), Profile: nodepostcopy.ProfileIn(o.kubeletDir),
@@ -192,7 +190,6 @@ func postCopy(mgr ctrl.Manager, o options) *nodepostcopy.Keeper {
 	}
 }
 
-// guests runs the guests, and closes their networks afterwards.
 func guests(s *driver.Supervisor, networks *network.Manager) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		defer networks.Close()
@@ -288,7 +285,6 @@ func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.C
 // networkMissing is the event reason for a node that is not on the migration network.
 const networkMissing = "MigrationNetworkMissing"
 
-// migrate returns the node's state for migrations and the server for incoming ones.
 func migrate(mgr ctrl.Manager, o options, source *certs.Source, settings *clusterconfig.Current) (*migration.Node, manager.Runnable) {
 	log := mgr.GetLogger().WithName("migration")
 	expected := &migrationproxy.Expectations{}
@@ -328,7 +324,6 @@ func watchComing(ctx context.Context, mgr ctrl.Manager, o options, s *driver.Sup
 	return coming, nil
 }
 
-// machines adapts the supervisor to the server.
 type machines struct{ supervisor *driver.Supervisor }
 
 func (m machines) Lookup(namespace, name string, uid types.UID) (server.Machine, error) {

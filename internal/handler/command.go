@@ -28,10 +28,8 @@ type options struct {
 	namespace  string
 	kubeletDir string
 	probeFile  string
-	// serving is for metrics and health.
-	serving metricsserver.Options
-	// pprofAddr is empty without profiling.
-	pprofAddr string
+	serving    metricsserver.Options
+	pprofAddr  string
 }
 
 // NewCommand returns the command `virt handler`.

@@ -79,7 +79,6 @@ func cacheOptions(o options) cache.Options {
 	}
 }
 
-// comingOptions selects the VMIs that migrate to this node.
 func comingOptions(mgr ctrl.Manager, o options) cache.Options {
 	return cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
@@ -97,7 +96,6 @@ func nodePods() labels.Selector {
 	return labels.NewSelector().Add(*is)
 }
 
-// stripPod keeps only the parts of a pod that virt-handler reads.
 func stripPod(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -125,7 +123,6 @@ func stripPod(obj any) (any, error) {
 	return kept, nil
 }
 
-// resources keeps the resources of the compute container.
 func resources(containers []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for i := range containers {

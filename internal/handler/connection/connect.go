@@ -19,7 +19,6 @@ const helloTimeout = 10 * time.Second
 // privatePath leads from the kubelet's folder of a pod to the launcher's sockets.
 var privatePath = podpath.EmptyDir(layout.PrivateVolume)
 
-// reach waits for the pod's launcher and connects to it.
 func (e *Env) reach(ctx context.Context, pod types.UID) (*Link, error) {
 	private := filepath.Join(string(pod), privatePath)
 	if err := e.Watcher.Await(ctx, e.Pods, filepath.Join(private, layout.LauncherSocket)); err != nil {

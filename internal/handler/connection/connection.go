@@ -67,9 +67,8 @@ func New(env *Env, owner Owner) *Connection { return &Connection{env: env, owner
 // Facts describe the connection and the launcher.
 type Facts struct {
 	// State is the progress of the connection. After QEMU's exit it is none, even with a link.
-	State guestlifecycle.Link
-	Link  *Link
-	// Launcher is the state that virt-launcher reported.
+	State    guestlifecycle.Link
+	Link     *Link
 	Launcher launch.State
 	// Exit is how QEMU ended, nil if no exit is known. ExitedIn is the pod of that QEMU.
 	Exit     *launch.Exit

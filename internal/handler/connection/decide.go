@@ -5,7 +5,6 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
-// observation is the state of a connection at one time.
 type observation struct {
 	// ended means that virt-launcher has closed the link.
 	linked, ended bool

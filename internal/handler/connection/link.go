@@ -110,7 +110,7 @@ func (l *Link) Dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 	return l.private.Dial(ctx, socket)
 }
 
-// maxResolvConf limits the size of a file that the kubelet writes, in bytes.
+// maxResolvConf is in bytes.
 const maxResolvConf = 64 << 10
 
 // ResolvConf returns the pod's resolv.conf.

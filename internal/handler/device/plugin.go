@@ -92,7 +92,6 @@ func (p *Plugin) serveOnce(ctx context.Context, changes *fsnotify.Watcher) error
 	return p.keepRegistered(ctx, changes)
 }
 
-// keepRegistered registers with the kubelet, and returns when it must be done again.
 func (p *Plugin) keepRegistered(ctx context.Context, changes *fsnotify.Watcher) error {
 	for ctx.Err() == nil {
 		before, err := os.Stat(filepath.Join(p.dir, kubeletSocket))
@@ -133,7 +132,6 @@ func (p *Plugin) register(ctx context.Context) error {
 	return nil
 }
 
-// pause waits for a change in the folder or for retryDelay.
 func (p *Plugin) pause(ctx context.Context, changes *fsnotify.Watcher) error {
 	timer := time.NewTimer(retryDelay)
 	defer timer.Stop()
@@ -175,7 +173,6 @@ func (p *Plugin) removed() bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// service answers the kubelet.
 type service struct {
 	v1beta1.UnimplementedDevicePluginServer
 	resource Resource

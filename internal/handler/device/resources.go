@@ -21,8 +21,7 @@ type Resource struct {
 // Facts are the node's devices.
 type Facts struct {
 	// KVM means that the probe ran a guest with KVM.
-	KVM bool
-	// Exists reports whether the node has a device node.
+	KVM    bool
 	Exists func(path string) bool
 	// Emulation reports whether the cluster permits guests without KVM.
 	Emulation func() bool

@@ -62,7 +62,6 @@ func noCloud(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitNoClo
 	return image, err
 }
 
-// configDrive returns the image of a ConfigDrive volume, in OpenStack's layout.
 func configDrive(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitConfigDriveSource) (Image, error) {
 	metaData, err := json.Marshal(struct {
 		InstanceID    string `json:"instance_id"`

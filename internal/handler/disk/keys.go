@@ -13,7 +13,6 @@ import (
 	"drydock.dev/drydock/internal/rules/accesscredential"
 )
 
-// addTo writes the keys into their document among files, which stays unchanged without keys.
 func (k Keys) addTo(files []iso.File, root *podpath.Dir) error {
 	keys, err := k.read(root)
 	if err != nil || len(keys) == 0 {

@@ -23,7 +23,7 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// dataLabel is the default volume label of ConfigMaps and the like.
+// dataLabel is the default volume label.
 const dataLabel = "cfgdata"
 
 // sysprepLabel is the volume label of an image with answers for Windows Setup. Setup does not read the label, only one
@@ -34,9 +34,8 @@ var answerFiles = []string{"autounattend.xml", "unattend.xml"}
 
 // Plan lists the files that must exist before virt-launcher prepares its images.
 type Plan struct {
-	Images []Image
-	Raws   []Raw
-	// Ignition is the guest's Ignition configuration, "" for none.
+	Images   []Image
+	Raws     []Raw
 	Ignition string
 	// State is nil for a VM without persistent state.
 	State *State
@@ -53,7 +52,6 @@ type Image struct {
 	Volume string
 	Label  string
 	Files  []iso.File
-	// Copies are read in the pod.
 	Copies []Copy
 	Keys   Keys
 	// Folder, if not empty, is a folder in the pod whose files are all copied. It may be missing if Optional.
@@ -186,7 +184,7 @@ const (
 	// reserved is the file system's own need for a disk image that fills it, in bytes: the file's extent tree and
 	// directory entry.
 	reserved = 128 << 10
-	// granularity is the unit of image sizes, in bytes.
+	// granularity is in bytes.
 	granularity = 1 << 20
 	// share is the part of a claim that is left to its file system, in percent: CDI's default. A disk that grows with
 	// its claim leaves it, so that a disk in a claim that a DataVolume sized keeps the requested size.

@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// maxTemplate limits the template of the UEFI variables, in bytes.
+// maxTemplate is in bytes.
 const maxTemplate = 4 << 20
 
 // make creates the folder and missing UEFI variables. Anyone who can mount the claim may have written its files: they

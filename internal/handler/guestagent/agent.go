@@ -43,7 +43,6 @@ func NewPlaces() Places { return make(Places, maxConversations) }
 
 // Env has an Agent's dependencies.
 type Env struct {
-	// Dial connects to the agent's socket.
 	Dial   func(ctx context.Context) (net.Conn, error)
 	Places Places
 	// Go runs a goroutine, which ends with its context and for which the owner waits.
@@ -69,8 +68,7 @@ type Agent struct {
 	answer *guestlifecycle.Agent
 	// credentials is the result of the last attempt to set them, nil before the first.
 	credentials *guestlifecycle.Credentials
-	// asked is the time of the last query.
-	asked time.Time
+	asked       time.Time
 
 	// The fields below are Tend's. absentSince is when the port was found closed, zero without an answer to forget.
 	absentSince time.Time
@@ -218,7 +216,6 @@ func (a *Agent) learn(ctx context.Context, interfaces int, pause time.Duration) 
 	}
 }
 
-// sleep reports whether it ended before ctx.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -57,7 +57,6 @@ func (a *Agent) keepCredentials(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// tell stores the result, and wakes the owner if it has changed.
 func (a *Agent) tell(err error) {
 	now := &guestlifecycle.Credentials{}
 	if err != nil {
@@ -98,7 +97,6 @@ func (a *Agent) set(ctx context.Context, d accesscredential.Delivery) error {
 	})
 }
 
-// answered reports whether the agent has answered, also with a refusal.
 func answered(err error) bool {
 	var refusal *agent.Error
 	return err == nil || errors.As(err, &refusal)

@@ -37,10 +37,9 @@ type observation struct {
 
 type decision struct {
 	// ask starts the goroutine that queries the agent, after pause; stop ends it.
-	ask   bool
-	pause time.Duration
-	stop  bool
-	// forget drops the answer of an agent that has gone.
+	ask         bool
+	pause       time.Duration
+	stop        bool
 	forget      bool
 	absentSince time.Time
 	// after is when to decide again, 0 for when the port changes.

@@ -37,7 +37,6 @@ func interfacesOf(all []agent.Interface) []v1.VirtualMachineInstanceNetworkInter
 	return list
 }
 
-// shortened truncates the guest's texts.
 func shortened(i v1.VirtualMachineInstanceGuestOSInfo) v1.VirtualMachineInstanceGuestOSInfo {
 	for _, text := range []*string{
 		&i.Name, &i.KernelRelease, &i.Version, &i.PrettyName, &i.VersionID, &i.KernelVersion, &i.Machine, &i.ID,

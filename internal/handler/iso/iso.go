@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	// sector is the size of an ISO 9660 block.
 	sector = 2048
 	// maxJolietName is the longest name in Joliet, in characters. A longer one would damage the whole Joliet directory.
 	maxJolietName = 64

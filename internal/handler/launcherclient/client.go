@@ -57,10 +57,9 @@ type Client struct {
 	err     error
 	// frozen is the last reported value of State's Frozen, which follows it at most every freezePause. at is the time
 	// of the last change, later the timer for the next one.
-	frozen bool
-	at     time.Time
-	later  *time.Timer
-	// changed receives when State has changed.
+	frozen  bool
+	at      time.Time
+	later   *time.Timer
 	changed chan struct{}
 }
 
@@ -203,7 +202,6 @@ type NotHeld struct{ Message string }
 
 func (n *NotHeld) Error() string { return n.Message }
 
-// errNoQuiesce is the error of a virt-launcher older than snapshots of running guests.
 var errNoQuiesce = error(&NotHeld{"the VM's launcher pod is from a version that can't hold a guest still: restart or migrate the VM, and try again"})
 
 // Quiesce asks virt-launcher to hold the guest still.
@@ -241,7 +239,6 @@ func (c *Client) hold(ctx context.Context, what string, request launch.Request) 
 	return bounded(*reply.Hold), nil
 }
 
-// bounded limits the texts and numbers of a hold.
 func bounded(h launch.Hold) launch.Hold {
 	for _, text := range []*string{&h.Token, &h.Holder, (*string)(&h.Method)} {
 		*text = strings.ToValidUTF8((*text)[:min(len(*text), launch.MaxHolder)], "")
@@ -316,7 +313,6 @@ func (c *Client) write(ctx context.Context, request launch.Request) error {
 	return nil
 }
 
-// read dispatches messages until the connection ends.
 func (c *Client) read(in *bufio.Scanner) {
 	defer close(c.done)
 	for {

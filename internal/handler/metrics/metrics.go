@@ -79,7 +79,6 @@ var (
 	cpu      = perGuest("kubevirt_vmi_cpu_usage_seconds_total", "CPU time spent on the guest, emulation included.")
 )
 
-// ofDrive and ofInterface are the counters of each drive and each interface.
 var (
 	ofDrive = []counter[Drive]{
 		{perGuest("kubevirt_vmi_storage_iops_read_total", "Read requests of a disk.", "drive"), func(d Drive) float64 { return d.Reads }},
@@ -106,7 +105,6 @@ var (
 // dataTotal duplicates a gauge: KubeVirt has two names for the same value.
 var dataTotal = perGuest("kubevirt_vmi_migration_data_bytes_total", "Memory that a migration has to send.")
 
-// ofMigration are the gauges of a migration.
 var ofMigration = []counter[Migration]{
 	{perGuest("kubevirt_vmi_migration_data_total_bytes", "Memory that a migration has to send; deprecated by KubeVirt, see kubevirt_vmi_migration_data_bytes_total."), func(m Migration) float64 { return m.Total }},
 	{perGuest("kubevirt_vmi_migration_data_processed_bytes", "Memory that a migration has sent."), func(m Migration) float64 { return m.Processed }},

@@ -81,15 +81,13 @@ func ours(label string) bool {
 
 // Labeler labels a node.
 type Labeler struct {
-	Reader client.Reader
-	Writer client.Writer
-	Node   string
-	Probe  nodeprobe.Result
-	// SELinux means that the node has SELinux.
+	Reader  client.Reader
+	Writer  client.Writer
+	Node    string
+	Probe   nodeprobe.Result
 	SELinux bool
 	// Offers are the names of the resources that the kubelet gets from the device plugins.
-	Offers []string
-	// Recorder records the events on the node.
+	Offers   []string
 	Recorder events.EventRecorder
 	Log      logr.Logger
 
@@ -147,7 +145,6 @@ func (l *Labeler) until(ctx context.Context, delays wait.Backoff, enough func(of
 	})
 }
 
-// offers reports whether the node has all resources of l.Offers.
 func (l *Labeler) offers(node *corev1.Node) bool {
 	return !slices.ContainsFunc(l.Offers, func(resource string) bool {
 		devices := node.Status.Allocatable[corev1.ResourceName(resource)]

@@ -39,7 +39,6 @@ type capability struct {
 	message string
 }
 
-// capabilities returns everything that the probe tried, with the results.
 func capabilities(probe nodeprobe.Result) []capability {
 	kvm := capability{
 		label: layout.KVMLabel, state: stateOf(probe.KVM), unusable: ReasonKVMUnusable, usable: ReasonKVMUsable,

@@ -43,9 +43,8 @@ type Keeper struct {
 	Log logr.Logger
 
 	// said is the label's last written value, if known.
-	said  string
-	known bool
-	// complaint is the last logged error.
+	said      string
+	known     bool
 	complaint string
 }
 
@@ -97,7 +96,7 @@ func (k *Keeper) state() (value string, why error) {
 	return layout.PostCopyUsable, nil
 }
 
-// complain logs an error that differs from the last one.
+// complain logs only an error that differs from the last one.
 func (k *Keeper) complain(what string, err error) {
 	said := ""
 	if err != nil {
@@ -109,7 +108,6 @@ func (k *Keeper) complain(what string, err error) {
 	k.complaint = said
 }
 
-// label writes the label, or removes it for an empty value.
 func (k *Keeper) label(ctx context.Context, value string) error {
 	var wanted any
 	if value != "" {

@@ -57,13 +57,11 @@ func Find(kernel Kernel) (*Node, error) {
 // Launcher is a launcher's SELinux context. The zero value is a launcher on a node without SELinux, for which nothing
 // is done.
 type Launcher struct {
-	// known is set on a node with SELinux.
 	known bool
 	node  *Node
 	// Process is the context of virt-launcher, and of its QEMU.
 	Process selinux.Context
-	// files is the label of the pod's files.
-	files string
+	files   string
 }
 
 // Launcher reads the context of a launcher's process, and the label that the container runtime gave to its files.
@@ -134,7 +132,6 @@ func (l Launcher) Files() podpath.Labeler {
 	return l.LabelFile
 }
 
-// fileSystems lists the kernel's file systems.
 const fileSystems = "/proc/filesystems"
 
 func knows(list string) (bool, error) {

@@ -76,7 +76,6 @@ func (p *Presence) podName(known *v1.VirtualMachineInstance) string {
 	return launcherpod.CurrentName(known)
 }
 
-// askForPod finds out whether a launcher pod that the cache lacks is gone.
 func (p *Presence) askForPod(ctx context.Context, known *v1.VirtualMachineInstance, uid types.UID) time.Duration {
 	found, err := p.env.Cluster.PodExists(ctx, known.Namespace, p.podName(known), uid)
 	p.mu.Lock()

@@ -34,25 +34,20 @@ type Launcher struct {
 	Connected, Exited bool
 }
 
-// question is the next query, "" for none.
 type question string
 
 const (
 	// letGo is no query: the VMI is not this node's, and it has no guest here.
-	letGo question = "let go"
-	// theVMI asks whether a VMI that the cache lacks is gone, or has left this node.
+	letGo  question = "let go"
 	theVMI question = "VMI"
-	// thePod asks whether a launcher pod that the cache lacks is gone.
 	thePod question = "pod"
 )
 
-// decision is the query to make now, or when to decide again.
 type decision struct {
 	question question
 	pod      types.UID
 	after    time.Duration
-	// absent is the new record.
-	absent absent
+	absent   absent
 }
 
 // decide returns the query for a VMI. shown means that a cache has the launcher pod that virt-controller chose on the

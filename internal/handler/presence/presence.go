@@ -32,9 +32,9 @@ import (
 
 // Cluster is the used part of the API server.
 type Cluster interface {
-	// VMI reads the VMI, not from a cache.
+	// VMI is uncached.
 	VMI(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error)
-	// PodExists reports whether a pod with that UID exists, not from a cache.
+	// PodExists is uncached.
 	PodExists(ctx context.Context, namespace, name string, uid types.UID) (bool, error)
 }
 
@@ -77,8 +77,7 @@ type Facts struct {
 	// Deserted means that the VMI does not exist, by the API server's answer.
 	Deserted bool
 	// Pod is the launcher pod, nil when the node has none.
-	Pod *guestlifecycle.Pod
-	// AttachmentPods are the VMI's on this node.
+	Pod            *guestlifecycle.Pod
 	AttachmentPods []hotplug.Pod
 }
 
@@ -203,7 +202,7 @@ func launcherPod(instance *v1.VirtualMachineInstance, pods []*corev1.Pod) *corev
 	return nil
 }
 
-// pod returns the facts of the launcher pod. The caller holds p.mu.
+// The caller holds p.mu.
 func (p *Presence) pod() *guestlifecycle.Pod {
 	if shown := launcherPod(p.vmi, p.pods); shown != nil || p.vmi == nil || p.absent.pod == "" {
 		return podOf(shown)

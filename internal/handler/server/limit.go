@@ -57,7 +57,6 @@ type streamKey struct {
 	verb    nodeapi.Verb
 }
 
-// limited returns a route whose answer is a stream.
 func (s *streams) limited(verb nodeapi.Verb, do route) route {
 	return func(m Machine, w http.ResponseWriter, r *http.Request) error {
 		key := streamKey{machine: m.ConsoleKey(), verb: verb}

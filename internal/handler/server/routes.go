@@ -56,7 +56,6 @@ func (s *Server) Handler() http.Handler {
 
 const routePrefix = "/v1/namespaces/{namespace}/virtualmachineinstances/{name}/"
 
-// onMachine looks up the machine of a request.
 func (s *Server) onMachine(do route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("name")

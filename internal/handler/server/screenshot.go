@@ -21,7 +21,6 @@ const (
 	pictureTimeout = 25 * time.Second
 )
 
-// screenshot answers with the screen as PNG.
 func (s *Server) screenshot(m Machine, w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeoutCause(r.Context(), pictureTimeout, errors.New("the screen did not come in time"))
 	defer cancel()

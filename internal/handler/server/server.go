@@ -62,7 +62,6 @@ type Server struct {
 	log      logr.Logger
 	streams  streams
 	callers  callers
-	// pictures is a semaphore for screenshots.
 	pictures chan struct{}
 }
 
@@ -73,7 +72,6 @@ func New(machines Machines, consoles *stream.Consoles, tlsConfig *tls.Config, lo
 }
 
 const (
-	// headerTimeout limits the reading of a request's header.
 	headerTimeout = 10 * time.Second
 	// endTimeout limits the wait for verbs in progress when virt-handler ends; streams are cut.
 	endTimeout = 5 * time.Second

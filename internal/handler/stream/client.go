@@ -90,7 +90,6 @@ func (c *Client) serve(ctx context.Context, release func(), parts ...func(contex
 	running.Wait()
 }
 
-// keepAlive pings the client and answers its pings until ctx ends.
 func (c *Client) keepAlive(ctx context.Context) { c.alive.Run(ctx.Done(), pingPeriod) }
 
 // read returns the client's next frame. ok is false once the client has gone.

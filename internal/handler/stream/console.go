@@ -14,9 +14,8 @@ import (
 // which each viewer reads at its own pace: a slow one misses output and gets a notice, and a new one starts with the
 // last screen.
 type Consoles struct {
-	mu   sync.Mutex
-	open map[string]*Console
-	// ended means that Close has been called.
+	mu    sync.Mutex
+	open  map[string]*Console
 	ended bool
 }
 
@@ -38,8 +37,7 @@ type Console struct {
 	ready chan struct{}
 	conn  net.Conn
 	err   error
-	// done is closed when the connection has ended.
-	done chan struct{}
+	done  chan struct{}
 	// parts are the goroutines that end with the connection.
 	parts sync.WaitGroup
 }
@@ -132,7 +130,6 @@ func (c *Console) connect(ctx context.Context, dial Dial, ended func()) {
 	close(c.ready)
 }
 
-// record stores the guest's output until the connection ends.
 func (c *Console) record() {
 	buffer := make([]byte, 4<<10)
 	for {
@@ -172,7 +169,6 @@ func (c *Console) Serve(ctx context.Context, client *Client) {
 	)
 }
 
-// show sends the output from position on.
 func (c *Console) show(ctx context.Context, client *Client, position int64) {
 	buffer := make([]byte, chunk)
 	for {
@@ -202,7 +198,6 @@ func missed(skipped int64) []byte {
 	return fmt.Appendf(nil, "\r\n[%d bytes of output skipped: the console was read too slowly]\r\n", skipped)
 }
 
-// listen reads the client's keystrokes.
 func (c *Console) listen(ctx context.Context, client *Client) {
 	for {
 		data, ok := client.read()

@@ -19,14 +19,12 @@ const (
 type ring struct {
 	mu sync.Mutex
 	// data holds the last bytes: byte i of the output is at i modulo ringSize. It grows to ringSize with the output.
-	data []byte
-	// total is the number of bytes written.
+	data  []byte
 	total int64
 	// changed is closed, and replaced, with every write. It is nil after end.
 	changed chan struct{}
 }
 
-// write appends to the ring and wakes the readers.
 func (r *ring) write(p []byte) {
 	if len(p) == 0 {
 		return
@@ -51,7 +49,6 @@ func (r *ring) write(p []byte) {
 	}
 }
 
-// end tells the readers that there will be no more output.
 func (r *ring) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +93,6 @@ func (r *ring) screen() ([]byte, int64) {
 	return lastLines(inert(history), screenLines), r.total
 }
 
-// lastLines returns the last lines of text, including an unfinished one.
 func lastLines(text []byte, lines int) []byte {
 	for at := len(text) - 1; at >= 0; at-- {
 		if text[at] != '\n' {

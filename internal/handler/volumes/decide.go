@@ -18,7 +18,6 @@ import (
 // the file system is full.
 const growPause = 30 * time.Second
 
-// growth is a disk that is smaller than its claim.
 type growth struct {
 	volume, claim string
 	capacity      int64
@@ -44,7 +43,6 @@ func newGrowing() growing {
 
 func (g *growing) grown() map[string]int64 { return maps.Clone(g.sizes) }
 
-// ended records the result of a growth.
 func (g *growing) ended(of growth, size int64, err error, now time.Time) {
 	delete(g.busy, of.volume)
 	if err != nil {
@@ -74,7 +72,6 @@ func decideGrowth(view View, g *growing, now time.Time) (due []growth, after tim
 	return due, after
 }
 
-// growths returns the disks that are smaller than their claims.
 func growths(view View) []growth {
 	var list []growth
 	for i := range view.VMI.Status.VolumeStatus {

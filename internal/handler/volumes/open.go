@@ -11,7 +11,6 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// errNotBound is the error of a claim without a volume.
 var errNotBound = errors.New("it is not bound")
 
 // open opens the volume of one of the VMI's claims in the kubelet's folders of a pod. A pod that is not Drydock's gains
@@ -35,7 +34,6 @@ func (v *Volumes) open(ctx context.Context, pod types.UID, claim string) (*podpa
 	return volume, nil
 }
 
-// volumeOf returns the API server's data about the volume to which a claim is bound.
 func (v *Volumes) volumeOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (podpath.VolumeID, error) {
 	if claim.Spec.VolumeName == "" {
 		return podpath.VolumeID{}, errNotBound

@@ -48,7 +48,6 @@ type Opener interface {
 
 // Env has a Volumes' dependencies.
 type Env struct {
-	// Namespace is that of the VMI and its claims.
 	Namespace string
 	Cluster   Cluster
 	Opener    Opener
@@ -107,7 +106,6 @@ type View struct {
 	LauncherPod types.UID
 	// Images are the disks with which QEMU was started.
 	Images map[string]launch.PreparedImage
-	// Claims are those of the launcher pod.
 	Claims Claims
 	// Halted means that the guest's CPUs have never been started.
 	Halted bool
@@ -209,7 +207,6 @@ func (v *Volumes) Observe(instance *v1.VirtualMachineInstance) Facts {
 	return facts
 }
 
-// capacity returns the capacity of one of the VMI's claims, or the requested size.
 func (v *Volumes) capacity(ctx context.Context, claim string) (int64, error) {
 	found, err := v.env.Cluster.Claim(ctx, v.env.Namespace, claim)
 	if err != nil {

@@ -117,7 +117,6 @@ func (l *Launcher) say(conn net.Conn, message launch.Message) {
 	_, _ = conn.Write(append(line, '\n'))
 }
 
-// serve serves a connection, which replaces the previous one.
 func (l *Launcher) serve(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	l.mu.Lock()
