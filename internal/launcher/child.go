@@ -21,7 +21,6 @@ type child struct {
 	gone chan struct{}
 }
 
-// inheritedFD is the child's descriptor of the inherited file.
 const inheritedFD = 3
 
 // startChild starts a program without standard input. name is for errors. The child inherits the file, which the caller
@@ -73,10 +72,8 @@ func fork(argv []string, files []uintptr, children *reaper, gone <-chan struct{}
 	return pid, ended, err
 }
 
-// drain reads the child's standard error until the child's end.
 func (c *child) drain(read *os.File) {
 	defer close(c.drained)
 	defer read.Close()
-	// An error ends the reading.
 	_, _ = io.Copy(c.stderr, read)
 }

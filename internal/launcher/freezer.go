@@ -26,7 +26,6 @@ const (
 	maxFreezer      = 4 << 10
 )
 
-// freezerRequest is virt-freezer's request, freezerAnswer the answer.
 type (
 	freezerRequest struct {
 		Freeze bool `json:"freeze"`
@@ -40,7 +39,6 @@ type (
 	}
 )
 
-// serveFreezer owns the listener and runs in its own goroutine.
 func (l *launcher) serveFreezer(listener net.Listener) {
 	for {
 		conn, err := listener.Accept()
@@ -67,7 +65,6 @@ func (l *launcher) converse(conn net.Conn) {
 	}
 }
 
-// freezer freezes and thaws like a user.
 func (l *launcher) freezer(request freezerRequest) freezerAnswer {
 	if !request.Freeze {
 		l.await(func(reply func(launch.Reply)) { l.release(&launch.Release{Holder: launch.HolderUser}, reply) })
@@ -93,7 +90,6 @@ func (l *launcher) await(do func(reply func(launch.Reply))) launch.Reply {
 	}
 }
 
-// agentListens asks QEMU whether a process in the guest has opened the agent's port.
 func (l *launcher) agentListens() (bool, error) {
 	var process *process
 	if r := l.await(func(reply func(launch.Reply)) {

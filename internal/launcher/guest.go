@@ -12,7 +12,6 @@ import (
 // guest collects the facts about the guest's end. It is pure: the driver passes the events, and exit draws the
 // conclusion.
 type guest struct {
-	// started means that QEMU's monitor has answered.
 	started bool
 	// stopping means that the launcher was asked to end the guest, graceless that it had no grace period, and forced
 	// that the launcher has killed it.
@@ -36,7 +35,6 @@ type guest struct {
 	incoming bool
 }
 
-// exitStatus is how the process ended.
 type exitStatus struct {
 	wait   syscall.WaitStatus
 	stderr string
@@ -63,7 +61,6 @@ func (g *guest) fail(reason launch.Reason) {
 	}
 }
 
-// event records the facts of a QEMU event.
 func (g *guest) event(name string, data []byte) {
 	var d struct {
 		Reason string `json:"reason"`
@@ -108,7 +105,6 @@ func (g *guest) arriving() bool { return g.incoming && !g.ran }
 // migrated reports whether the guest's state was sent to another QEMU, and the guest did not continue here.
 func (g *guest) migrated() bool { return g.migration == migrationstatus.Completed && !g.arriving() }
 
-// absent reports whether the guest has not arrived yet, or has left.
 func (g *guest) absent() bool { return g.arriving() || g.migrated() }
 
 // handsOver reports whether the guest is stopped until virt-handler completes or cancels the migration.
@@ -175,7 +171,6 @@ func (g *guest) reason(status exitStatus) launch.Reason {
 	return launch.ReasonHostShutdown
 }
 
-// forcedReason is the reason for a killed QEMU.
 func (g *guest) forcedReason() launch.Reason {
 	switch {
 	case g.endedItself():

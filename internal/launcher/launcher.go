@@ -24,7 +24,6 @@ import (
 
 // Config has a launcher's paths.
 type Config struct {
-	// Dir is the folder of its socket.
 	Dir string
 	// QEMU is the path of QEMU.
 	QEMU string
@@ -254,7 +253,6 @@ func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 	return startProcess(l.config.QEMU, request.Args, l.config.Log, l.children)
 }
 
-// heard handles a QEMU event.
 func (l *launcher) heard(name string, data []byte) {
 	l.guest.event(name, data)
 	l.hold(l.still.Event(name, data, layout.AgentPort, time.Now()))

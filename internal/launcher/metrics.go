@@ -44,8 +44,7 @@ type metrics struct {
 	channel string
 	// processors is the number of the host's physical processors, 0 if unknown.
 	processors int
-	// log writes to virt-launcher's log.
-	log func(string)
+	log        func(string)
 }
 
 // newMetrics creates the disk for QEMU. It is blank until QEMU has answered queries about the guest.
@@ -199,7 +198,6 @@ func answer(conn net.Conn, verdict downwardmetrics.Verdict, document func() ([]b
 	return err
 }
 
-// pause waits, and reports whether ctx still lasts.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -230,7 +228,6 @@ func (m *metrics) document(ctx context.Context, monitor *qmp.Client, pid int) ([
 	return figures.Document(), nil
 }
 
-// askQEMU queries QEMU's version, the guest's memory, and the threads of the guest's CPUs.
 func askQEMU(ctx context.Context, monitor *qmp.Client, pid int, figures *downwardmetrics.Figures) error {
 	var version struct{ QEMU downwardmetrics.Version }
 	var memory struct {
@@ -270,7 +267,6 @@ func read(names ...string) (string, error) {
 	return string(text), err
 }
 
-// processors returns the number of the host's physical processors, 0 if unknown.
 func processors() int {
 	files, err := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*/topology/physical_package_id")
 	if err != nil {

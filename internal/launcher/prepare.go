@@ -21,7 +21,6 @@ const (
 	formatQCOW2 = "qcow2"
 )
 
-// Block sizes that QEMU accepts.
 const (
 	minBlock     = 512
 	maxBlock     = 32 << 10
@@ -93,7 +92,6 @@ func inspect(image launch.Image, p *launch.PreparedImage) error {
 	return nil
 }
 
-// probe reads the format from the file's header.
 func probe(f *os.File, p *launch.PreparedImage) error {
 	header, err := qcow2.Read(f)
 	switch {
@@ -210,7 +208,6 @@ func overlay(path string, image qcow2.Image) (int64, error) {
 	return header.VirtualSize, nil
 }
 
-// directIO reports whether the file's storage supports O_DIRECT.
 func directIO(path string) bool {
 	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_DIRECT|syscall.O_CLOEXEC, 0)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"drydock.dev/drydock/internal/qemu/agent"
 )
 
-// defaultProbeTimeout is the kubelet's default for a probe.
 const defaultProbeTimeout = time.Second
 
 // probeMain is `virt-launcher probe guest-agent-ping` and `virt-launcher probe exec -- COMMAND ARG...`, which the

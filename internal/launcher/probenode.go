@@ -77,7 +77,6 @@ func replaceFile(path string, text []byte) error {
 	return os.Rename(f.Name(), path)
 }
 
-// capabilities are a QEMU's version, CPU models and machine types.
 type capabilities struct {
 	version  string
 	models   []string
@@ -153,7 +152,6 @@ var generations = map[string][]string{
 	"HygonGenuine": {"Dhyana"},
 }
 
-// hostModel returns the newest usable model of the host's vendor.
 func hostModel(cpuinfo string, usable []string) string {
 	var vendor string
 	for line := range strings.Lines(cpuinfo) {

@@ -25,7 +25,6 @@ const (
 	probeDeadline = 2 * time.Minute
 )
 
-// prober runs the probe's guests.
 type prober struct {
 	qemu, requested string
 	// device is KVM's device node, firmware the UEFI's file.
@@ -86,12 +85,10 @@ func (p prober) hasUEFI() bool {
 	return err == nil
 }
 
-// kvmWell reports whether all guests with KVM ran.
 func (o *outcomes) kvmWell() bool {
 	return o.kvm != nil && o.kvm.OK && (o.kvmUEFI == nil || o.kvmUEFI.OK)
 }
 
-// kvmTime returns the deadline with KVM after an emulated run.
 func kvmTime(tcg *bootprobe.Outcome) time.Duration {
 	if !tcg.OK {
 		return kvmDeadline
@@ -99,7 +96,6 @@ func kvmTime(tcg *bootprobe.Outcome) time.Duration {
 	return max(kvmDeadline, 2*tcg.Took.Round(100*time.Millisecond))
 }
 
-// run runs one guest, and queries QEMU's capabilities if found is not nil.
 func (p prober) run(ctx context.Context, accel string, firmware bootprobe.Firmware, deadline time.Duration, found *capabilities) *bootprobe.Outcome {
 	guest := bootprobe.Probe{QEMU: p.qemu, Accel: accel, Firmware: firmware, Deadline: deadline}
 	if found != nil {
@@ -151,7 +147,6 @@ func condense(bios, uefi *bootprobe.Outcome) nodeprobe.Accelerator {
 	return a
 }
 
-// summary returns the result in one line, for the log.
 func summary(r nodeprobe.Result) string {
 	use := r.Use()
 	if use == "" {

@@ -12,7 +12,6 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// process is a running QEMU.
 type process struct {
 	*child
 	monitor net.Conn
@@ -50,7 +49,6 @@ type watcher struct {
 	ended func(exitStatus)
 }
 
-// watch follows QEMU until its end.
 func (p *process) watch(w watcher) {
 	client, err := qmp.New(context.Background(), p.monitor, func(e qmp.Event) { w.event(e.Name, e.Data) })
 	if err == nil {
@@ -75,7 +73,6 @@ func (p *process) watch(w watcher) {
 // ignores it.
 const pressEvery = 5 * time.Second
 
-// powerButton presses the ACPI button until QEMU has ended.
 func (p *process) powerButton() {
 	ticker := time.NewTicker(pressEvery)
 	defer ticker.Stop()

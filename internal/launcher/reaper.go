@@ -49,7 +49,6 @@ func (r *reaper) run(ctx context.Context) {
 	}
 }
 
-// reap waits for every child that has ended.
 func (r *reaper) reap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -38,7 +38,6 @@ func (p *peer) send(m launch.Message) error {
 	return nil
 }
 
-// listen creates a listening socket.
 func listen(path string) (net.Listener, error) {
 	// An existing socket is from a container that has ended.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -51,7 +50,6 @@ func listen(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// accept owns the listener and runs in its own goroutine.
 func (l *launcher) accept(listener net.Listener) {
 	for {
 		conn, err := listener.Accept()
@@ -63,7 +61,6 @@ func (l *launcher) accept(listener net.Listener) {
 	}
 }
 
-// welcome replaces the old connection by a new one.
 func (l *launcher) welcome(p *peer) {
 	l.hangUp()
 	l.peer = p
@@ -89,7 +86,6 @@ func (l *launcher) tell(m launch.Message) {
 	}
 }
 
-// listenTo reads one connection, in its own goroutine.
 func (l *launcher) listenTo(p *peer) {
 	scanner := bufio.NewScanner(p.conn)
 	scanner.Buffer(nil, maxRequest)

@@ -37,22 +37,18 @@ type still struct {
 	done deeds
 	// asking are the replies that wait for the guest to be held.
 	asking []func(launch.Reply)
-	// timer fires at the time at.
-	timer <-chan time.Time
-	at    time.Time
+	timer  <-chan time.Time
+	at     time.Time
 }
 
-// deeds are the steps taken to hold a guest.
 type deeds struct {
 	marked, frozen, stopped bool
 	method                  launch.Method
-	// refusal is the agent's message on a failed freeze.
-	refusal string
+	refusal                 string
 	// since is when the guest was frozen or stopped.
 	since time.Time
 }
 
-// quiesce handles a request to hold the guest still.
 func (l *launcher) quiesce(q *launch.Quiesce, reply func(launch.Reply)) {
 	switch {
 	case len(q.Holder) == 0 || len(q.Holder) > launch.MaxHolder:
@@ -85,7 +81,6 @@ func (l *launcher) answerHold(reply func(launch.Reply)) {
 	reply(launch.Reply{Hold: &hold})
 }
 
-// taken answers the waiting requests.
 func (l *launcher) taken(done deeds, err error) {
 	l.still.done = done
 	l.still.Refused(done.refusal)
@@ -124,7 +119,6 @@ func (l *launcher) verify(asked *launch.Held, reply func(launch.Reply)) {
 	})
 }
 
-// release ends a hold.
 func (l *launcher) release(r *launch.Release, reply func(launch.Reply)) {
 	action, was := l.still.Release(*r, time.Now())
 	l.hold(action)
@@ -149,7 +143,6 @@ func (l *launcher) hold(action quiesce.Action) {
 	})
 }
 
-// watchHold sets and stops the timer that ends a hold.
 func (l *launcher) watchHold() {
 	until := l.still.Until()
 	if until.Equal(l.still.at) {

@@ -13,7 +13,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// tpmEndsWithin is how long swtpm may take to end after QEMU before it is killed.
 const tpmEndsWithin = 5 * time.Second
 
 // tpm is swtpm, which emulates the TPM of one guest. It ends with QEMU and with the launcher.
@@ -70,7 +69,6 @@ func tidyTPMs(request *launch.TPM) error {
 	return nil
 }
 
-// tpmSocket creates a socket that listens at path, for the launcher's user.
 func tpmSocket(path string) (*os.File, error) {
 	listener, err := listen(path)
 	if err != nil {

@@ -54,8 +54,7 @@ const (
 	// startPatience limits QEMU's start and first answers. The guest does not run yet, so this tests only that the
 	// accelerator can be opened.
 	startPatience = 20 * time.Second
-	// pollInterval is the interval of querying the run state.
-	pollInterval = 50 * time.Millisecond
+	pollInterval  = 50 * time.Millisecond
 	// endPatience limits the wait for QEMU's end after its monitor's.
 	endPatience = 5 * time.Second
 )
@@ -73,7 +72,6 @@ const diskSize = 1 << 20
 
 // Probe is one run of the guest.
 type Probe struct {
-	// QEMU is the path of QEMU.
 	QEMU string
 	// Accel is the accelerator, TCG or KVM.
 	Accel    string
@@ -213,7 +211,6 @@ func (p Probe) open() (*files, error) {
 	return f, nil
 }
 
-// memoryFile returns an anonymous file in memory.
 func memoryFile(name string, content []byte, size int) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
@@ -251,7 +248,6 @@ func (f *files) close() {
 	}
 }
 
-// maxLetters is larger than the number of the guest's stages.
 const maxLetters = 64
 
 // readLetters reads to the end, so that QEMU never blocks, and returns the beginning.
@@ -267,7 +263,6 @@ func readLetters(from io.Reader) []byte {
 	}
 }
 
-// run is a running QEMU.
 type run struct {
 	probe Probe
 	ended <-chan struct{}

@@ -23,7 +23,6 @@ type Outcome struct {
 	Took time.Duration
 }
 
-// observation records one run.
 type observation struct {
 	// start and deadline are the limits for QEMU and for the guest.
 	start, deadline time.Duration
@@ -36,15 +35,12 @@ type observation struct {
 	// state is QEMU's last known run state.
 	state string
 	// exited means that QEMU ended by itself, with status.
-	exited bool
-	status syscall.WaitStatus
-	// words are QEMU's standard error.
-	words string
-	// letters are the guest's reported stages.
+	exited  bool
+	status  syscall.WaitStatus
+	words   string
 	letters []byte
 	took    time.Duration
-	// cpu is QEMU's CPU time.
-	cpu time.Duration
+	cpu     time.Duration
 }
 
 // stage is a letter that the guest writes on reaching it.
@@ -109,7 +105,6 @@ func judge(seen observation, firmware Firmware) Outcome {
 	return outcome
 }
 
-// count returns how many of the stages were reported in order.
 func count(stages []stage, letters []byte) int {
 	reached := 0
 	for _, letter := range letters {
@@ -130,7 +125,6 @@ func where(stages []stage, reached int, firmware Firmware) string {
 	return fmt.Sprintf("after %s, before %s", stages[reached-1].name, stages[reached].name)
 }
 
-// how describes QEMU's end, with QEMU's standard error.
 func how(seen observation) string {
 	said := end(seen)
 	if seen.words != "" {

@@ -16,21 +16,18 @@ import (
 // Vendor is the platform's name for guests' software.
 const Vendor = "kubevirt.io"
 
-// systemInfo is the host's operating system.
 const systemInfo = "linux"
 
 // Figures are all metrics of the document. Unknown ones are left out: nil pointers, and zero processors and times.
 type Figures struct {
-	// HostName is the name of the node.
 	HostName string
 	QEMU     Version
 	VM       *VM
 	// Processors is the number of the host's physical processors, not of their cores.
 	Processors int
-	// CPUTime is the CPU time of the host.
-	CPUTime CPUTime
-	Memory  *Memory
-	Paging  *Paging
+	CPUTime    CPUTime
+	Memory     *Memory
+	Paging     *Paging
 	// Time is the host's.
 	Time time.Time
 }
@@ -74,7 +71,6 @@ const (
 	kibi    = "KiB"
 )
 
-// metric is one metric of the document.
 type metric struct {
 	name, kind, context, unit, value string
 }

@@ -65,7 +65,6 @@ func HostPaging(vmstat string, pageSize int) (*Paging, error) {
 	return &Paging{In: has["pswpin"] * kibi, Out: has["pswpout"] * kibi}, nil
 }
 
-// table parses the lines that begin with one of names and a number.
 func table(text string, names ...string) (map[string]uint64, error) {
 	has := make(map[string]uint64, len(names))
 	for _, name := range names {

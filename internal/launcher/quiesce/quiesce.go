@@ -84,7 +84,6 @@ func (m *Machine) Ask(q launch.Quiesce, token string, now time.Time) Verdict {
 	return Verdict{Action: Take, Wait: true}
 }
 
-// least is the shortest deadline.
 const least = time.Second
 
 func bounded(milliseconds int64, most time.Duration) time.Duration {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxSentence limits the sentence, in bytes.
+	// maxSentence is in bytes.
 	maxSentence = 1024
 	// maxKept limits the kept text, in bytes: QEMU prints kilobytes of registers after the message of an internal
 	// error.
