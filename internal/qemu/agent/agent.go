@@ -157,7 +157,6 @@ func (c *Client) bound(ctx context.Context) (release func()) {
 	}
 }
 
-// explain wraps err, or the end of ctx if that is the cause.
 func (c *Client) explain(ctx context.Context, command string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("guest agent: %s: no answer: %w", command, ctx.Err())
@@ -212,7 +211,6 @@ func (c *Client) send(lines []byte) error {
 	return nil
 }
 
-// commandLine returns the encoded command.
 func commandLine(command string, args any) ([]byte, error) {
 	line, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
@@ -251,7 +249,6 @@ func skipToDelimiter(r *bufio.Reader) error {
 	}
 }
 
-// unexpected returns the usual cause of an end of the stream.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("QEMU closed the port")

@@ -117,7 +117,6 @@ func Ask(ctx context.Context, m Monitor, d Disk) error {
 	return d.takeMedium(ctx, m)
 }
 
-// takeMedium removes the medium from an open tray.
 func (d *Disk) takeMedium(ctx context.Context, m Monitor) error {
 	if err := m.Execute(ctx, "blockdev-remove-medium", Properties{"id": d.Device}, nil); err != nil {
 		return err

@@ -104,7 +104,6 @@ func Observe(ctx context.Context, m Monitor) (map[string]Disk, error) {
 	return disks, nil
 }
 
-// devices returns the devices that can be unplugged, by ID.
 func devices(ctx context.Context, m Monitor) (map[string]bool, error) {
 	var list []struct {
 		Name string `json:"name"`
@@ -119,7 +118,6 @@ func devices(ctx context.Context, m Monitor) (map[string]bool, error) {
 	return present, nil
 }
 
-// find sets the existing block nodes.
 func (d *Disk) find(sizes map[string]int64) {
 	for _, node := range d.Nodes {
 		if size, ok := sizes[node]; ok {
@@ -155,7 +153,6 @@ type set struct {
 	} `json:"fds"`
 }
 
-// tagged returns the descriptors that have a Tag: those of disks, and those of their replacements.
 func tagged(ctx context.Context, m Monitor) (disks, detached map[string]Disk, err error) {
 	var sets []set
 	if err := m.Execute(ctx, "query-fdsets", nil, &sets); err != nil {
@@ -186,7 +183,6 @@ func tagged(ctx context.Context, m Monitor) (disks, detached map[string]Disk, er
 	return disks, detached, nil
 }
 
-// blockNodes returns the sizes of all block nodes.
 func blockNodes(ctx context.Context, m Monitor) (map[string]int64, error) {
 	var nodes []struct {
 		Name  string `json:"node-name"`

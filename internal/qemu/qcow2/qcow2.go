@@ -12,7 +12,6 @@ import (
 	"io"
 )
 
-// Offsets of the header's fields.
 const (
 	offVersion       = 4
 	offBackingOffset = 8
@@ -150,7 +149,6 @@ func Parse(head []byte) (Header, error) {
 	return h, nil
 }
 
-// compression returns the method, from a part of the header that is optional.
 func compression(head []byte, features uint64) int {
 	switch {
 	case features&featureCompression == 0:

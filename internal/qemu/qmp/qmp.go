@@ -74,7 +74,6 @@ type Client struct {
 	done   chan struct{}
 }
 
-// answer is QEMU's answer to one command.
 type answer struct {
 	result json.RawMessage
 	err    *wireError
@@ -85,7 +84,6 @@ type wireError struct {
 	Desc  string `json:"desc"`
 }
 
-// message is any message of QEMU after the greeting.
 type message struct {
 	ID     uint64          `json:"id"`
 	Return json.RawMessage `json:"return"`
@@ -297,7 +295,6 @@ func (c *Client) bound(ctx context.Context) (release func()) {
 	}
 }
 
-// read is the goroutine that reads the connection.
 func (c *Client) read(greeted chan<- error) {
 	reader := bufio.NewReader(c.conn)
 	var greeting struct {
@@ -322,7 +319,6 @@ func (c *Client) read(greeted chan<- error) {
 	}
 }
 
-// decode reads one message, which is one line.
 func decode(r *bufio.Reader, into any) error {
 	line, err := limits.ReadLine(r)
 	if err == nil {

@@ -26,7 +26,7 @@ func newQueue() *queue {
 	return q
 }
 
-// add appends an event, and returns false if there are too many.
+// add returns false if there are too many events.
 func (q *queue) add(e Event) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -47,7 +47,6 @@ func (q *queue) close() {
 	q.ready.Signal()
 }
 
-// deliver is the goroutine that calls the receiver.
 func (q *queue) deliver(receiver func(Event)) {
 	defer close(q.done)
 	for {

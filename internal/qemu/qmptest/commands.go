@@ -9,7 +9,6 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// arguments are the arguments of all commands.
 type arguments struct {
 	ID       string          `json:"id"`
 	QOMType  string          `json:"qom-type"`
@@ -41,7 +40,6 @@ type arguments struct {
 		Capability string `json:"capability"`
 		State      bool   `json:"state"`
 	} `json:"capabilities"`
-	// raw is the undecoded object.
 	raw json.RawMessage
 }
 
@@ -72,7 +70,6 @@ var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
 	"migrate-continue": (*Server).migrateContinue, "migrate_cancel": (*Server).migrateCancel,
 }
 
-// answer executes one of the model's commands.
 func (s *Server) answer(m *monitor, command string, raw json.RawMessage) (any, error) {
 	if command == "qmp_capabilities" {
 		m.negotiated = true
@@ -105,7 +102,6 @@ func (s *Server) queryStatus(*monitor, arguments) (any, error) {
 	return map[string]any{"status": s.machine.runState, "singlestep": false, "running": s.machine.running()}, nil
 }
 
-// queryKVM reports that the model emulates its guest.
 func (s *Server) queryKVM(*monitor, arguments) (any, error) {
 	return map[string]any{"present": true, "enabled": false}, nil
 }
@@ -213,7 +209,6 @@ func (s *Server) qomList(_ *monitor, a arguments) (any, error) {
 	return list, nil
 }
 
-// peripheral returns a device by its path.
 func (s *Server) peripheral(at string) (*device, error) {
 	if d := s.machine.devices[path.Base(at)]; d != nil && path.Dir(at) == peripherals {
 		return d, nil
@@ -279,5 +274,4 @@ func (s *Server) queryChardev(*monitor, arguments) (any, error) {
 	}, nil
 }
 
-// isVirtio reports whether a driver's device is on a PCI bus.
 func isVirtio(driver string) bool { return strings.HasSuffix(driver, "-pci") }

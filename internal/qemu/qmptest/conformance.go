@@ -64,7 +64,6 @@ func Conformance(t *testing.T, open Open) {
 
 type properties = map[string]any
 
-// do executes a command that must succeed.
 func (c *Conn) do(command string, arguments any, result any) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -74,7 +73,6 @@ func (c *Conn) do(command string, arguments any, result any) {
 	}
 }
 
-// refused executes a command that must be refused.
 func (c *Conn) refused(command string, arguments any, class, part string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -188,7 +186,6 @@ func resets(c *Conn) {
 	c.is("prelaunch")
 }
 
-// names returns the properties below a path.
 func (c *Conn) names(path string) []string {
 	c.t.Helper()
 	var list []struct{ Name, Type string }
@@ -229,7 +226,6 @@ func bootOrder(c *Conn) {
 	c.refused("qom-set", bootIndex("none", 2), "DeviceNotFound", "not found")
 }
 
-// passes passes a new file of some size to QEMU.
 func (c *Conn) passes(text string, size int64) (set int64) {
 	c.t.Helper()
 	f, err := os.Create(filepath.Join(c.t.TempDir(), "disk.img"))
@@ -251,7 +247,6 @@ func (c *Conn) passes(text string, size int64) (set int64) {
 	return added.Set
 }
 
-// sets returns the texts of the descriptors.
 func (c *Conn) sets() map[int64]string {
 	c.t.Helper()
 	var list []struct {

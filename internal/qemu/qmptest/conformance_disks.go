@@ -9,10 +9,8 @@ import (
 	"strings"
 )
 
-// megabyte is the size of the suite's disks.
 const megabyte = 1 << 20
 
-// sizes returns the sizes of the block nodes.
 func (c *Conn) sizes() map[string]int64 {
 	c.t.Helper()
 	var list []struct {
@@ -107,7 +105,6 @@ func unplugPCI(c *Conn) {
 	c.silent("DEVICE_DELETED")
 }
 
-// drives returns the drive's tray and medium.
 func (c *Conn) drives() (open bool, medium string) {
 	c.t.Helper()
 	var list []struct {
@@ -127,7 +124,6 @@ func (c *Conn) drives() (open bool, medium string) {
 	return false, ""
 }
 
-// tray checks the drive's tray and medium.
 func (c *Conn) tray(open bool, medium string) {
 	c.t.Helper()
 	if isOpen, has := c.drives(); isOpen != open || has != medium {

@@ -15,7 +15,6 @@ type pair struct {
 	uri      properties
 }
 
-// migrations are the suite's parts with two machines.
 func migrations(t *testing.T, open Open) {
 	for name, part := range map[string]func(*pair){
 		"a guest is handed over, and runs when it is told to":                       handover,
@@ -74,7 +73,6 @@ func (c *Conn) status() string {
 	return info.Status
 }
 
-// migrated waits until the migration has a status.
 func (c *Conn) migrated(want string) {
 	c.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -88,7 +86,6 @@ func (c *Conn) migrated(want string) {
 	}
 }
 
-// reaches waits until the guest is in a run state.
 func (c *Conn) reaches(want string) {
 	c.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -103,7 +100,6 @@ func (c *Conn) reaches(want string) {
 	}
 }
 
-// arrived waits for an event MIGRATION with a status.
 func (c *Conn) arrived(status string) {
 	c.t.Helper()
 	for want := `{"status": "` + status + `"}`; ; {

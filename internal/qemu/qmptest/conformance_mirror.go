@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// nbdSocket returns the path of the target's NBD socket.
 func (p *pair) nbdSocket() string {
 	uri, _ := p.uri["uri"].(string)
 	return strings.TrimPrefix(uri, "unix:") + ".nbd"
@@ -30,7 +29,6 @@ func (c *Conn) jobIs(want string) string {
 	}
 }
 
-// exports returns the names of the NBD exports.
 func (c *Conn) exports() []string {
 	c.t.Helper()
 	var list []struct{ ID string }

@@ -8,8 +8,7 @@ import (
 
 const (
 	// sockets is the number of the machine's sockets, of one core and thread each. It starts with one CPU.
-	sockets = 3
-	// cpuDriver is the CPUs' driver.
+	sockets   = 3
 	cpuDriver = "qemu64-x86_64-cpu"
 	// bootCPU is the path of the CPU that the machine starts with.
 	bootCPU = "/machine/unattached/device[0]"
@@ -29,7 +28,6 @@ func (s *Server) queryCPUs(*monitor, arguments) (any, error) {
 	return list, nil
 }
 
-// cpuIn returns the path of the CPU in a socket, "" without one.
 func (s *Server) cpuIn(socket int) string {
 	if socket == 0 {
 		return bootCPU

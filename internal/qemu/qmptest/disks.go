@@ -102,7 +102,6 @@ func (s *Server) blockResize(_ *monitor, a arguments) (any, error) {
 	return nil, nil
 }
 
-// image returns QEMU's description of a block node's image.
 func (n *node) image() map[string]any {
 	return map[string]any{"virtual-size": n.size, "format": n.driver}
 }
@@ -154,7 +153,6 @@ func (s *Server) deviceDel(_ *monitor, a arguments) (any, error) {
 	return nil, nil
 }
 
-// deleted removes a device and sends the event.
 func (s *Server) deleted(id string) {
 	delete(s.machine.devices, id)
 	s.emit("DEVICE_DELETED", map[string]any{"device": id, "path": peripherals + "/" + id})
@@ -193,7 +191,6 @@ func (s *Server) queryBlockStats(*monitor, arguments) (any, error) {
 	return list, nil
 }
 
-// drive returns a drive by its ID.
 func (s *Server) drive(id string) (*device, error) {
 	if d := s.machine.devices[id]; d != nil && d.drive {
 		return d, nil

@@ -53,20 +53,18 @@ func Arguments(accelerator, dir, monitor string) []string {
 }
 
 type machine struct {
-	runState string
-	objects  map[string]string
-	devices  map[string]*device
-	nodes    map[string]*node
-	sets     []*fdset
-	nextSet  int64
-	nextNode int
-	// agentOpen means that the guest has opened AgentPort.
+	runState  string
+	objects   map[string]string
+	devices   map[string]*device
+	nodes     map[string]*node
+	sets      []*fdset
+	nextSet   int64
+	nextNode  int
 	agentOpen bool
 	// systemRuns means that the guest's system has taken its CPUs over from the firmware.
 	systemRuns bool
 	// host are the node's devices that can be passed through, by PCI address.
-	host map[string]bool
-	// netdevs are the backends of interfaces, by ID.
+	host      map[string]bool
 	netdevs   map[string]*netdev
 	memory    memory
 	migration migration
@@ -87,8 +85,7 @@ type device struct {
 	pci, leaving bool
 	ioStatus     string
 	bootIndex    int
-	// socket is a CPU's socket.
-	socket int
+	socket       int
 }
 
 type node struct {
@@ -134,7 +131,6 @@ func (m *machine) close() {
 
 func (m *machine) running() bool { return m.runState == "running" }
 
-// isBlock reports whether QEMU lists the device among its block devices.
 func (d *device) isBlock() bool { return d.drive || d.node != "" }
 
 // qdev returns a device's name in the lists of block devices: its ID, or for virtio the path of the disk below it.

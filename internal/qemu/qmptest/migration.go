@@ -31,9 +31,8 @@ type migration struct {
 	status       string
 	failure      string
 	// conn is the stream; listener is where a target waits for it.
-	conn     net.Conn
-	listener net.Listener
-	// channelConns are the additional connections.
+	conn         net.Conn
+	listener     net.Listener
 	channelConns []net.Conn
 	// proceed is closed when a source must continue after pre-switchover, or give up.
 	proceed chan struct{}
@@ -244,7 +243,6 @@ func (s *Server) SetFolder(inside, outside string) {
 	s.inside, s.outside = inside, outside
 }
 
-// socketOf returns the path in a migration URI.
 func (s *Server) socketOf(uri string) (string, error) {
 	path, ok := strings.CutPrefix(uri, "unix:")
 	if !ok {

@@ -23,7 +23,6 @@ type memorySize struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// send runs the source of a migration.
 func (s *Server) send(path string) {
 	conn, err := new(net.Dialer).DialContext(context.Background(), "unix", path)
 	s.mu.Lock()
@@ -180,7 +179,6 @@ func (s *Server) giveUp(reason string) {
 	}
 }
 
-// receive runs the target of a migration.
 func (s *Server) receive(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	s.mu.Lock()
@@ -209,7 +207,6 @@ func (s *Server) receive(conn net.Conn) {
 	_ = s.unlocked(func() error { return json.NewEncoder(conn).Encode(deviceState{}) })
 }
 
-// takeState reads the data that send writes.
 func takeState(conn net.Conn) (deviceState, error) {
 	in := bufio.NewReader(conn)
 	var size memorySize

@@ -40,7 +40,6 @@ type nbdMessage struct {
 	Refusal string `json:"refusal,omitempty"`
 }
 
-// nbdPatience is how long the model waits for an answer.
 const nbdPatience = 10 * time.Second
 
 // HoldMirrors keeps jobs that copy disks from becoming ready until they are released.
@@ -200,7 +199,6 @@ func (s *Server) queryExports(*monitor, arguments) (any, error) {
 	return list, nil
 }
 
-// serveExport serves one client connection.
 func (s *Server) serveExport(listener net.Listener, conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	s.mu.Lock()
@@ -262,7 +260,6 @@ func (s *Server) dialExport(a arguments) (*node, error) {
 	return n, nil
 }
 
-// say sends a message to the other QEMU and returns its answer.
 func (n *node) say(m nbdMessage) (answer nbdMessage, err error) {
 	_ = n.nbd.SetDeadline(time.Now().Add(nbdPatience))
 	if err := json.NewEncoder(n.nbd).Encode(m); err != nil {
@@ -354,7 +351,6 @@ func (s *Server) conclude(j *job, failure string) {
 	s.setJob(j, jobConcluded)
 }
 
-// jobCanceled is the failure of a job that was ended by force.
 const jobCanceled = "Operation canceled"
 
 func (m *machine) jobOf(is func(*job) bool) *job {
@@ -366,7 +362,6 @@ func (m *machine) jobOf(is func(*job) bool) *job {
 
 func (m *machine) job(id string) *job { return m.jobOf(func(j *job) bool { return j.id == id }) }
 
-// jobUses reports whether a node is a job's source or target.
 func (m *machine) jobUses(name string) bool {
 	return m.jobOf(func(j *job) bool { return j.status != jobConcluded && (j.node == name || j.target == name) }) != nil
 }

@@ -40,7 +40,6 @@ func (s *Server) queryParameters(*monitor, arguments) (any, error) {
 	return map[string]any{"multifd-channels": s.machine.migration.channelParameter()}, nil
 }
 
-// errNoChannel is the error of a source with more channels than its target.
 var errNoChannel = errors.New("Unable to write to socket: Broken pipe") //nolint:staticcheck // QEMU's words
 
 // dialChannels opens a source's channels, which its target must accept. The caller holds s.mu.

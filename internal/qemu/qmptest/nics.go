@@ -3,8 +3,7 @@ package qmptest
 type netdev struct {
 	// device is the interface's, "" for none.
 	device string
-	// down means that its link is off.
-	down bool
+	down   bool
 }
 
 func (s *Server) netdevAdd(_ *monitor, a arguments) (any, error) {
@@ -39,7 +38,6 @@ func (s *Server) plugNIC(a arguments) (any, error) {
 	return nil, nil
 }
 
-// passThroughDriver is the driver of the node's devices.
 const passThroughDriver = "vfio-pci"
 
 func (s *Server) passThrough(a arguments) error {

@@ -14,7 +14,6 @@ const (
 	migrationPostCopyRecover = "postcopy-recover"
 )
 
-// postCopy is the state of a post-copy.
 type postCopy struct {
 	// asked means that the source was asked to switch to it. sent is the memory sent after the guest, in bytes.
 	asked bool
@@ -144,7 +143,7 @@ func sendLast(conn net.Conn, held chan struct{}) error {
 	return <-said
 }
 
-// receiveAfterwards receives the memory that follows the guest. The caller holds s.mu.
+// The caller holds s.mu.
 func (s *Server) receiveAfterwards(conn net.Conn) {
 	for {
 		err := s.unlocked(func() error { return json.NewDecoder(conn).Decode(&lastPage{}) })
@@ -186,7 +185,6 @@ func (s *Server) next() (conn net.Conn) {
 	return conn
 }
 
-// deliver passes a connection to next.
 func (s *Server) deliver(conn net.Conn) {
 	s.mu.Lock()
 	again := s.machine.migration.postCopy.again
@@ -198,7 +196,6 @@ func (s *Server) deliver(conn net.Conn) {
 	}
 }
 
-// resume makes the source send the rest.
 func (s *Server) resume(path string) error {
 	if s.machine.migration.status != migrationPostCopyPaused {
 		return generic("Cannot resume if there is no paused migration")

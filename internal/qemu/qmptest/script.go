@@ -145,7 +145,6 @@ func (s *Server) Executed(command string) int {
 	return n
 }
 
-// ids returns the sorted keys of a map.
 func ids[T any](of map[string]T) []string {
 	list := make([]string, 0, len(of))
 	for id := range of {

@@ -208,7 +208,6 @@ func (s *Server) serve(conn net.Conn) {
 	}
 }
 
-// readLine reads a command, and the files beside it.
 func (m *monitor) readLine() ([]byte, error) {
 	for {
 		if line, rest, whole := bytes.Cut(m.rest, []byte("\n")); whole {
@@ -234,7 +233,6 @@ func (m *monitor) readLine() ([]byte, error) {
 	}
 }
 
-// take stores the files that came beside a line.
 func (m *monitor) take(rights []byte) error {
 	messages, err := syscall.ParseSocketControlMessage(rights)
 	if err != nil {
