@@ -17,6 +17,7 @@ const (
 	AttachmentApp = "hotplug-disk"
 )
 
+// LauncherPrefix starts the names of launcher pods.
 const LauncherPrefix = "virt-launcher-"
 
 // The launcher pod's one container, and QEMU's user.

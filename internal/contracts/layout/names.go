@@ -8,10 +8,9 @@ import (
 )
 
 const (
-	// maxLabelValue is the API server's limit for a label's value, and for a DNS label.
+	// maxLabelValue and maxName are the API server's limits. The former is also that of a DNS label.
 	maxLabelValue = 63
-	// maxName is the API server's limit for a name.
-	maxName = 253
+	maxName       = 253
 	// maxPodName is shorter than the API server's limit of 253: the kubelet creates a folder <namespace>_<pod>_<uid>
 	// for a pod's logs, and no file system permits a name of more than 255 bytes. The namespace may have 63, the UID
 	// has 36.
