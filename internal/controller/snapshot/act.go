@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
-// apply writes the status and takes the step. It reports whether to look again at once.
+// apply writes the status and executes the plan's step. It reports whether to look again at once.
 func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) (again bool, err error) {
 	if plan.Step == snapshot.Hold {
 		return true, r.finalizer(ctx, o.Snapshot, func(f []string) []string { return append(f, snapshot.Finalizer) })
@@ -27,7 +27,7 @@ func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapsh
 	}
 	r.tell(o.Snapshot, plan.Snapshot)
 	if plan.Step == snapshot.Rest {
-		// What has failed is taken back at once.
+		// A failed snapshot is cleaned up at once.
 		return !snapshot.Ended(o.Snapshot) && snapshot.Ended(plan.Snapshot), nil
 	}
 	if plan.Step == snapshot.Quiesce {
@@ -35,8 +35,7 @@ func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapsh
 		if hold == nil {
 			return again, err
 		}
-		// Another look would be time for which the guest stands still. What has changed meanwhile is seen when the cuts
-		// are taken.
+		// Another observation would prolong the hold. Changes in between are noticed when the cuts are taken.
 		o.Snapshot, o.Hold = plan.Snapshot, hold
 		if plan = snapshot.Decide(o); plan.Step != snapshot.Cut {
 			return true, nil
@@ -57,13 +56,11 @@ func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapsh
 	return true, err
 }
 
-// refused reports whether the API server will not do it another time either: a quota, an
-// admission rule, a size.
+// refused reports whether a retry would fail as well: because of a quota, an admission rule or a size.
 func refused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// take takes the plan's step.
 func (r *Reconciler) take(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) error {
 	switch plan.Step {
 	case snapshot.Release:
@@ -73,7 +70,7 @@ func (r *Reconciler) take(ctx context.Context, o snapshot.Observed, plan snapsho
 	case snapshot.Lock:
 		return r.lock(ctx, o.VM, &o.Snapshot.Name)
 	case snapshot.Unlock:
-		// It was let go with the report of its cuts, if it is known not to be held.
+		// If the guest is known to be released, that was requested with the report of its cuts.
 		if o.Hold == nil || o.Hold.Lasts() {
 			r.letGo(ctx, o)
 		}
@@ -98,7 +95,7 @@ func (r *Reconciler) take(ctx context.Context, o snapshot.Observed, plan snapsho
 	return nil
 }
 
-// label changes which claims a VolumeGroupSnapshot would select, if that is planned.
+// label changes which claims a VolumeGroupSnapshot would select, if the plan says so.
 func (r *Reconciler) label(ctx context.Context, plan snapshot.Plan) error {
 	if plan.Labels == nil {
 		return nil
@@ -106,7 +103,6 @@ func (r *Reconciler) label(ctx context.Context, plan snapshot.Plan) error {
 	return volumesnapshot.Label(ctx, r.Client, plan.Snapshot.Namespace, plan.Labels)
 }
 
-// cut makes the VolumeSnapshots, or the VolumeGroupSnapshot.
 func (r *Reconciler) cut(ctx context.Context, plan snapshot.Plan) error {
 	if plan.Group != nil {
 		if err := r.label(ctx, plan); err != nil {
@@ -122,8 +118,8 @@ func (r *Reconciler) cut(ctx context.Context, plan snapshot.Plan) error {
 	return nil
 }
 
-// writeContent makes the content, writes its status or names, or deletes it, as the step says. That somebody
-// was faster is no error: the loop looks again.
+// writeContent creates or deletes the content, or writes its status or names, depending on the step. A conflict is no
+// error: the loop observes again.
 func (r *Reconciler) writeContent(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) (err error) {
 	switch plan.Step {
 	case snapshot.MakeContent:
@@ -141,22 +137,20 @@ func (r *Reconciler) writeContent(ctx context.Context, o snapshot.Observed, plan
 	return fmt.Errorf("to %s %s/%s: %w", plan.Step, o.Snapshot.Namespace, snapshot.ContentName(o.Snapshot), err)
 }
 
-// finalizer changes the finalizers.
 func (r *Reconciler) finalizer(ctx context.Context, from *snapshotv1.VirtualMachineSnapshot, change func([]string) []string) error {
 	to := from.DeepCopy()
 	to.Finalizers = change(to.Finalizers)
 	return versioned.Patch(ctx, r.Client, "changing the finalizers of the snapshot", from, to)
 }
 
-// lock makes the VM's status name the snapshot in progress, nil for none. Who wrote the VM in
-// between has it looked at again.
+// lock sets status.snapshotInProgress of the VM, nil for none. A conflict is no error: the other write enqueues the
+// snapshot.
 func (r *Reconciler) lock(ctx context.Context, vm *v1.VirtualMachine, name *string) error {
 	to := vm.DeepCopy()
 	to.Status.SnapshotInProgress = name
 	return versioned.PatchStatus(ctx, r.Client, "changing status.snapshotInProgress of VM", vm, to)
 }
 
-// tell says in an event that the snapshot has ended.
 func (r *Reconciler) tell(from, to *snapshotv1.VirtualMachineSnapshot) {
 	if snapshot.Ended(from) || !snapshot.Ended(to) {
 		return

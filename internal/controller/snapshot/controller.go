@@ -1,13 +1,12 @@
-// Package snapshot is the loop of VirtualMachineSnapshots. Package snapshot of the rules decides;
-// this package observes and acts.
+// Package snapshot is the loop of VirtualMachineSnapshots. Package snapshot of the rules decides; this package
+// observes and acts.
 //
-// It owns the status and the finalizer of snapshots, their VirtualMachineSnapshotContents, the
-// VolumeSnapshots of those, their place among the owners of ControllerRevisions, and of a VM
-// status.snapshotInProgress. It must not decide: what depends on more than "did the API server do it"
-// belongs to the rules.
+// It owns the status and the finalizer of snapshots, their VirtualMachineSnapshotContents, the VolumeSnapshots of
+// those, their owner references in ControllerRevisions, and status.snapshotInProgress of VMs. It must not decide:
+// whatever depends on more than the API server's response belongs to the rules.
 //
-// What a snapshot in progress depends on is read from the API server, again and again while it is
-// needed, and from no cache: there are few at a time, each for seconds (decision 421).
+// A snapshot in progress is observed in the API server and never in a cache, repeatedly: there are few at a time,
+// each for seconds (decision 421).
 package snapshot
 
 import (
@@ -38,28 +37,27 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes; Reader asks the API server.
+	// Client reads from the cache and writes. Reader asks the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
-	// Guests holds guests still.
+	// Guests quiesces guests.
 	Guests Guests
-	// Now is the clock.
-	Now func() time.Time
+	Now    func() time.Time
 }
 
-// most is how many steps follow each other before others have their turn.
+// most bounds the consecutive steps for one snapshot, so that others have their turn.
 const most = 12
 
-// Content is the kind under which contents are in the cache: each has a whole VM in it, and only
-// that it exists is looked at.
+// Content is the kind of contents in the cache. Only their metadata is cached, since each has a whole VM in it and
+// only its existence matters.
 func Content() *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineSnapshotContent"))
 	return object
 }
 
-// SetupWithManager registers the loop, which works at the given pace.
+// SetupWithManager registers the loop with the given options.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachinesnapshot").
@@ -70,7 +68,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// waiting are the snapshots that wait for something of a VM.
 func (r *Reconciler) waiting(ctx context.Context, vm client.Object) []reconcile.Request {
 	return waiting.For(ctx, r.Client, &snapshotv1.VirtualMachineSnapshotList{}, vm)
 }
@@ -85,7 +82,7 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	})
 }
 
-// ofContent is the snapshot that owns a content. One that is retained belongs to none.
+// ofContent returns the snapshot that owns a content. A retained content has none.
 func ofContent(_ context.Context, content client.Object) []reconcile.Request {
 	owner := metav1.GetControllerOf(content)
 	if owner == nil {
@@ -94,7 +91,7 @@ func ofContent(_ context.Context, content client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: content.GetNamespace(), Name: owner.Name}}}
 }
 
-// Reconcile looks at one snapshot and does what is next.
+// Reconcile handles one snapshot.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	after, err := settle.Turns(ctx, most, func(ctx context.Context) (again bool, after time.Duration, err error) {
 		o, err := r.observe(ctx, req.NamespacedName)
@@ -108,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: after}, err
 }
 
-// observe gathers what is known of a snapshot, which is nil when it is gone.
+// observe gathers the facts about a snapshot. Snapshot is nil if it does not exist.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (snapshot.Observed, error) {
 	o := snapshot.Observed{Now: r.Now()}
 	var s snapshotv1.VirtualMachineSnapshot
@@ -133,18 +130,18 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (sna
 		return o, nil
 	}
 	if o.VM == nil && o.Content == nil {
-		o.Supported = true // which is asked when there is something to snapshot
+		o.Supported = true // it is looked up when there is something to snapshot
 		return o, nil
 	}
 	return r.observeStorage(ctx, o)
 }
 
-// observeDone looks only at whether the content is there.
+// observeDone observes only whether the content exists.
 func (r *Reconciler) observeDone(ctx context.Context, o snapshot.Observed, s *snapshotv1.VirtualMachineSnapshot) (snapshot.Observed, error) {
 	content := Content()
 	err := r.Client.Get(ctx, contentKey(s), content)
 	if apierrors.IsNotFound(err) {
-		// The cache may be behind.
+		// The cache may be late.
 		err = r.Reader.Get(ctx, contentKey(s), content)
 	}
 	if client.IgnoreNotFound(err) != nil {
@@ -161,7 +158,7 @@ func contentKey(s *snapshotv1.VirtualMachineSnapshot) client.ObjectKey {
 	return client.ObjectKey{Namespace: s.Namespace, Name: snapshot.ContentName(s)}
 }
 
-// source reads the VM and its VMI, if that has not ended.
+// source reads the VM, and its VMI unless that has ended.
 func (r *Reconciler) source(ctx context.Context, s *snapshotv1.VirtualMachineSnapshot) (*v1.VirtualMachine, *v1.VirtualMachineInstance, error) {
 	key := client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.Source.Name}
 	vm, err := versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", key)
@@ -175,7 +172,7 @@ func (r *Reconciler) source(ctx context.Context, s *snapshotv1.VirtualMachineSna
 	return vm, vmi, err
 }
 
-// observeStorage looks at the disks before there is a content, and afterwards at its VolumeSnapshots.
+// observeStorage observes the disks while there is no content, and its VolumeSnapshots afterwards.
 func (r *Reconciler) observeStorage(ctx context.Context, o snapshot.Observed) (snapshot.Observed, error) {
 	if o.Content != nil {
 		return r.observeTaken(ctx, o)
@@ -205,14 +202,14 @@ func (r *Reconciler) observeStorage(ctx context.Context, o snapshot.Observed) (s
 	return o, err
 }
 
-// observeTaken looks at the VolumeSnapshots of a content, at its VolumeGroupSnapshot, and at the guest.
+// observeTaken observes the VolumeSnapshots of a content, its VolumeGroupSnapshot, and the guest.
 func (r *Reconciler) observeTaken(ctx context.Context, o snapshot.Observed) (snapshot.Observed, error) {
 	var err error
 	if o.VolumeSnapshots, err = volumesnapshot.Of(ctx, r.Reader, o.Content); err != nil {
 		return o, err
 	}
 	if o.Supported = len(o.VolumeSnapshots) > 0; !o.Supported {
-		// The API server takes up to a tenth of a second for a list, while a guest may be held still.
+		// The API server takes up to a tenth of a second for a list, and the guest may be held.
 		if _, o.Supported, err = volumesnapshot.Classes(ctx, r.Reader); err != nil || !o.Supported {
 			return o, err
 		}
@@ -223,12 +220,13 @@ func (r *Reconciler) observeTaken(ctx context.Context, o snapshot.Observed) (sna
 	if o.Revisions, err = r.observeRevisions(ctx, o); err != nil {
 		return o, err
 	}
-	// In this order: a guest that is still held when all cuts are known to be taken was held for all of them.
+	// The hold must be read last: a guest that is still held when all cuts are known to be taken was held for all of
+	// them.
 	o.Hold = r.holdOn(ctx, o)
 	return o, nil
 }
 
-// disk looks at the claim of a volume, and at what is behind it.
+// disk observes the claim of a volume, its DataVolume and its CSI driver.
 func (r *Reconciler) disk(ctx context.Context, namespace string, volume [2]string, classes []snapshot.Class) (snapshot.Disk, error) {
 	key := client.ObjectKey{Namespace: namespace, Name: volume[1]}
 	claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Reader, "the claim", key)
@@ -241,7 +239,7 @@ func (r *Reconciler) disk(ctx context.Context, namespace string, volume [2]strin
 			return snapshot.Disk{}, err
 		}
 		if filler == nil {
-			// It goes, and takes its claim along, filled or not.
+			// The DataVolume is being deleted and takes its claim along, filled or not.
 			filler = &cdiv1.DataVolume{}
 		}
 	}
@@ -252,7 +250,7 @@ func (r *Reconciler) disk(ctx context.Context, namespace string, volume [2]strin
 	return snapshot.NewDisk(volume, claim, filler, driver, classes), nil
 }
 
-// driver is the CSI driver of a volume, "" when it has none.
+// driver returns the CSI driver of a volume, "" for none.
 func (r *Reconciler) driver(ctx context.Context, volume string) (string, error) {
 	if volume == "" {
 		return "", nil
@@ -264,8 +262,8 @@ func (r *Reconciler) driver(ctx context.Context, volume string) (string, error) 
 	return v.Spec.CSI.Driver, nil
 }
 
-// writeStatus writes the snapshot's status, and brings it to the version that is written. It reports
-// false when somebody else wrote first.
+// writeStatus writes the snapshot's status and sets the written resource version in to. It reports false if another
+// writer was faster.
 func (r *Reconciler) writeStatus(ctx context.Context, from, to *snapshotv1.VirtualMachineSnapshot) (bool, error) {
 	return versioned.FollowStatus(ctx, r.Client, "writing the status of the snapshot", from, to)
 }

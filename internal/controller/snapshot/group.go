@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
-// observeGroup looks at the VolumeGroupSnapshot of a content that is by one, or at what it would select.
+// observeGroup observes the VolumeGroupSnapshot of a content that uses one, or the claims that it would select.
 func (r *Reconciler) observeGroup(ctx context.Context, o snapshot.Observed) (snapshot.Observed, error) {
 	if !snapshot.ByGroup(o.Content) {
 		return o, nil
@@ -31,7 +31,7 @@ func (r *Reconciler) observeGroup(ctx context.Context, o snapshot.Observed) (sna
 	return o, err
 }
 
-// volumes are what is behind the claims of a content. Those that don't exist, or are no CSI volumes, are missing.
+// volumes returns the CSI volumes of a content's claims. A volume that does not exist or is not CSI's is absent.
 func (r *Reconciler) volumes(ctx context.Context, o snapshot.Observed) (map[string]snapshot.Volume, error) {
 	found := map[string]snapshot.Volume{}
 	for i := range o.Content.Spec.VolumeBackups {

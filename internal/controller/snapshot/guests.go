@@ -18,20 +18,20 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
-// Guests holds guests still. Errors are the API server's; a conflict means not just now.
+// Guests quiesces guests and releases them. Errors are the API server's; a conflict means that a retry may succeed.
 type Guests interface {
-	// Quiesce holds a VMI's guest still for at most a while.
+	// Quiesce holds a VMI's guest for at most timeout.
 	Quiesce(ctx context.Context, vmi *v1.VirtualMachineInstance, holder string, timeout time.Duration) (launch.Hold, error)
-	// Held says what holds it, or has held it last, and asks the guest agent if verify is true.
+	// Held returns the present hold or the last one. With verify, the guest agent is asked.
 	Held(ctx context.Context, vmi *v1.VirtualMachineInstance, verify bool) (launch.Hold, error)
-	// Release has it go on.
+	// Release lets the guest run on.
 	Release(ctx context.Context, vmi *v1.VirtualMachineInstance, holder string) (launch.Hold, error)
 }
 
-// subresources holds guests still through subresources of VMIs, which virt-controller alone has the rights to.
+// subresources implements Guests by subresources of VMIs, to which only virt-controller has rights.
 type subresources struct{ client rest.Interface }
 
-// NewGuests asks the API server for what Guests does.
+// NewGuests returns Guests that uses the API server's subresources.
 func NewGuests(server *rest.Config) (Guests, error) {
 	config := rest.CopyConfig(server)
 	config.APIPath = "/apis"
@@ -63,7 +63,7 @@ func to(r *rest.Request, vmi *v1.VirtualMachineInstance, verb nodeapi.Verb) *res
 
 func answer(ctx context.Context, r *rest.Request) (hold launch.Hold, err error) {
 	result := r.Do(ctx)
-	// The error of Raw says nothing of what virt-api or virt-handler has answered.
+	// The error of Raw does not contain the response of virt-api or virt-handler.
 	if err := result.Error(); err != nil {
 		return hold, err
 	}
@@ -78,13 +78,14 @@ func answer(ctx context.Context, r *rest.Request) (hold launch.Hold, err error) 
 }
 
 const (
-	// silence is how long a guest's node may take to say what holds the guest: the agent is asked, too.
+	// silence bounds the requests for a guest's hold, for which its node may ask the agent, and for its release after
+	// the cuts.
 	silence = 5 * time.Second
-	// patience is how long it may take to hold the guest still, or to let it go on.
+	// patience bounds the request to quiesce the guest.
 	patience = 30 * time.Second
 )
 
-// holdOn is what holds the guest; nil if nobody says so, or it does not matter.
+// holdOn returns the guest's hold, nil if it is unknown or does not matter.
 func (r *Reconciler) holdOn(ctx context.Context, o snapshot.Observed) *launch.Hold {
 	ask, verify := snapshot.AsksHold(o)
 	if !ask {
@@ -100,7 +101,7 @@ func (r *Reconciler) holdOn(ctx context.Context, o snapshot.Observed) *launch.Ho
 	return &hold
 }
 
-// quiesce holds the guest still. What stands in the way comes to stand in the status, and there is no hold.
+// quiesce quiesces the guest. If there is an obstacle, it writes that into the status and returns no hold.
 func (r *Reconciler) quiesce(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) (held *launch.Hold, again bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -120,8 +121,8 @@ func (r *Reconciler) quiesce(ctx context.Context, o snapshot.Observed, plan snap
 	return nil, forGood, err
 }
 
-// letGo has the guest go on, if there is one. virt-launcher does it by itself when the time is over that was asked for, so
-// that a node that can't be reached holds up nobody.
+// letGo releases the guest, if there is one. virt-launcher does so by itself at the requested deadline, so that an
+// unreachable node holds no guest for longer.
 func (r *Reconciler) letGo(ctx context.Context, o snapshot.Observed) {
 	if o.VMI == nil {
 		return

@@ -13,7 +13,6 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
-// observeRevisions looks at who owns the revisions that the content's VM goes by.
 func (r *Reconciler) observeRevisions(ctx context.Context, o snapshot.Observed) (map[string]bool, error) {
 	if !snapshot.HoldsRevisions(o) {
 		return nil, nil
@@ -35,14 +34,14 @@ func owns(content *snapshotv1.VirtualMachineSnapshotContent, revision *appsv1.Co
 	return slices.ContainsFunc(revision.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == content.UID })
 }
 
-// revision reads a revision of the content's namespace; nil when there is none.
+// revision reads a revision of the content's namespace, nil for none.
 func (r *Reconciler) revision(ctx context.Context, content *snapshotv1.VirtualMachineSnapshotContent, name string) (*appsv1.ControllerRevision, error) {
 	key := client.ObjectKey{Namespace: content.Namespace, Name: name}
 	return versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", key)
 }
 
-// holdRevisions makes the content another owner of the revisions of the plan. One that is gone meanwhile is missed in the
-// next look.
+// holdRevisions makes the content another owner of the plan's revisions. The next observation notices one that was
+// deleted in between.
 func (r *Reconciler) holdRevisions(ctx context.Context, content *snapshotv1.VirtualMachineSnapshotContent, plan snapshot.Plan) error {
 	owner := *metav1.NewControllerRef(content, snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineSnapshotContent"))
 	owner.Controller, owner.BlockOwnerDeletion = nil, nil
@@ -52,7 +51,7 @@ func (r *Reconciler) holdRevisions(ctx context.Context, content *snapshotv1.Virt
 			return err
 		}
 		if owns(content, is) {
-			continue // an earlier leader was quicker
+			continue // an earlier leader was faster
 		}
 		to := is.DeepCopy()
 		to.OwnerReferences = append(to.OwnerReferences, owner)
