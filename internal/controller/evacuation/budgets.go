@@ -28,19 +28,17 @@ import (
 // cacheLag is how late a cache may be.
 const cacheLag = time.Second
 
-// Budgets is the loop that keeps a disruption budget in each namespace which has guests that
-// evictions must not stop. Its keys are namespaces, and it has one worker. Client and Now are
-// required.
+// Budgets is the loop that keeps a disruption budget in each namespace with guests that evictions must not stop. Its
+// keys are namespaces, and it has one worker. Client and Now are required.
 type Budgets struct {
 	Client client.Client
-	// Now is the clock.
-	Now func() time.Time
+	Now    func() time.Time
 
-	// idleSince is when a namespace's budget was seen first that no VMI needs.
+	// idleSince has the time at which a namespace's budget was first seen without a VMI that needs it.
 	idleSince map[string]time.Time
 }
 
-// SetupWithManager registers the loop, which must have one worker.
+// SetupWithManager registers the loop with one worker.
 func (b *Budgets) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	pace.MaxConcurrentReconciles = 1
 	namespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
@@ -54,7 +52,7 @@ func (b *Budgets) SetupWithManager(mgr ctrl.Manager, pace controller.Options) er
 		Complete(b)
 }
 
-// needChanged lets through VMIs that need a budget, or needed one, when that changes.
+// needChanged selects VMIs that begin or cease to need a budget.
 func needChanged() predicate.Predicate {
 	needs := func(o client.Object) bool {
 		vmi, ok := o.(*v1.VirtualMachineInstance)
@@ -70,12 +68,11 @@ func needChanged() predicate.Predicate {
 	}
 }
 
-// ofGuests lets through the budgets of this loop.
 func ofGuests() predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == evacuation.BudgetName })
 }
 
-// ruleChanged lets through what changes a budget's rule. Its status changes with every pod.
+// ruleChanged drops updates of a budget's status, which changes with every pod.
 func ruleChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*policyv1.PodDisruptionBudget)
@@ -84,7 +81,7 @@ func ruleChanged() predicate.Predicate {
 	}}
 }
 
-// Reconcile looks at one namespace.
+// Reconcile handles one namespace.
 func (b *Budgets) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	namespace := req.Name
 	needed, err := b.needed(ctx, namespace)
@@ -99,13 +96,12 @@ func (b *Budgets) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	step, after := evacuation.DecideBudget(needed, budget, b.since(namespace, needed || budget == nil), b.Now())
 	err = b.apply(ctx, namespace, budget, step)
 	if apierrors.IsConflict(err) {
-		// Its status has changed, which does not wake the loop.
+		// The budget's status has changed, which does not wake the loop.
 		return ctrl.Result{RequeueAfter: cacheLag}, nil
 	}
 	return ctrl.Result{RequeueAfter: after}, err
 }
 
-// needed reports whether a VMI of a namespace needs its budget.
 func (b *Budgets) needed(ctx context.Context, namespace string) (bool, error) {
 	var list v1.VirtualMachineInstanceList
 	if err := b.Client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -119,7 +115,7 @@ func (b *Budgets) needed(ctx context.Context, namespace string) (bool, error) {
 	return false, nil
 }
 
-// since returns since when a namespace's budget is idle.
+// since returns the time since which a namespace's budget is idle.
 func (b *Budgets) since(namespace string, inUse bool) time.Time {
 	if inUse {
 		delete(b.idleSince, namespace)
@@ -136,7 +132,6 @@ func (b *Budgets) since(namespace string, inUse bool) time.Time {
 	return since
 }
 
-// apply takes one step.
 func (b *Budgets) apply(ctx context.Context, namespace string, budget *policyv1.PodDisruptionBudget, step evacuation.BudgetStep) error {
 	var err error
 	switch step {
@@ -154,9 +149,9 @@ func (b *Budgets) apply(ctx context.Context, namespace string, budget *policyv1.
 	case err == nil, apierrors.IsNotFound(err):
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil // nothing more is made there
+		return nil // the namespace takes no new objects
 	case apierrors.IsAlreadyExists(err):
-		// The cache is late, or it is somebody's own, which this loop does not see.
+		// The cache is late, or the budget is a user's own, which the cache does not have.
 		ctrl.LoggerFrom(ctx).Info("a PodDisruptionBudget of this name exists already: if it is not Drydock's, delete it", "namespace", namespace, "name", evacuation.BudgetName)
 		return nil
 	}

@@ -1,10 +1,10 @@
-// Package evacuation is the loop that brings guests away from nodes that their pods are
-// evicted from. Package evacuation of the rules decides; this package observes and acts.
+// Package evacuation is the loop that moves guests away from nodes from which their pods are evicted. Package
+// evacuation of the rules decides; this package observes and acts.
 //
-// It makes migrations, deletes those of its own that are not wanted any more before they
-// have begun, deletes launcher pods of guests that are to be stopped, and clears the mark of
-// VMIs (status.evacuationNodeName), which virt-api sets. Beside it, in budgets.go, is the loop
-// of the namespaces' disruption budgets. It must not choose which migration may begin: the loop of migrations does.
+// It creates migrations, deletes its own that are not needed any more and have not begun, deletes launcher pods of
+// guests that are to be stopped, and clears the mark of VMIs (status.evacuationNodeName), which virt-api sets.
+// budgets.go has the loop of the namespaces' disruption budgets. It must not choose which migration may begin: the
+// loop of migrations does.
 package evacuation
 
 import (
@@ -31,23 +31,21 @@ import (
 	migrationrules "drydock.dev/drydock/internal/rules/migration"
 )
 
-// refusalPause is when a migration is asked for again that the API server refuses.
+// refusalPause is the pause before a migration that the API server refused is created again.
 const refusalPause = 20 * time.Second
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes; Reader asks the API server.
+	// Client reads from the cache and writes. Reader asks the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
-	// Settings gives the cluster's settings of the moment.
 	Settings func(context.Context) (clusterconfig.Settings, error)
-	// Now is the clock.
-	Now func() time.Time
+	Now      func() time.Time
 }
 
-// SetupWithManager registers the loop, which works at the given pace. The loop of migrations
-// must be registered, too: its index is used.
+// SetupWithManager registers the loop with the given options. It uses the index of the loop of migrations,
+// which must be registered, too.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("evacuation").
@@ -58,7 +56,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// Reconcile looks at one VMI and does what is next.
+// Reconcile handles one VMI.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	o, err := r.observe(ctx, req.NamespacedName)
 	if err != nil || o.VMI == nil {
@@ -75,7 +73,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: after}, err
 }
 
-// observe gathers what the caches show of a VMI.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (evacuation.Observed, error) {
 	o := evacuation.Observed{Now: r.Now()}
 	settings, err := r.Settings(ctx)
@@ -96,7 +93,6 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (eva
 	return o, err
 }
 
-// ask puts a question to the API server.
 func (r *Reconciler) ask(ctx context.Context, question evacuation.Question, o *evacuation.Observed) error {
 	var err error
 	key := client.ObjectKeyFromObject(o.VMI)
@@ -108,7 +104,7 @@ func (r *Reconciler) ask(ctx context.Context, question evacuation.Question, o *e
 		if o.VMI, err = read(ctx, r.Reader, key, &v1.VirtualMachineInstance{}); err == nil {
 			o.Migrations, err = migration.Stored(ctx, r.Reader, key)
 		}
-		// The node that it is marked for may be another one.
+		// The VMI may be marked for another node now.
 		o.Asked, o.NodeAsked = err == nil, false
 		if err == nil && o.VMI != nil {
 			o.Node, err = readNode(ctx, r.Reader, o.VMI)
@@ -131,7 +127,7 @@ func readNode(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineIns
 	return read(ctx, from, types.NamespacedName{Name: vmi.Status.EvacuationNodeName}, &corev1.Node{})
 }
 
-// readVM reads the VM of a VMI if it has a say, nil for none.
+// readVM reads the VM of a VMI whose disks prevent its migration, nil for none.
 func readVM(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineInstance) (*v1.VirtualMachine, error) {
 	if !migrationrules.HeldByDisks(vmi) {
 		return nil, nil
@@ -139,7 +135,7 @@ func readVM(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineInsta
 	return read(ctx, from, client.ObjectKeyFromObject(vmi), &v1.VirtualMachine{})
 }
 
-// read reads an object; nil when there is none.
+// read returns an object, nil if it does not exist.
 func read[T any, P interface {
 	*T
 	client.Object
@@ -153,7 +149,7 @@ func read[T any, P interface {
 	return into, nil
 }
 
-// apply does what is planned, in the plan's order, and returns when to look again.
+// apply executes the plan in its order and returns when to look again.
 func (r *Reconciler) apply(ctx context.Context, o *evacuation.Observed, plan evacuation.Plan) (time.Duration, error) {
 	for _, m := range plan.Cancel {
 		if err := r.cancel(ctx, o.VMI, m); err != nil {
@@ -174,7 +170,7 @@ func (r *Reconciler) apply(ctx context.Context, o *evacuation.Observed, plan eva
 	return plan.After, nil
 }
 
-// cancel deletes a migration in the very version that was judged: it may have begun since.
+// cancel deletes a migration only in the observed version: a later one may have begun.
 func (r *Reconciler) cancel(ctx context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) error {
 	switch err := deletion.AsSeen(ctx, r.Client, m); {
 	case apierrors.IsNotFound(err):
@@ -186,13 +182,12 @@ func (r *Reconciler) cancel(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return nil
 }
 
-// clear takes the mark off, unless somebody has changed the VMI: its newer version wakes the
-// loop again.
+// clear removes the mark. After a conflict, the newer VMI wakes the loop again.
 func (r *Reconciler) clear(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	return versioned.Patch(ctx, r.Client, "clearing evacuationNodeName of VMI", vmi, evacuation.Clear(vmi))
 }
 
-// stop deletes the pod that a guest is in, as an eviction that is allowed does.
+// stop deletes the guest's pod, as an allowed eviction does.
 func (r *Reconciler) stop(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	key := types.NamespacedName{Namespace: vmi.Namespace, Name: launcherpod.CurrentName(vmi)}
 	pod, err := read(ctx, r.Client, key, &corev1.Pod{})
@@ -207,7 +202,7 @@ func (r *Reconciler) stop(ctx context.Context, vmi *v1.VirtualMachineInstance) e
 	return nil
 }
 
-// create asks for a migration. One of its name is an earlier attempt's.
+// create creates a migration. An existing one of its name is from an earlier attempt.
 func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) (time.Duration, error) {
 	switch err := r.Client.Create(ctx, m); {
 	case err == nil:

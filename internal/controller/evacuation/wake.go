@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// vmiEvents wakes the loop for a VMI that is marked, or was.
 func vmiEvents() handler.EventHandler {
 	marked := func(o client.Object) bool {
 		vmi, ok := o.(*v1.VirtualMachineInstance)
@@ -34,10 +33,8 @@ func vmiEvents() handler.EventHandler {
 	}
 }
 
-// queue is where the loop takes its work from.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// migrationEvents wakes the loop for the VMI of a migration.
 func migrationEvents() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		m, ok := o.(*v1.VirtualMachineInstanceMigration)
@@ -48,8 +45,7 @@ func migrationEvents() handler.EventHandler {
 	})
 }
 
-// nodeEvents wakes the loop for the VMIs that are marked for a node which has become
-// schedulable.
+// nodeEvents enqueues the VMIs that are marked for a node which was uncordoned.
 func (r *Reconciler) nodeEvents() handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 		before, _ := e.ObjectOld.(*corev1.Node)
