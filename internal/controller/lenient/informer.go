@@ -15,12 +15,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// NewInformer makes an informer, as cache.NewSharedIndexInformer does.
+// NewInformer has the signature of cache.NewSharedIndexInformer.
 type NewInformer func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer
 
-// Informers makes informers that read the given kinds object by object, in all
-// namespaces, and every other kind as client-go does. The kinds have one version
-// each and are recognized by their Go type.
+// Informers returns a NewInformer that decodes the given kinds object by object, in all namespaces, and every other
+// kind as client-go does. The keys are kinds of one version each, recognized by their Go type; the values are their
+// resources.
 func Informers(config *rest.Config, scheme *runtime.Scheme, kinds map[schema.GroupVersionKind]string) (NewInformer, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -42,7 +42,7 @@ func Informers(config *rest.Config, scheme *runtime.Scheme, kinds map[schema.Gro
 	}, nil
 }
 
-// newSource returns what lists and watches a resource in all namespaces.
+// newSource returns a lister and watcher of a resource in all namespaces.
 func newSource(config *rest.Config, client *http.Client, scheme *runtime.Scheme, version schema.GroupVersion, resource string) (cache.ListerWatcher, error) {
 	report := func(u Unreadable) { klog.Background().WithName("watch").Info(u.String()) }
 	ordinary := serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(scheme)}

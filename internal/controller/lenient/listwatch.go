@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ListWatch gives what a client with Serializer lists and watches, without
-// placeholders: an object that becomes unreadable is told of as deleted.
+// ListWatch lists and watches with inner, whose client uses Serializer. It removes placeholders: an object that
+// becomes undecodable is reported as deleted.
 func ListWatch(inner cache.ListerWatcherWithContext, report func(Unreadable)) cache.ListerWatcher {
 	readable := func(event watch.Event) (watch.Event, bool) { return filter(event, report) }
 	return &cache.ListWatch{
@@ -27,8 +27,7 @@ func ListWatch(inner cache.ListerWatcherWithContext, report func(Unreadable)) ca
 	}
 }
 
-// filter turns the change of an object that can't be read any more into its
-// deletion. To an informer that never had it, that is nothing.
+// filter turns the change of an undecodable object into its deletion, which an informer that never had it ignores.
 func filter(event watch.Event, report func(Unreadable)) (watch.Event, bool) {
 	if event.Type != watch.Added && event.Type != watch.Modified {
 		return event, true

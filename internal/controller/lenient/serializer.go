@@ -16,23 +16,21 @@ import (
 type Unreadable struct {
 	Kind schema.GroupVersionKind
 	Key  types.NamespacedName
-	// Reason is the decoder's sentence.
+	// Reason is the decoder's error.
 	Reason string
 }
 
-// unreadableAnnotation marks the placeholder of an object that can't be read,
-// between the decoder and the filter of this package.
+// unreadableAnnotation marks the placeholder of an undecodable object, between the decoder and the filter of this
+// package.
 const unreadableAnnotation = "drydock.dev/unreadable"
 
-// lenientSerializer makes another's decoder of objects lenient.
 type lenientSerializer struct {
 	runtime.NegotiatedSerializer
 	types []runtime.SerializerInfo
 }
 
-// Serializer reads as inner does, but for JSON objects that inner can't read: they
-// are left out of lists, and a watch gives placeholders, which only ListWatch may
-// see. Kinds are those of the scheme.
+// Serializer decodes as inner does, except for JSON objects that inner can't decode: lists omit them, and watches
+// contain placeholders, which ListWatch removes. The scheme has the kinds.
 func Serializer(inner runtime.NegotiatedSerializer, scheme *runtime.Scheme, report func(Unreadable)) runtime.NegotiatedSerializer {
 	out := lenientSerializer{NegotiatedSerializer: inner}
 	for _, info := range inner.SupportedMediaTypes() {
@@ -44,25 +42,23 @@ func Serializer(inner runtime.NegotiatedSerializer, scheme *runtime.Scheme, repo
 	return out
 }
 
-// SupportedMediaTypes are the inner serializer's.
+// SupportedMediaTypes returns the inner serializer's types, with a lenient one for JSON.
 func (s lenientSerializer) SupportedMediaTypes() []runtime.SerializerInfo { return s.types }
 
-// objects decodes objects and lists of them.
 type objects struct {
 	runtime.Serializer
 	scheme *runtime.Scheme
 	report func(Unreadable)
 }
 
-// envelope is what is read of an object, or of a list, that can't be read whole.
+// envelope has the parts that are decoded of an object or a list which can't be decoded whole.
 type envelope struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        json.RawMessage   `json:"metadata"`
 	Items           []json.RawMessage `json:"items"`
 }
 
-// Decode reads an object or a list. Where nothing is known of what is to be read,
-// an object that does not fit its type becomes a placeholder.
+// Decode decodes an object or a list. If into is nil, an object that does not fit its type becomes a placeholder.
 func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	object, kind, err := o.Serializer.Decode(data, defaults, into)
 	if err == nil || into != nil {
@@ -85,7 +81,7 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	return lenient, &found, nil
 }
 
-// list reads the objects of a list one by one, nil if it is no such list.
+// list decodes the objects of a list one by one. It returns nil if the list itself can't be decoded.
 func (o objects) list(e envelope) runtime.Object {
 	out, err := o.scheme.New(e.GroupVersionKind())
 	if err != nil {
@@ -113,8 +109,8 @@ func (o objects) list(e envelope) runtime.Object {
 	return out
 }
 
-// placeholder is an object of the kind with nothing but what it is known by, nil if
-// not even that can be read.
+// placeholder returns an object of the kind that has only its name, namespace, UID and resource version, nil if these
+// can't be decoded.
 func (o objects) placeholder(e envelope, reason error) runtime.Object {
 	var head struct {
 		Name            string    `json:"name"`
@@ -142,8 +138,7 @@ func (o objects) placeholder(e envelope, reason error) runtime.Object {
 	return out
 }
 
-// mostReason bounds what is kept of a decoder's sentence, in bytes: it may quote the
-// object.
+// mostReason bounds, in bytes, the decoder's error, which may quote the object.
 const mostReason = 512
 
 func brief(reason error) string {
@@ -154,9 +149,8 @@ func brief(reason error) string {
 	return text
 }
 
-// placeholderReason reports whether an object is a placeholder. An object that could
-// be read may carry the annotation too, whoever wrote it; then it has what a
-// placeholder has not.
+// placeholderReason reports whether an object is a placeholder. A user may set the annotation on a decodable object,
+// too; but that has a creation time, and a placeholder has none.
 func placeholderReason(object runtime.Object) (string, bool) {
 	o, err := meta.Accessor(object)
 	if err != nil || !o.GetCreationTimestamp().Time.IsZero() {
@@ -174,7 +168,7 @@ func unreadable(object runtime.Object, reason string) Unreadable {
 	return u
 }
 
-// String is a sentence for the log.
+// String returns the message for the log.
 func (u Unreadable) String() string {
 	return fmt.Sprintf("%s %s can't be read and is left out until it can: %s", u.Kind.Kind, u.Key, u.Reason)
 }
