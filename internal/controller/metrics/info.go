@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/internal/rules/workloadupdate"
 )
 
-// Dashboards join other metrics with these two, by labels that are KubeVirt's; run_strategy is
-// Drydock's own. A label without a value is one that Prometheus does not keep.
+// Dashboards join other metrics with these two. The labels are KubeVirt's, except run_strategy, which is Drydock's
+// own. Prometheus drops labels without a value.
 var (
 	vmInfo = prometheus.NewDesc("kubevirt_vm_info",
 		"Information about virtual machines.",
@@ -31,23 +31,23 @@ var (
 			"evictable", "outdated", "vmi_pod"}, nil)
 )
 
-// maxLabel bounds, in bytes, what tenants and guests can put into a label.
+// maxLabel bounds, in bytes, the label values that tenants and guests choose.
 const maxLabel = 128
 
-// label is a text of a tenant's or a guest's, as a label's value.
+// label returns a tenant's or a guest's text as a label value.
 func label(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxLabel)], "")
 }
 
-// system is what templates say of the system that is to run in a machine.
+// system returns the labels of the operating system from a template's annotations.
 func system(annotations map[string]string) []string {
 	return []string{label(annotations[commontypes.OSAnnotation]), label(annotations["vm.kubevirt.io/workload"]), label(annotations["vm.kubevirt.io/flavor"])}
 }
 
-// otherName stands for the names of what is in a namespace, of which there can be any number.
+// otherName replaces the names of namespaced instance types and preferences, of which there can be any number.
 const otherName = "<other>"
 
-// reference is the name of an instance type or a preference, given as that of a cluster and of a namespace.
+// reference returns the label of an instance type or a preference from its cluster-wide and its namespaced name.
 func reference(cluster, namespaced string) string {
 	switch {
 	case cluster != "":
@@ -58,7 +58,6 @@ func reference(cluster, namespaced string) string {
 	return ""
 }
 
-// machineInfo is what is known of a VM.
 func machineInfo(vm *v1.VirtualMachine) prometheus.Metric {
 	strategy, err := vm.RunStrategy()
 	if err != nil {
@@ -83,7 +82,7 @@ func machineInfo(vm *v1.VirtualMachine) prometheus.Metric {
 		strings.ToLower(string(status)), statusGroup(status), string(strategy)})...)
 }
 
-// referenceOf is the name of what a VM refers to; without a kind it is the cluster's.
+// referenceOf returns the label of a VM's reference. Without a kind it is cluster-wide.
 func referenceOf(kind, name string) string {
 	if kind == "" || strings.HasPrefix(strings.ToLower(kind), "virtualmachinecluster") {
 		return reference(name, "")
@@ -91,7 +90,6 @@ func referenceOf(kind, name string) string {
 	return reference("", name)
 }
 
-// statusGroup puts printable statuses together.
 func statusGroup(status v1.VirtualMachinePrintableStatus) string {
 	switch status {
 	case v1.VirtualMachineStatusProvisioning, v1.VirtualMachineStatusStarting, v1.VirtualMachineStatusWaitingForVolumeBinding:
@@ -107,11 +105,10 @@ func statusGroup(status v1.VirtualMachinePrintableStatus) string {
 	case "":
 		return "<unknown>"
 	}
-	// Off, on its way there, paused, or kept off for a maintenance pod.
+	// The VM is off, stopping or paused, or a maintenance pod keeps it off.
 	return "non_running"
 }
 
-// instanceInfo is what is known of a VMI, whose guest is in that pod.
 func (c *Collector) instanceInfo(vmi *v1.VirtualMachineInstance, pod string) prometheus.Metric {
 	machineType := ""
 	if vmi.Status.Machine != nil {
@@ -127,7 +124,6 @@ func (c *Collector) instanceInfo(vmi *v1.VirtualMachineInstance, pod string) pro
 			strconv.FormatBool(!c.held(vmi)), strconv.FormatBool(workloadupdate.Outdated(vmi, c.Image)), pod})...)
 }
 
-// phase is the VMI's, in small letters.
 func phase(vmi *v1.VirtualMachineInstance) string {
 	if vmi.Status.Phase == v1.VmPhaseUnset {
 		return strings.ToLower(string(v1.Pending))
@@ -135,13 +131,11 @@ func phase(vmi *v1.VirtualMachineInstance) string {
 	return strings.ToLower(string(vmi.Status.Phase))
 }
 
-// place is a VMI on a node.
 type place struct {
 	vmi  types.UID
 	node string
 }
 
-// launcherPods are the names of the pods that run, by what they are for.
 func (c *Collector) launcherPods() (map[place]string, error) {
 	var list corev1.PodList
 	if err := c.Cache.List(context.Background(), &list, client.MatchingLabels{v1.AppLabel: layout.LauncherApp},

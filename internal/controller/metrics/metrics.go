@@ -1,8 +1,7 @@
 // Package metrics counts VMs and VMIs for Prometheus, under KubeVirt's names.
 //
-// It owns the names and labels of virt-controller's own metrics. It counts
-// what the cache holds when it is asked, so it keeps no figures that could
-// drift; it must not write, and must not read anything but the cache.
+// It owns the names and labels of virt-controller's own metrics. It counts the objects in the cache on each scrape,
+// so it keeps no figures that could drift. It must not write, and must not read anything but the cache.
 package metrics
 
 import (
@@ -41,16 +40,15 @@ var (
 
 // Collector counts on demand. All fields are required.
 type Collector struct {
-	// Cache is read; it must not be a client that asks the API server.
+	// Cache must not be a client that asks the API server.
 	Cache client.Reader
-	// Elected is closed when this process leads. Only the leader counts, so
-	// that sums over virt-controllers are right.
+	// Elected is closed when this process leads. Only the leader counts, so that sums over the processes are right.
 	Elected <-chan struct{}
-	// Image is what new launcher pods are made of.
+	// Image is the image of new launcher pods.
 	Image string
 }
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{phaseCount, vmCount, vmInfo, vmiInfo, migrationsPending, migrationsScheduling, migrationsRunning,
 		nonEvictable, outdated, leading, ready} {
@@ -58,7 +56,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	out <- gauge(ready, 1)
 	select {
@@ -73,8 +71,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	c.collectMigrations(out)
 }
 
-// collectMigrations counts those that have not ended; a migration whose target is being
-// made ready counts as running.
+// collectMigrations counts the migrations that have not ended. One whose target is being prepared counts as running.
 func (c *Collector) collectMigrations(out chan<- prometheus.Metric) {
 	var list v1.VirtualMachineInstanceMigrationList
 	if err := c.Cache.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -125,8 +122,8 @@ func (c *Collector) collectVMIs(out chan<- prometheus.Metric) {
 	}
 }
 
-// collectEvictable says of a guest that must be migrated when its pod is evicted whether it
-// can't, with its disks neither.
+// collectEvictable reports, for a guest that must be migrated on eviction, whether it can't be migrated, not even
+// with its disks.
 func (c *Collector) collectEvictable(out chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
 	if !mustMigrate(vmi) {
 		return
@@ -138,7 +135,7 @@ func (c *Collector) collectEvictable(out chan<- prometheus.Metric, vmi *v1.Virtu
 	out <- gauge(nonEvictable, held, vmi.Status.NodeName, vmi.Namespace, vmi.Name)
 }
 
-// mustMigrate reports whether a VMI's guest runs and is to be migrated when its pod is evicted.
+// mustMigrate reports whether a VMI's guest runs and an eviction of its pod must migrate it.
 func mustMigrate(vmi *v1.VirtualMachineInstance) bool {
 	s := vmi.Spec.EvictionStrategy
 	return s != nil && *s == v1.EvictionStrategyLiveMigrate && vmi.Status.Phase == v1.Running
@@ -149,14 +146,14 @@ func (c *Collector) held(vmi *v1.VirtualMachineInstance) bool {
 	return mustMigrate(vmi) && migration.Movable(vmi) != nil && len(evacuation.DiskMoves(c.owner(vmi), vmi)) == 0
 }
 
-// owner is the VM of a VMI if it has a say, nil for none.
+// owner returns the VM of a VMI whose disks prevent its migration, nil for none.
 func (c *Collector) owner(vmi *v1.VirtualMachineInstance) *v1.VirtualMachine {
 	if !migration.HeldByDisks(vmi) {
 		return nil
 	}
 	vm := &v1.VirtualMachine{}
 	if err := c.Cache.Get(context.Background(), client.ObjectKeyFromObject(vmi), vm, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // the cache fails only in what it does not have
+		return nil // the cache's only error is that it does not have the object
 	}
 	return vm
 }
