@@ -1,9 +1,8 @@
-// Package workloadupdate is the loop that brings guests into pods of the newest image.
-// Package workloadupdate of the rules decides; this package observes and acts.
+// Package workloadupdate is the loop that moves guests into pods of the newest image. Package workloadupdate of the
+// rules decides; this package observes and acts.
 //
-// It makes migrations and evictions, and owns the label kubevirt.io/outdatedLauncherImage of
-// VMIs and the number of outdated ones in the KubeVirt object's status. It has one key, that
-// object, and one worker.
+// It creates migrations and evictions, and owns the label kubevirt.io/outdatedLauncherImage of VMIs and the number of
+// outdated ones in the KubeVirt object's status. Its only key is that object, and it has one worker.
 package workloadupdate
 
 import (
@@ -38,22 +37,20 @@ import (
 	"drydock.dev/drydock/internal/rules/workloadupdate"
 )
 
-// calm is how long the loop waits after a change, so that a hundred VMIs which change
-// together cost one look at all of them.
+// calm is the pause after a change, so that a hundred VMIs which change together are handled at once.
 const calm = time.Second
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
 	Client   client.Client
 	Recorder events.EventRecorder
-	// KubeVirt reads the object that counts from the cache; nil for none.
+	// KubeVirt reads the effective object from the cache, nil for none.
 	KubeVirt func(context.Context) (*v1.KubeVirt, error)
-	// Image is what new launcher pods are made of.
+	// Image is the image of new launcher pods.
 	Image string
-	// Now is the clock.
-	Now func() time.Time
+	Now   func() time.Time
 
-	// lastBatch is when pods were evicted last, or this process began to look.
+	// lastBatch is when pods were last evicted, or when this process began.
 	lastBatch time.Time
 }
 
@@ -68,7 +65,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// soon wakes the loop a moment after an event.
+// soon enqueues the only key, calm after an event.
 func (r *Reconciler) soon() handler.EventHandler {
 	key := reconcile.Request{NamespacedName: types.NamespacedName{Name: clusterconfig.Name}}
 	return handler.Funcs{
@@ -78,11 +75,9 @@ func (r *Reconciler) soon() handler.EventHandler {
 	}
 }
 
-// queue is where the loop takes its work from.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// mattersOfVMI lets through changes that a plan may depend on; a running VMI's status changes
-// for other reasons all the time.
+// mattersOfVMI drops updates that no plan depends on: a running VMI's status changes all the time.
 func mattersOfVMI(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1.VirtualMachineInstance)
 	after, alike := e.ObjectNew.(*v1.VirtualMachineInstance)
@@ -94,17 +89,16 @@ func mattersOfVMI(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(a.Conditions, b.Conditions) || !equality.Semantic.DeepEqual(before.Labels, after.Labels)
 }
 
-// mattersOfMigration lets through the end of a migration.
 func mattersOfMigration(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1.VirtualMachineInstanceMigration)
 	after, alike := e.ObjectNew.(*v1.VirtualMachineInstanceMigration)
 	return !ok || !alike || before.IsFinal() != after.IsFinal()
 }
 
-// Reconcile looks at all VMIs and does what is next.
+// Reconcile handles all VMIs.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	if r.lastBatch.IsZero() {
-		// An earlier leader may have evicted a batch a moment ago.
+		// An earlier leader may just have evicted a batch.
 		r.lastBatch = r.Now()
 	}
 	kv, err := r.KubeVirt(ctx)
@@ -120,7 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: backoff.Sooner(plan.After, again)}, err
 }
 
-// observe gathers what the caches show. What is listed must not be changed.
+// observe reads the caches. The listed objects must not be changed.
 func (r *Reconciler) observe(ctx context.Context, kv *v1.KubeVirt) (workloadupdate.Cluster, error) {
 	settings := clusterconfig.FromKubeVirt(kv)
 	c := workloadupdate.Cluster{
@@ -144,10 +138,10 @@ func (r *Reconciler) observe(ctx context.Context, kv *v1.KubeVirt) (workloadupda
 	return c, nil
 }
 
-// refusalPause is when a migration is asked for again that the API server refuses.
+// refusalPause is the pause before a migration that the API server refused is created again.
 const refusalPause = 20 * time.Second
 
-// apply does what is planned. What fails for one VMI keeps no other from its update.
+// apply executes the plan. A failure for one VMI does not stop the others' updates.
 func (r *Reconciler) apply(ctx context.Context, kv *v1.KubeVirt, plan workloadupdate.Plan) (again time.Duration, err error) {
 	failed := []error{r.report(ctx, kv, plan.Outdated)}
 	for _, vmi := range plan.Label {
@@ -174,7 +168,7 @@ func (r *Reconciler) apply(ctx context.Context, kv *v1.KubeVirt, plan workloadup
 	return again, errors.Join(failed...)
 }
 
-// report writes how many guests are outdated; no other loop writes that field.
+// report writes the number of outdated guests. No other loop writes that field.
 func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, outdated int) error {
 	if n := kv.Status.OutdatedVirtualMachineInstanceWorkloads; n != nil && *n == outdated {
 		return nil
@@ -187,13 +181,12 @@ func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, outdated int) 
 	return nil
 }
 
-// label says on a VMI whether its launcher is outdated, unless somebody has changed it: its newer version
-// wakes the loop.
+// label sets or removes a VMI's label. After a conflict, the newer VMI wakes the loop.
 func (r *Reconciler) label(ctx context.Context, vmi *v1.VirtualMachineInstance, outdated bool) error {
 	return versioned.Patch(ctx, r.Client, "labeling VMI", vmi, workloadupdate.Labeled(vmi, outdated))
 }
 
-// cancel deletes a migration in the very version that was judged: it may have begun since.
+// cancel deletes a migration only in the observed version: a later one may have begun.
 func (r *Reconciler) cancel(ctx context.Context, m *v1.VirtualMachineInstanceMigration) error {
 	err := deletion.AsSeen(ctx, r.Client, m)
 	if client.IgnoreNotFound(err) != nil {
@@ -202,7 +195,7 @@ func (r *Reconciler) cancel(ctx context.Context, m *v1.VirtualMachineInstanceMig
 	return nil
 }
 
-// migrate asks for a migration. One of its name is an earlier attempt's.
+// migrate creates a migration. An existing one of its name is from an earlier attempt.
 func (r *Reconciler) migrate(ctx context.Context, m *v1.VirtualMachineInstanceMigration) (refused bool, err error) {
 	switch err := r.Client.Create(ctx, m); {
 	case err == nil, apierrors.IsAlreadyExists(err):
@@ -215,8 +208,7 @@ func (r *Reconciler) migrate(ctx context.Context, m *v1.VirtualMachineInstanceMi
 	}
 }
 
-// evict evicts the pod that a VMI's guest is in. Whoever protects it may refuse; the next
-// batch asks again.
+// evict evicts the pod of a VMI's guest. A disruption budget may refuse it; the next batch tries again.
 func (r *Reconciler) evict(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: launcherpod.CurrentName(vmi)}}
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
