@@ -25,18 +25,17 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// Reconciler keeps the definitions, the CDIConfig, and what CDI objects say. All fields are required.
+// Reconciler maintains the definitions, the CDIConfig, and the status of CDI objects. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes; Direct asks the API server.
+	// Client reads from the cache and writes. Direct asks the API server.
 	Client, Direct client.Client
 	// Namespace is Drydock's own.
 	Namespace string
 	Now       func() time.Time
 }
 
-// trustEvery is how often the upload proxy's authorities are read: one that is new
-// is made known long before it is needed. untilTrusted is the same before there
-// are any.
+// trustEvery is how often the upload proxy's authorities are read: a new one is published long before it is needed.
+// untilTrusted applies while there is none.
 const (
 	trustEvery   = 10 * time.Minute
 	untilTrusted = 5 * time.Second
@@ -59,7 +58,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile creates what is missing.
+// Reconcile installs CDI's definitions and brings the CDIConfig and the CDI objects up to date, unless CDI is
+// installed.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	installed, err := Installed(ctx, r.Client, r.Direct)
 	if err != nil || installed != "" {
@@ -87,7 +87,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: again}, r.report(ctx, &objects, plan.Changed)
 }
 
-// report tells of CDI objects that they are served.
 func (r *Reconciler) report(ctx context.Context, all *cdiv1.CDIList, changed []*cdiv1.CDI) error {
 	for _, to := range changed {
 		from := &all.Items[slices.IndexFunc(all.Items, func(o cdiv1.CDI) bool { return o.Name == to.Name })]
@@ -99,8 +98,7 @@ func (r *Reconciler) report(ctx context.Context, all *cdiv1.CDIList, changed []*
 	return nil
 }
 
-// authorities are those that the upload proxy's certificate may be of, nil as long
-// as none is published.
+// authorities returns the authorities of the upload proxy's certificate, nil while none is published.
 func (r *Reconciler) authorities(ctx context.Context) (*string, error) {
 	var published corev1.ConfigMap
 	key := client.ObjectKey{Namespace: r.Namespace, Name: certs.TrustConfigMap}
@@ -113,8 +111,8 @@ func (r *Reconciler) authorities(ctx context.Context) (*string, error) {
 	return nil, nil
 }
 
-// config keeps the CDIConfig, in whose status clients find the upload proxy. wanted is the spec that the CDI object has
-// for it; nil leaves it as it is.
+// config maintains the CDIConfig, in whose status clients find the upload proxy. wanted is the spec from the CDI
+// object; nil leaves it as it is.
 func (r *Reconciler) config(ctx context.Context, authorities *string, wanted *cdiv1.CDIConfigSpec) error {
 	var config cdiv1.CDIConfig
 	err := r.Client.Get(ctx, client.ObjectKey{Name: datavolume.ConfigName}, &config)
@@ -146,7 +144,6 @@ func (r *Reconciler) config(ctx context.Context, authorities *string, wanted *cd
 	return r.configStatus(ctx, &config, authorities)
 }
 
-// configStatus says in the CDIConfig's status what is in force.
 func (r *Reconciler) configStatus(ctx context.Context, config *cdiv1.CDIConfig, authorities *string) error {
 	to := config.DeepCopy()
 	to.Status = datavolume.ConfigStatus(config)

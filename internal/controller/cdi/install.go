@@ -19,7 +19,7 @@ import (
 //go:embed crd/*.yaml
 var manifests embed.FS
 
-// Ours is the label by which Drydock knows the definitions that it has created.
+// These label the definitions that Drydock created.
 const (
 	oursLabel = "app.kubernetes.io/part-of"
 	oursValue = "drydock"
@@ -28,8 +28,8 @@ const (
 // established bounds how long a new definition may take to be served.
 const established = 30 * time.Second
 
-// Install creates the definitions that are missing, brings Drydock's own up to
-// date and waits until all are served. The client must not be a cache's.
+// Install creates missing definitions, updates Drydock's own and waits until all are served. The client must not use
+// a cache.
 func Install(ctx context.Context, c client.Client) error {
 	wanted, err := definitions()
 	if err != nil {
@@ -68,7 +68,7 @@ func definitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return out, nil
 }
 
-// install creates the definition, or updates it when it is Drydock's.
+// install creates the definition, or updates it if it is Drydock's.
 func install(ctx context.Context, c client.Client, wanted *apiextensionsv1.CustomResourceDefinition) error {
 	var existing apiextensionsv1.CustomResourceDefinition
 	err := c.Get(ctx, client.ObjectKeyFromObject(wanted), &existing)
@@ -83,7 +83,7 @@ func install(ctx context.Context, c client.Client, wanted *apiextensionsv1.Custo
 		return fmt.Errorf("reading the definition %s: %w", wanted.Name, err)
 	}
 	if existing.Labels[oursLabel] != oursValue || existing.Annotations[corev1.LastAppliedConfigAnnotation] != "" {
-		return nil // or one that somebody has applied over Drydock's, which keeps the label
+		return nil // or a user applied one over Drydock's, which keeps the label
 	}
 	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&wanted.Spec)
 	if equality.Semantic.DeepEqual(existing.Spec, wanted.Spec) {
@@ -96,8 +96,8 @@ func install(ctx context.Context, c client.Client, wanted *apiextensionsv1.Custo
 	return nil
 }
 
-// awaitServed waits for what the API server has no watch for before the kind is
-// served: that its own caches know the definition.
+// awaitServed polls until the API server serves the kind. There is no watch for it: the API server's own caches must
+// have the definition.
 func awaitServed(ctx context.Context, c client.Client, name string) error {
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, established, true, func(ctx context.Context) (bool, error) {
 		var definition apiextensionsv1.CustomResourceDefinition

@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// What CDI is known by.
+// These names identify an installation of CDI.
 const (
 	DeploymentName = "cdi-deployment"
 	definitionName = "cdis.cdi.kubevirt.io"
@@ -24,25 +24,21 @@ const (
 
 var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// Definition is the kind under which definitions are in the cache: their
-// metadata is all that is looked at.
+// Definition is the kind of definitions in the cache. Only their metadata is cached.
 func Definition() *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(definitionKind)
 	return object
 }
 
-// ownerKind is the kind of the object by which an administrator installs CDI; its
-// operator makes that object the controller of what it deploys.
+// ownerKind is the kind of the object by which an administrator installs CDI. CDI's operator makes that object the
+// controller of everything that it deploys.
 const ownerKind = "CDI"
 
-// Installed returns where CDI's Deployment is ("namespace/name"), empty when CDI is
-// not installed and DataVolumes are Drydock's to serve. Whoever may make a
-// Deployment in a namespace of his own can choose its name and its owner
-// references: it counts when it is controlled by a CDI object that exists, and that
-// CDI's operator has. Only an administrator can make the one, and write into its
-// status what shows the other. Cached has Deployments and definitions, direct asks
-// the API server.
+// Installed returns CDI's Deployment as "namespace/name", "" if CDI is not installed and Drydock serves DataVolumes.
+// A user who may create a Deployment in a namespace chooses its name and its owner references, so it counts only if a
+// CDI object controls it that exists and that CDI's operator operates: only an administrator can create that object
+// and write its status. cached has Deployments and definitions; direct asks the API server.
 func Installed(ctx context.Context, cached, direct client.Reader) (string, error) {
 	err := cached.Get(ctx, client.ObjectKey{Name: definitionName}, Definition())
 	if client.IgnoreNotFound(err) != nil {
@@ -67,7 +63,6 @@ func Installed(ctx context.Context, cached, direct client.Reader) (string, error
 	return "", nil
 }
 
-// ofCDI reports whether a CDI object that CDI's operator has controls the Deployment.
 func ofCDI(ctx context.Context, direct client.Reader, d *appsv1.Deployment) (bool, error) {
 	ref := metav1.GetControllerOf(d)
 	if ref == nil || ref.Kind != ownerKind || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != cdiv1.SchemeGroupVersion.Group {
@@ -84,7 +79,7 @@ func ofCDI(ctx context.Context, direct client.Reader, d *appsv1.Deployment) (boo
 	return owner.UID == ref.UID && datavolume.OperatedByCDI(owner), nil
 }
 
-// Decisive lets those objects through by which Installed decides.
+// Decisive selects the objects on which Installed depends.
 func Decisive() predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(object client.Object) bool {
 		switch object.(type) {
