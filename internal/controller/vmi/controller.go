@@ -1,10 +1,8 @@
-// Package vmi is the loop that brings VirtualMachineInstances to a node and
-// takes them away again. Package vmilifecycle decides; this package observes and
-// acts.
+// Package vmi is the loop that starts VirtualMachineInstances on nodes and stops them. Package vmilifecycle decides;
+// this package observes and acts.
 //
-// It owns the launcher pods, and of a VMI what docs/architecture.md gives to
-// the controller. It must not decide: what depends on more than "did the API
-// server do it" belongs to vmilifecycle.
+// It owns the launcher pods and the controller's fields of a VMI (docs/architecture.md). It must not decide: whatever
+// depends on more than the API server's response belongs to vmilifecycle.
 package vmi
 
 import (
@@ -43,29 +41,26 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes; Reader asks the API server.
-	Client   client.Client
-	Reader   client.Reader
-	Recorder events.EventRecorder
-	// Settings gives the cluster's settings of the moment.
+	// Client reads from the cache and writes. Reader asks the API server.
+	Client        client.Client
+	Reader        client.Reader
+	Recorder      events.EventRecorder
 	Settings      func(context.Context) (clusterconfig.Settings, error)
 	LauncherImage string
-	// Now is the clock.
-	Now func() time.Time
+	Now           func() time.Time
 
 	written mutationcache.Memory[*v1.VirtualMachineInstance]
 	deleted mutationcache.Deletions
-	// deletedOther are the deletions of other pods, and missed is when those were found to
-	// be gone.
+	// deletedOther has the deletions of other launcher pods. missed has when these were found to be gone.
 	deletedOther mutationcache.Deletions
 	missed       missedPods
-	// unplaced are the deletions of provisioning pods.
+	// unplaced has the deletions of provisioning pods.
 	unplaced mutationcache.Deletions
 	ended    endedPods
 }
 
-// SetupWithManager registers the loop, which works at the given pace and needs the indexes
-// of packages claimusers and rivals.
+// SetupWithManager registers the loop with the given options. It needs the indexes of packages claimusers and
+// rivals.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachineinstance").
@@ -78,12 +73,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// usersOfClaim are the VMIs that may have waited for a claim.
+// usersOfClaim returns the VMIs that may have waited for a claim.
 func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []reconcile.Request {
 	return claimusers.Requests(ctx, r.Client, claim, func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.NodeName == "" })
 }
 
-// Reconcile looks at one VMI and does what is next.
+// Reconcile handles one VMI.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	observed, err := r.observe(ctx, req.NamespacedName)
 	if err != nil {
@@ -106,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: plan.After}, nil
 }
 
-// decide plans, and asks the API server for what the plan turns out to depend on.
+// decide plans, and asks the API server for the facts that the plan depends on.
 func (r *Reconciler) decide(ctx context.Context, o *vmilifecycle.Observed) (vmilifecycle.Plan, error) {
 	return settle.Plan(ctx, func() (vmilifecycle.Plan, vmilifecycle.Question) {
 		plan := vmilifecycle.Decide(*o)
@@ -114,7 +109,6 @@ func (r *Reconciler) decide(ctx context.Context, o *vmilifecycle.Observed) (vmil
 	}, func(ctx context.Context, question vmilifecycle.Question) error { return r.ask(ctx, question, o) })
 }
 
-// ask puts a question to the API server.
 func (r *Reconciler) ask(ctx context.Context, question vmilifecycle.Question, o *vmilifecycle.Observed) error {
 	switch question {
 	case vmilifecycle.NeedPod:
@@ -139,7 +133,7 @@ func (r *Reconciler) ask(ctx context.Context, question vmilifecycle.Question, o 
 	return fmt.Errorf("nobody can ask for %s", question)
 }
 
-// observe gathers what is known of a VMI; VMI is nil when it is gone.
+// observe gathers the facts about a VMI. VMI is nil if it does not exist.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmilifecycle.Observed, error) {
 	o := vmilifecycle.Observed{Now: r.Now()}
 	var vmi v1.VirtualMachineInstance
@@ -171,8 +165,8 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmi
 	return o, r.observeDisks(ctx, &o)
 }
 
-// observePod is one of the VMI's launcher pods as the cache shows it, or as it was when it
-// went; nil when neither is known.
+// observePod returns a launcher pod of the VMI from the cache, or its last state if it ended before it was deleted,
+// else nil.
 func (r *Reconciler) observePod(ctx context.Context, vmi *v1.VirtualMachineInstance, name string) (*corev1.Pod, error) {
 	var pod corev1.Pod
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, &pod)
@@ -185,7 +179,7 @@ func (r *Reconciler) observePod(ctx context.Context, vmi *v1.VirtualMachineInsta
 	return nil, fmt.Errorf("reading the launcher pod %s of VMI %s/%s: %w", name, vmi.Namespace, vmi.Name, err)
 }
 
-// askForPod asks the API server for the launcher pod that the cache lacks.
+// askForPod asks the API server for the launcher pod that is missing in the cache.
 func (r *Reconciler) askForPod(ctx context.Context, o *vmilifecycle.Observed) error {
 	pod, err := r.storedPod(ctx, o.VMI, launcherpod.CurrentName(o.VMI))
 	if err == nil {
@@ -194,7 +188,7 @@ func (r *Reconciler) askForPod(ctx context.Context, o *vmilifecycle.Observed) er
 	return err
 }
 
-// askForOther asks it for the other launcher pod, and remembers since when that is gone.
+// askForOther asks the API server for the other launcher pod, and remembers since when it is gone.
 func (r *Reconciler) askForOther(ctx context.Context, o *vmilifecycle.Observed) error {
 	name := launcherpod.OtherName(o.VMI)
 	pod, err := r.storedPod(ctx, o.VMI, name)
@@ -215,7 +209,6 @@ func (r *Reconciler) storedPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return pod, nil
 }
 
-// askForWarning asks the API server for the newest warning about the pod.
 func (r *Reconciler) askForWarning(ctx context.Context, o *vmilifecycle.Observed) error {
 	var err error
 	if o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, o.Pod); err != nil {
@@ -225,7 +218,6 @@ func (r *Reconciler) askForWarning(ctx context.Context, o *vmilifecycle.Observed
 	return nil
 }
 
-// apply does what is planned, in the plan's order.
 func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
 	if err := r.provision(ctx, o, plan); err != nil {
 		return err
@@ -258,7 +250,6 @@ func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vm
 	return deletion.Once(ctx, r.Client, &r.deleted, o.VMI, o.Pod, "the pod")
 }
 
-// describePods says on the pods where the guest is and which networks it has.
 func (r *Reconciler) describePods(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
 	if plan.OpenGate {
 		if err := r.openGate(ctx, o.Other); err != nil {
@@ -276,8 +267,8 @@ func (r *Reconciler) describePods(ctx context.Context, o vmilifecycle.Observed, 
 	return r.annotateNetworks(ctx, o.Pod, *plan.Networks)
 }
 
-// openGate has the kubelet count the pod as ready in which the guest runs now. What network plugins read of the pod, to send
-// the guest's traffic there, is said in the same write.
+// openGate makes the pod in which the guest now runs count as ready for the kubelet. The same write has the label and
+// annotation by which network plugins redirect the guest's traffic.
 func (r *Reconciler) openGate(ctx context.Context, pod *corev1.Pod) error {
 	open := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	data, err := json.Marshal(map[string]any{
@@ -299,7 +290,6 @@ func (r *Reconciler) openGate(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// labelNode says on a pod which node its guest is on.
 func (r *Reconciler) labelNode(ctx context.Context, pod *corev1.Pod) error {
 	data, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "labels": map[string]string{v1.NodeNameLabel: pod.Spec.NodeName}},
@@ -315,11 +305,11 @@ func (r *Reconciler) labelNode(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// reportFailedCreate says on the VMI why something could not be created that it needs first. It gives the
-// error back, which has the loop try again, but for the end of the namespace.
+// reportFailedCreate writes to the VMI's status why an object that it needs first could not be created. It returns
+// the error for a retry, unless the namespace is terminating.
 func (r *Reconciler) reportFailedCreate(ctx context.Context, vmi *v1.VirtualMachineInstance, what string, cause error) error {
 	if apierrors.HasStatusCause(cause, corev1.NamespaceTerminatingCause) {
-		// The VMI goes with its namespace, and wakes the loop then.
+		// The VMI is deleted with its namespace, which wakes the loop.
 		return nil
 	}
 	if _, err := r.patch(ctx, vmi, vmilifecycle.CreateFailed(vmi, what, cause, r.Now())); err != nil {
@@ -351,7 +341,7 @@ func (r *Reconciler) createPod(ctx context.Context, o vmilifecycle.Observed) err
 	return r.make(ctx, o.VMI, pod, need)
 }
 
-// RenderTarget renders the pod that a VMI's guest migrates to.
+// RenderTarget renders the target pod of a VMI's migration.
 func (r *Reconciler) RenderTarget(ctx context.Context, vmi *v1.VirtualMachineInstance, target launcherpod.Target) (*corev1.Pod, error) {
 	settings, err := r.Settings(ctx)
 	if err != nil {
@@ -373,9 +363,8 @@ func (r *Reconciler) RenderTarget(ctx context.Context, vmi *v1.VirtualMachineIns
 	return pod, r.requireHotplugTopology(ctx, vmi, pod)
 }
 
-// make creates the launcher pod, unless it is there already: an earlier creation
-// of our own is as good, and what is to be done about a pod that has been tampered
-// with is decided when it is seen. One that is none of ours may never be seen.
+// make creates the launcher pod unless it exists: an earlier creation of this loop is as good, and a pod that was
+// tampered with is judged when it is observed. A foreign pod may never be observed, so that is an error.
 func (r *Reconciler) make(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, need podlimits.Need) error {
 	err := podcreation.Create(ctx, r.Client, r.Reader, pod, need)
 	if !apierrors.IsAlreadyExists(err) {
@@ -389,7 +378,6 @@ func (r *Reconciler) make(ctx context.Context, vmi *v1.VirtualMachineInstance, p
 	return err
 }
 
-// blockClaims are the names of the claims that are block devices.
 func blockClaims(claims []placement.Claim) map[string]bool {
 	out := map[string]bool{}
 	for i := range claims {
@@ -400,9 +388,8 @@ func blockClaims(claims []placement.Claim) map[string]bool {
 	return out
 }
 
-// patch writes the difference, on condition that nobody wrote in between. It
-// reports false when somebody did: what was planned is out of date, and the newer
-// version wakes this loop again.
+// patch writes the difference on condition that nobody wrote in between. After a conflict it reports false: the plan
+// is out of date, and the newer version wakes this loop.
 func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInstance) (current bool, err error) {
 	patch, err := difference(from, to)
 	if err != nil || patch == nil {

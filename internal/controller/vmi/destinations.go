@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// Destinations asks the API server for the claims that disks of a VMI are to be copied to, and for the
-// guests that may write to them.
+// Destinations asks the API server for the claims to which disks of a VMI are to be copied, and for the guests that
+// may write to them.
 func (r *Reconciler) Destinations(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]volumemigration.Destination, error) {
 	target := volumemigration.Target(vmi)
 	claims, err := r.claimsOf(ctx, target, volumeclaim.Destinations(vmi), r.stored)
@@ -41,8 +41,8 @@ func (r *Reconciler) Destinations(ctx context.Context, vmi *v1.VirtualMachineIns
 	return out, nil
 }
 
-// userOf is what may write to a claim, another VMI's guest or a maintenance pod, "" for nothing: the pods of guests that start
-// with it and of maintenance are the API server's word, those that it is plugged into a cache's.
+// userOf names a VMI or a maintenance pod that may write to a claim, "" for none. Guests that start with the claim
+// and maintenance pods are from the API server; guests into which it is plugged are from the cache.
 func (r *Reconciler) userOf(ctx context.Context, vmi *v1.VirtualMachineInstance, claim string) (string, error) {
 	found, err := rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
 		Namespace: vmi.Namespace, Name: vmi.Name, Claims: []string{claim},

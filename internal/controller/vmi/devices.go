@@ -16,17 +16,17 @@ import (
 	"drydock.dev/drydock/internal/rules/sriov"
 )
 
-// attachmentDefinition is Multus' kind. Nothing of an object is read but its metadata.
+// attachmentDefinition is Multus' kind. Only the metadata of its objects is read.
 var attachmentDefinition = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
 
-// facts are what a launcher pod of the VMI depends on beside the VMI.
+// facts returns the launcher pod's inputs beside the VMI.
 func (r *Reconciler) facts(ctx context.Context, vmi *v1.VirtualMachineInstance, claims []placement.Claim) (launcherpod.Facts, error) {
 	devices, err := r.devices(ctx, vmi)
 	return launcherpod.Facts{BlockClaims: blockClaims(claims), Devices: devices}, err
 }
 
-// devices asks the API server for the resources of the networks on which the VMI has a device of its node. They are not kept:
-// a pod is made rarely, and a definition that is new is to count.
+// devices asks the API server for the resources of the networks that give the VMI a device of its node. They are not
+// cached: pods are created rarely, and a new definition must count.
 func (r *Reconciler) devices(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]corev1.ResourceName, error) {
 	out := map[string]corev1.ResourceName{}
 	for _, network := range launcherpod.DeviceNetworks(vmi) {
@@ -39,7 +39,6 @@ func (r *Reconciler) devices(ctx context.Context, vmi *v1.VirtualMachineInstance
 	return out, nil
 }
 
-// resourceOf is the resource that a NetworkAttachmentDefinition names.
 func (r *Reconciler) resourceOf(ctx context.Context, of launcherpod.Attachment) (corev1.ResourceName, error) {
 	definition := &metav1.PartialObjectMetadata{}
 	definition.SetGroupVersionKind(attachmentDefinition)

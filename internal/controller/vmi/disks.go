@@ -23,8 +23,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// observeDisks gathers what is known of the VMI's claims and its provisioning
-// pod. Once the VMI has its node, only the pod matters.
+// observeDisks observes the VMI's claims and its provisioning pod. Once the VMI has its node, only the pod matters.
 func (r *Reconciler) observeDisks(ctx context.Context, o *vmilifecycle.Observed) error {
 	key := types.NamespacedName{Namespace: o.VMI.Namespace, Name: launcherpod.ProvisioningName(o.VMI)}
 	var pod corev1.Pod
@@ -42,11 +41,10 @@ func (r *Reconciler) observeDisks(ctx context.Context, o *vmilifecycle.Observed)
 	return err
 }
 
-// getter reads an object.
 type getter func(context.Context, types.NamespacedName, client.Object) error
 
-// cachedOrStored asks the API server for what the cache does not know, so that a
-// claim made together with its VMI is not reported missing.
+// cachedOrStored asks the API server for an object that is missing in the cache, so that a claim which was created
+// together with its VMI is not reported missing.
 func (r *Reconciler) cachedOrStored(ctx context.Context, key types.NamespacedName, object client.Object) error {
 	err := r.Client.Get(ctx, key, object)
 	if apierrors.IsNotFound(err) {
@@ -59,12 +57,11 @@ func (r *Reconciler) stored(ctx context.Context, key types.NamespacedName, objec
 	return r.Reader.Get(ctx, key, object)
 }
 
-// claims gathers the VMI's claims, each with the DataVolume that fills it.
+// claims reads the claims of the VMI's start, each with the DataVolume that fills it.
 func (r *Reconciler) claims(ctx context.Context, vmi *v1.VirtualMachineInstance, get getter) ([]placement.Claim, error) {
 	return r.claimsOf(ctx, vmi, launcherpod.StartClaims(vmi), get)
 }
 
-// claimsOf reads claims of a VMI, by name.
 func (r *Reconciler) claimsOf(ctx context.Context, vmi *v1.VirtualMachineInstance, names []string, get getter) ([]placement.Claim, error) {
 	var out []placement.Claim
 	for _, name := range names {
@@ -93,8 +90,7 @@ func (r *Reconciler) claimsOf(ctx context.Context, vmi *v1.VirtualMachineInstanc
 	return out, nil
 }
 
-// createState makes the claim of the VM's state, unless it is there already: whose it is then is decided when it is
-// seen.
+// createState creates the claim of the VM's state unless it exists. A foreign claim is judged when it is observed.
 func (r *Reconciler) createState(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	settings, err := r.Settings(ctx)
 	if err != nil {
@@ -111,8 +107,8 @@ func (r *Reconciler) createState(ctx context.Context, vmi *v1.VirtualMachineInst
 	return nil
 }
 
-// stateClass is the storage class of the claims of VMs' states, and what is known of it. Without one of its own it is
-// the one that disks of VMs have by default.
+// stateClass returns the storage class for claims of VMs' states, with its profile. The default is the default class
+// of VMs' disks.
 func (r *Reconciler) stateClass(ctx context.Context, own string) (name string, profile *cdiv1.StorageProfile, err error) {
 	name = own
 	if name == "" {
@@ -149,8 +145,7 @@ func exists(ctx context.Context, get getter, key types.NamespacedName, object cl
 	return true, nil
 }
 
-// confirmDisks asks the API server for the claims and what fills them, and where
-// those that are bound can be used.
+// confirmDisks asks the API server for the claims, their DataVolumes, and the topologies of the bound ones.
 func (r *Reconciler) confirmDisks(ctx context.Context, o *vmilifecycle.Observed) error {
 	claims, required, err := r.Places(ctx, o.VMI, launcherpod.StartClaims(o.VMI))
 	if err != nil {
@@ -160,8 +155,8 @@ func (r *Reconciler) confirmDisks(ctx context.Context, o *vmilifecycle.Observed)
 	return nil
 }
 
-// Places asks the API server for claims, each with the DataVolume that fills it, and for where those that are bound can be
-// used.
+// Places asks the API server for claims, each with the DataVolume that fills it, and for the topologies of the bound
+// ones.
 func (r *Reconciler) Places(ctx context.Context, vmi *v1.VirtualMachineInstance, names []string) ([]placement.Claim, []placement.Topology, error) {
 	claims, err := r.claimsOf(ctx, vmi, names, r.stored)
 	if err != nil {
@@ -214,7 +209,6 @@ func (r *Reconciler) topologies(ctx context.Context, claims []placement.Claim) (
 	return placement.Topologies(claims, volumes, nodes.Items), nil
 }
 
-// provision does what is planned for the disks and the VM's state.
 func (r *Reconciler) provision(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
 	if plan.CreateState {
 		if err := r.createState(ctx, o.VMI); err != nil {
@@ -255,8 +249,7 @@ func (r *Reconciler) createProvisioning(ctx context.Context, vmi *v1.VirtualMach
 	return r.makeProvisioning(ctx, vmi, pod, need)
 }
 
-// makeProvisioning creates the pod, unless an earlier attempt has; a pod that
-// somebody else gave the name is an error.
+// makeProvisioning creates the pod unless an earlier attempt has. A foreign pod of the name is an error.
 func (r *Reconciler) makeProvisioning(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, need podlimits.Need) error {
 	err := podcreation.Create(ctx, r.Client, r.Reader, pod, need)
 	if !apierrors.IsAlreadyExists(err) {

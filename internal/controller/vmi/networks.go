@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
-// annotateNetworks has the pod ask for networks; "" for none. A pod that has gone or been replaced is left to the
-// next look.
+// annotateNetworks sets the networks that the pod requests, "" for none. A pod that was deleted or replaced is left
+// to the next round.
 func (r *Reconciler) annotateNetworks(ctx context.Context, pod *corev1.Pod, networks string) error {
 	var value any
 	if networks != "" {

@@ -13,9 +13,9 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// requireHotplugTopology restricts a pod to the nodes of the disks that are plugged once its guest runs. A
-// claim that is missing or not bound holds nothing up: it is bound where the
-// guest runs, or its volume's status says why it can't be.
+// requireHotplugTopology restricts a pod to the nodes of the disks that are plugged once its guest runs. A claim that
+// is missing or not bound does not delay the pod: it is bound to the guest's node later, or its volume's status
+// reports why it can't be.
 func (r *Reconciler) requireHotplugTopology(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	var required []*corev1.NodeSelector
 	for i := range vmi.Spec.Volumes {
@@ -37,8 +37,7 @@ func (r *Reconciler) requireHotplugTopology(ctx context.Context, vmi *v1.Virtual
 	return nil
 }
 
-// home selects the nodes where a claim can be used; nil for any, or for a claim
-// that is not bound.
+// claimTopology returns the nodes where a claim can be used, nil for any node or for an unbound claim.
 func (r *Reconciler) claimTopology(ctx context.Context, key types.NamespacedName) (*corev1.NodeSelector, error) {
 	claim := &corev1.PersistentVolumeClaim{}
 	found, err := exists(ctx, r.cachedOrStored, key, claim)

@@ -10,11 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// difference is the merge patch from one version of a VMI to another, on
-// condition that nobody wrote in between; nil when they do not differ. Of the spec only
-// the volumes may differ, as package vmilifecycle plans it. The patch is found by encoding
-// both, and what is equal is left out of that beforehand: most of a VMI, nearly
-// always.
+// difference returns the merge patch between two versions of a VMI, on condition that nobody wrote in between, nil if
+// they are equal. Of the spec only the volumes may differ, as package vmilifecycle plans. Computing the patch encodes
+// both versions, so equal parts, usually most of the VMI, are left out first.
 func difference(from, to *v1.VirtualMachineInstance) (client.Patch, error) {
 	a, b := *from, *to
 	moved := !equal(&a.Spec.Volumes, &b.Spec.Volumes)
@@ -35,7 +33,7 @@ func difference(from, to *v1.VirtualMachineInstance) (client.Patch, error) {
 	return client.RawPatch(types.MergePatchType, data), nil
 }
 
-// volumesOf is a spec with nothing but its volumes, and without these unless they differ.
+// volumesOf returns a spec with only its volumes, and without these unless they differ.
 func volumesOf(spec *v1.VirtualMachineInstanceSpec, differ bool) v1.VirtualMachineInstanceSpec {
 	if !differ {
 		return v1.VirtualMachineInstanceSpec{}
@@ -43,9 +41,8 @@ func volumesOf(spec *v1.VirtualMachineInstanceSpec, differ bool) v1.VirtualMachi
 	return v1.VirtualMachineInstanceSpec{Volumes: spec.Volumes}
 }
 
-// equal reports whether two values are equal, where an absent list is as good as an
-// empty one. Most values are the same in every bit, which package reflect finds in a
-// quarter of the time that package equality takes.
+// equal reports whether two values are equal, where nil and empty lists are the same. Most values are identical,
+// which package reflect finds in a quarter of the time of package equality.
 func equal[T any](a, b *T) bool {
 	return reflect.DeepEqual(a, b) || equality.Semantic.DeepEqual(a, b)
 }

@@ -25,11 +25,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
-// queue is where the loop takes its work from.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// podEvents wakes the loop for the VMI of a pod, whoever owns the pod; and, when
-// the pod can't hold a guest any more, for the VMIs that may have waited for that.
+// podEvents enqueues the VMI of a pod, whoever owns the pod. When the pod can't hold a guest any more, it also
+// enqueues the VMIs that may have waited for that.
 func (r *Reconciler) podEvents() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueueOwn(e.Object, q) },
@@ -62,8 +61,8 @@ func enqueueOwn(pod client.Object, q queue) {
 	}
 }
 
-// enqueueWaiting wakes the loop for the VMIs that write to a claim of the pod's
-// and have no node yet. One of the same name is woken as the pod's own.
+// enqueueWaiting enqueues the VMIs that use a claim of the pod and have no node yet. The VMI of the pod's name is
+// enqueued separately.
 func (r *Reconciler) enqueueWaiting(ctx context.Context, pod *corev1.Pod, q queue) {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -78,20 +77,18 @@ func (r *Reconciler) enqueueWaiting(ctx context.Context, pod *corev1.Pod, q queu
 	}
 }
 
-// endedPods remembers, for each VMI, the launcher pods that were gone after their
-// processes had ended. It spares a VMI the wait that a pod which was deleted by
-// force asks for; a process that has forgotten only waits longer. The zero value
-// is empty; it is safe for concurrent use.
+// endedPods remembers, for each VMI, the launcher pods whose processes had ended before they were deleted. A VMI need
+// not wait for those as for a pod that was deleted by force; after a restart of this process it only waits longer.
+// The zero value is empty. It is safe for concurrent use.
 type endedPods struct {
 	mu   sync.Mutex
 	pods map[types.NamespacedName][]*corev1.Pod
 }
 
-// rememberedPods is how many ended pods of a VMI are remembered: as many as it has at a
-// time, and the one before.
+// rememberedPods is how many ended pods of a VMI are remembered: as many as it has at a time, and the one before.
 const rememberedPods = 3
 
-// note remembers a pod as it was when it went.
+// note remembers a deleted pod if it had ended.
 func (e *endedPods) note(pod *corev1.Pod) {
 	if !podstatus.Terminal(pod) {
 		return
@@ -106,8 +103,7 @@ func (e *endedPods) note(pod *corev1.Pod) {
 	e.pods[key] = list[max(0, len(list)-rememberedPods):]
 }
 
-// of is the VMI's pod of a name, as it was when it went; nil when it is not known to have
-// ended.
+// of returns the last state of the VMI's pod of a name, nil if it is not known to have ended.
 func (e *endedPods) of(vmi *v1.VirtualMachineInstance, name string) *corev1.Pod {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -125,9 +121,8 @@ func (e *endedPods) forget(vmi types.NamespacedName) {
 	delete(e.pods, vmi)
 }
 
-// missedPods remembers, for each VMI, since when its other launcher pod is known to be
-// gone. A process that has forgotten waits once more. The zero value is empty; it is safe
-// for concurrent use.
+// missedPods remembers, for each VMI, since when its other launcher pod is known to be gone. After a restart of this
+// process, the wait starts anew. The zero value is empty. It is safe for concurrent use.
 type missedPods struct {
 	mu   sync.Mutex
 	pods map[types.NamespacedName]missedPod
@@ -138,8 +133,7 @@ type missedPod struct {
 	since time.Time
 }
 
-// since is when the pod was found to be gone, now if that was not known; the zero time if
-// it is there.
+// since returns when the pod was found to be gone, now if that is new, and the zero time if it exists.
 func (m *missedPods) since(vmi types.NamespacedName, pod string, gone bool, now time.Time) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,8 +157,8 @@ func (m *missedPods) forget(vmi types.NamespacedName) {
 	delete(m.pods, vmi)
 }
 
-// askForRivals asks the API server for the guests and the maintenance pods beside which the
-// VMI's guest must not run, and for what fills its claims.
+// askForRivals asks the API server for the guests and the maintenance pods beside which the VMI's guest must not run,
+// and for the fillers of its claims.
 func (r *Reconciler) askForRivals(ctx context.Context, o *vmilifecycle.Observed) error {
 	found, err := rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
 		Namespace: o.VMI.Namespace, Name: o.VMI.Name, SameName: true, Claims: launcherpod.ExclusiveClaims(o.VMI),
@@ -177,7 +171,7 @@ func (r *Reconciler) askForRivals(ctx context.Context, o *vmilifecycle.Observed)
 	return r.askForFillers(ctx, o)
 }
 
-// askForFillers asks the API server for what fills the VMI's claims, or is still to fill them.
+// askForFillers asks the API server which of the VMI's claims are not filled yet.
 func (r *Reconciler) askForFillers(ctx context.Context, o *vmilifecycle.Observed) error {
 	for _, claim := range launcherpod.StartClaims(o.VMI) {
 		filling, err := claimusers.Filling(ctx, r.Reader, types.NamespacedName{Namespace: o.VMI.Namespace, Name: claim})
@@ -191,7 +185,6 @@ func (r *Reconciler) askForFillers(ctx context.Context, o *vmilifecycle.Observed
 	return nil
 }
 
-// askForVM asks it for the VM of the VMI's name.
 func (r *Reconciler) askForVM(ctx context.Context, o *vmilifecycle.Observed) error {
 	vm, err := versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", client.ObjectKeyFromObject(o.VMI))
 	if err == nil {
@@ -200,7 +193,6 @@ func (r *Reconciler) askForVM(ctx context.Context, o *vmilifecycle.Observed) err
 	return err
 }
 
-// askForNode asks the API server for the VMI's node.
 func (r *Reconciler) askForNode(ctx context.Context, o *vmilifecycle.Observed) error {
 	var err error
 	if o.Node, err = r.storedNode(ctx, o.VMI.Status.NodeName); err == nil {
@@ -209,7 +201,6 @@ func (r *Reconciler) askForNode(ctx context.Context, o *vmilifecycle.Observed) e
 	return err
 }
 
-// askForOtherNode asks it for the node of the VMI's other launcher pod.
 func (r *Reconciler) askForOtherNode(ctx context.Context, o *vmilifecycle.Observed) error {
 	var err error
 	if o.OtherNode, err = r.storedNode(ctx, launcherpod.OtherNode(o.VMI)); err == nil {
@@ -227,10 +218,9 @@ func (r *Reconciler) storedNode(ctx context.Context, name string) (*corev1.Node,
 	return node, nil
 }
 
-// sweep ends the launcher pods of VMIs of a name that do not exist any more, as
-// far as nobody else does. instance is the UID of the VMI that the cache shows.
-// What a cache shows is only a reason to ask: the VMI is the API server's word,
-// and asked for after the pods were seen.
+// sweep deletes abandoned launcher pods of a VMI's name, whose VMIs do not exist any more. instance is the UID of the
+// VMI in the cache. The cache is only a reason to ask: the VMI is read from the API server after the pods were
+// observed.
 func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instance types.UID) error {
 	pods, err := rivals.Named(ctx, r.Client, key)
 	if err != nil {
@@ -244,7 +234,7 @@ func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instan
 		return err
 	}
 	for _, pod := range pods {
-		// Without a VMI, its UID is empty.
+		// If there is no VMI, its UID is empty.
 		if !vmilifecycle.Abandoned(pod, vmi.UID) {
 			continue
 		}

@@ -18,7 +18,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
-// askForResources finds out what the launcher pod of a guest that changes is to have.
 func (r *Reconciler) askForResources(ctx context.Context, o *vmilifecycle.Observed) error {
 	settings, err := r.Settings(ctx)
 	if err != nil {
@@ -32,7 +31,7 @@ func (r *Reconciler) askForResources(ctx context.Context, o *vmilifecycle.Observ
 	return r.keepLimits(ctx, o, settings)
 }
 
-// keepLimits adds to what the pod is to have the limits that its namespace has asked for.
+// keepLimits adds the limits that the namespace required to the pod's new resources.
 func (r *Reconciler) keepLimits(ctx context.Context, o *vmilifecycle.Observed, settings clusterconfig.Settings) error {
 	if o.Pod == nil {
 		return nil
@@ -53,8 +52,8 @@ func (r *Reconciler) keepLimits(ctx context.Context, o *vmilifecycle.Observed, s
 	return nil
 }
 
-// resize asks for the resources of the launcher pod. A refusal, as by a quota, is told by the VMI, and given
-// back, which has the loop try again. vmi is the VMI as it has just been written.
+// resize requests the launcher pod's new resources. A refusal, for example by a quota, is reported in the VMI's
+// status and returned for a retry. vmi is the version just written.
 func (r *Reconciler) resize(ctx context.Context, o vmilifecycle.Observed, vmi *v1.VirtualMachineInstance) error {
 	patch, err := podresize.Patch(o.Pod, *o.Resources)
 	if err != nil {
@@ -63,7 +62,7 @@ func (r *Reconciler) resize(ctx context.Context, o vmilifecycle.Observed, vmi *v
 	err = r.Client.SubResource("resize").Patch(ctx, o.Pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch))
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return nil // it is seen in the pod, and another pod is another plan
+		return nil // the pod shows it, and another pod gets another plan
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		current := r.written.Newer(vmi)
 		if _, failed := r.patch(ctx, current, vmilifecycle.ResizeRefused(current, *o.Resources, err, r.Now())); failed != nil {

@@ -28,21 +28,20 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// The event on a claim whose node was taken back.
+// These describe the event on a claim whose selected node was removed.
 const (
 	reasonNodeLost = "SelectedNodeLost"
 	actionRelease  = "ReleaseSelectedNode"
 )
 
-// SelectedNodes is the loop of the claims that VMIs and DataVolumes use and for
-// whose storage the scheduler has chosen a node: when that is lost before they are
-// bound, the choice is taken back. Package placement decides.
+// SelectedNodes is the loop of the claims that VMIs and DataVolumes use and that have a selected node: if the node is
+// lost before the claim is bound, it removes the selected node. Package placement decides.
 //
-// It owns nothing of a claim but the end of that choice.
+// It changes nothing else of a claim.
 type SelectedNodes struct{ *Reconciler }
 
-// SetupWithManager registers the loop. It is woken by the scheduler's choices, and
-// by VMIs, which may be on a claim with an old one.
+// SetupWithManager registers the loop. Claims with a selected node wake it, and VMIs, whose claims may have an old
+// one.
 func (s *SelectedNodes) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	chosen := predicate.NewPredicateFuncs(func(claim client.Object) bool {
 		c, ok := claim.(*corev1.PersistentVolumeClaim)
@@ -59,13 +58,12 @@ func (s *SelectedNodes) SetupWithManager(mgr ctrl.Manager, pace controller.Optio
 		Complete(s)
 }
 
-// chosenClaims are the VMI's claims that wait for the storage of a chosen node.
 func (s *SelectedNodes) chosenClaims(ctx context.Context, object client.Object) []reconcile.Request {
 	var out []reconcile.Request
 	for _, name := range claimsOf(object) {
 		key := types.NamespacedName{Namespace: object.GetNamespace(), Name: name}
 		var claim corev1.PersistentVolumeClaim
-		// It is only looked at, and most are bound: no copy.
+		// Most claims are bound and need no copy.
 		err := s.Client.Get(ctx, key, &claim, client.UnsafeDisableDeepCopy)
 		if err == nil && placement.SelectedNode(&claim) != "" {
 			out = append(out, reconcile.Request{NamespacedName: key})
@@ -86,7 +84,7 @@ func claimsOf(object client.Object) []string {
 	return names
 }
 
-// Reconcile looks at one claim.
+// Reconcile handles one claim.
 func (s *SelectedNodes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	claim := &corev1.PersistentVolumeClaim{}
 	if err := s.Client.Get(ctx, req.NamespacedName, claim); err != nil {
@@ -112,8 +110,7 @@ func (s *SelectedNodes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	return ctrl.Result{}, s.release(ctx, c.Claim)
 }
 
-// used reports whether a VMI that has not ended is on the claim, or a DataVolume
-// fills it.
+// used reports whether a VMI that has not ended uses the claim, or a DataVolume fills it.
 func (s *SelectedNodes) used(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
 	if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == "DataVolume" &&
 		schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).Group == cdiv1.SchemeGroupVersion.Group {
@@ -135,10 +132,8 @@ func (s *SelectedNodes) askForChosenNode(ctx context.Context, c *placement.Choic
 	return nil
 }
 
-// askForClaim asks the API server for the pods on the claim, and then for the claim:
-// one that is read after the pods is as young as what binds them. With another
-// choice than the one that was looked at, it is as good as none: the newer version
-// wakes this loop.
+// askForClaim asks the API server for the pods with the claim, and then for the claim, which must be at least as new
+// as the pods that bind it. A claim with another selected node counts as none: the newer version wakes this loop.
 func (s *SelectedNodes) askForClaim(ctx context.Context, c *placement.Choice) error {
 	seen := c.Claim
 	var pods corev1.PodList
@@ -162,9 +157,8 @@ func (s *SelectedNodes) askForClaim(ctx context.Context, c *placement.Choice) er
 	return nil
 }
 
-// release takes the node off a claim, on which the scheduler chooses again. A
-// provisioner that is just binding the claim writes it, too: whoever is second is
-// refused, and looks again.
+// release removes the selected node from a claim, so that the scheduler selects again. A provisioner that binds the
+// claim at the same time writes it, too: the later write conflicts and is retried.
 func (s *SelectedNodes) release(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	node := placement.SelectedNode(claim)
 	to := claim.DeepCopy()
