@@ -19,14 +19,13 @@ import (
 	"drydock.dev/drydock/internal/rules/workerpod"
 )
 
-// apply does what is planned, in the plan's order.
 func (r *round) apply(ctx context.Context, plan datavolume.Plan) error {
 	if plan.AddFinalizer {
 		return r.patchFinalizers(ctx, append(slices.Clone(r.dv.Finalizers), datavolume.Finalizer))
 	}
 	if err := r.make(ctx, plan); err != nil {
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			// The DataVolume goes with its namespace, and wakes the loop then.
+			// The DataVolume is deleted with its namespace, which wakes the loop.
 			r.outdated = true
 			return nil
 		}
@@ -44,7 +43,6 @@ func (r *round) apply(ctx context.Context, plan datavolume.Plan) error {
 	return r.remove(ctx, plan)
 }
 
-// make makes what is missing.
 func (r *round) make(ctx context.Context, plan datavolume.Plan) error {
 	if plan.CreateClaim != nil {
 		if err := r.createClaim(ctx, plan.CreateClaim); err != nil {
@@ -78,7 +76,6 @@ func (r *round) make(ctx context.Context, plan datavolume.Plan) error {
 	return nil
 }
 
-// confirm asks the API server whether the DataVolume is still as it was observed.
 func (r *round) confirm(ctx context.Context) error {
 	var stored cdiv1.DataVolume
 	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(r.dv), &stored)
@@ -98,7 +95,6 @@ func (r *round) createClaim(ctx context.Context, claim *corev1.PersistentVolumeC
 	return nil
 }
 
-// createRestored makes the claim that a snapshot is copied from.
 func (r *round) createRestored(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	if err := r.createOrGet(ctx, claim); err != nil {
 		return err
@@ -107,7 +103,6 @@ func (r *round) createRestored(ctx context.Context, claim *corev1.PersistentVolu
 	return nil
 }
 
-// createOrGet makes a claim, or reads the one that has its name.
 func (r *round) createOrGet(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	err := r.Client.Create(ctx, claim)
 	if apierrors.IsAlreadyExists(err) {
@@ -119,8 +114,7 @@ func (r *round) createOrGet(ctx context.Context, claim *corev1.PersistentVolumeC
 	return nil
 }
 
-// adoptClaim makes the DataVolume the owner of a claim that is filled, and says
-// so on the claim in the same write.
+// adoptClaim makes the DataVolume the owner of a filled claim, and annotates the claim in the same write.
 func (r *round) adoptClaim(ctx context.Context) error {
 	to := r.claim.DeepCopy()
 	to.OwnerReferences = append(to.OwnerReferences, *metav1.NewControllerRef(r.dv, cdiv1.SchemeGroupVersion.WithKind("DataVolume")))
@@ -137,7 +131,7 @@ func (r *round) adoptClaim(ctx context.Context) error {
 	return nil
 }
 
-// annotateClaim writes what nobody else does, so that it minds no other writer.
+// annotateClaim ignores concurrent writes, since no other loop writes these annotations.
 func (r *round) annotateClaim(ctx context.Context, annotations map[string]string) error {
 	if len(annotations) == 0 {
 		return nil
@@ -153,7 +147,7 @@ func (r *round) annotateClaim(ctx context.Context, annotations map[string]string
 	return nil
 }
 
-// createPod makes a worker, and before it what the worker mounts or is found by.
+// createPod creates a worker, after the Secret that it mounts and the Service that leads to it.
 func (r *round) createPod(ctx context.Context, worker *datavolume.Worker) (*corev1.Pod, error) {
 	settings, err := r.settings(ctx)
 	if err != nil {
@@ -190,7 +184,7 @@ func (r *Reconciler) settings(ctx context.Context) (workerpod.Settings, error) {
 	return workerpod.Settings{Image: r.ImporterImage, PullPolicy: cluster.ImagePullPolicy, Config: config}, err
 }
 
-// patchStatus writes the difference, on condition that nobody wrote in between.
+// patchStatus writes the difference on condition that nobody wrote in between.
 func (r *round) patchStatus(ctx context.Context, plan datavolume.Plan) error {
 	if equality.Semantic.DeepEqual(r.dv.Status, plan.Status) {
 		return nil
@@ -214,7 +208,7 @@ func (r *round) patchFinalizers(ctx context.Context, finalizers []string) error 
 	return r.wrote(to, err)
 }
 
-// wrote keeps what was written, or that somebody else was faster.
+// wrote remembers the written version, or that another writer was faster.
 func (r *round) wrote(to *cdiv1.DataVolume, err error) error {
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
@@ -228,7 +222,7 @@ func (r *round) wrote(to *cdiv1.DataVolume, err error) error {
 	return nil
 }
 
-// remove deletes what is not needed any more.
+// remove deletes the objects that are not needed any more.
 func (r *round) remove(ctx context.Context, plan datavolume.Plan) error {
 	if plan.DeleteWorker && datavolume.Ended(r.dv) {
 		if err := r.unequip(ctx); err != nil {
@@ -265,7 +259,7 @@ func (r *round) remove(ctx context.Context, plan datavolume.Plan) error {
 	return r.patchFinalizers(ctx, slices.DeleteFunc(slices.Clone(r.dv.Finalizers), func(f string) bool { return f == datavolume.Finalizer }))
 }
 
-// deleteRestored deletes the claim that a snapshot was copied from. It is gone when no pod has it any more.
+// deleteRestored deletes the claim from which a snapshot was copied. The claim exists until no pod uses it.
 func (r *round) deleteRestored(ctx context.Context) error {
 	key := datavolume.RestoredKey(r.dv)
 	claim, err := r.restoredClaim(ctx, key)
@@ -276,8 +270,8 @@ func (r *round) deleteRestored(ctx context.Context) error {
 	return deletion.Once(ctx, r.Client, &r.deletedRestored, r.dv, claim, "the claim that a snapshot was copied from,")
 }
 
-// unequip deletes what a worker that has ended was found by and known by. It
-// goes before the pod, by which the next round knows that this is to be done.
+// unequip deletes the Service and the Secret of an ended upload worker. It must precede the deletion of the pod, from
+// whose existence the next round knows that they are to be deleted.
 func (r *round) unequip(ctx context.Context) error {
 	worker := datavolume.WorkerName(r.dv)
 	if worker != datavolume.UploadWorkerName(r.dv) {
@@ -298,7 +292,6 @@ func (r *round) delete(ctx context.Context, object client.Object) error {
 	return nil
 }
 
-// deletePod deletes the pod of a name, as it is in the cache.
 func (r *round) deletePod(ctx context.Context, asked *mutationcache.Deletions, namespace, name string) error {
 	pod, err := r.pod(ctx, client.ObjectKey{Namespace: namespace, Name: name})
 	if err != nil || pod == nil || pod.DeletionTimestamp != nil {

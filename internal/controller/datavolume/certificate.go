@@ -18,9 +18,8 @@ import (
 	"drydock.dev/drydock/internal/rules/workerpod"
 )
 
-// equip makes the certificate of a worker that serves or calls, and the Service
-// of one that serves. Both outlast the pod, so that what replaces a lost one has
-// them, too. See decision 165.
+// equip creates the certificate of a worker that serves or connects, and the Service of one that serves. Both outlive
+// the pod, so that a replacement has them, too. See decision 165.
 func (r *Reconciler) equip(ctx context.Context, worker *datavolume.Worker, pod *corev1.Pod) error {
 	if err := r.certify(ctx, *worker.Certificate, pod); err != nil {
 		return err
@@ -31,10 +30,9 @@ func (r *Reconciler) equip(ctx context.Context, worker *datavolume.Worker, pod *
 	return r.publish(ctx, workerpod.Service(pod))
 }
 
-// certify makes the certificate of a worker, in place of one that there may be:
-// Secrets in users' namespaces are never read, so nobody knows how good that is.
-// The kubelet brings the new one into the pod, and the worker reads it for each
-// connection.
+// certify creates the certificate of a worker and replaces an existing one: Secrets in users' namespaces are never
+// read, so its quality is unknown. The kubelet updates the pod's volume, and the worker reads the certificate for
+// each connection.
 func (r *Reconciler) certify(ctx context.Context, c datavolume.Certificate, pod *corev1.Pod) error {
 	authority, err := r.authority(ctx)
 	if err != nil {
@@ -63,7 +61,6 @@ func (r *Reconciler) certify(ctx context.Context, c datavolume.Certificate, pod 
 	return nil
 }
 
-// publish makes the Service that leads to a worker.
 func (r *Reconciler) publish(ctx context.Context, service *corev1.Service) error {
 	err := r.Client.Create(ctx, service)
 	if !apierrors.IsAlreadyExists(err) {
@@ -72,7 +69,7 @@ func (r *Reconciler) publish(ctx context.Context, service *corev1.Service) error
 		}
 		return err
 	}
-	// One that is about to go with a former owner would leave this one without.
+	// A Service that is about to be deleted with a former owner would leave this worker without one.
 	var existing corev1.Service
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(service), &existing); err != nil {
 		return fmt.Errorf("reading the Service %s/%s: %w", service.Namespace, service.Name, err)
@@ -94,15 +91,14 @@ func (r *Reconciler) authority(ctx context.Context) (*workertls.Authority, error
 }
 
 const (
-	// lookEvery is how often is looked whether the certificate of a worker is to be
-	// renewed that waits for its upload, for months perhaps.
+	// lookEvery is how often the certificate of a worker is checked, which may wait for its upload for months.
 	lookEvery = 10 * time.Minute
-	// renewAfter is how old it may become; it is good for a month.
+	// renewAfter is the age at which a certificate is renewed. It is valid for a month.
 	renewAfter = 24 * time.Hour
 )
 
-// keep renews the certificate of a worker that is at work when it is old, of
-// another authority than the upload proxy's, or not known to this process.
+// keep renews the certificate of a running worker when it is old, of another authority than the upload proxy's, or
+// not known to this process.
 func (r *Reconciler) keep(ctx context.Context, c datavolume.Certificate, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil || !r.renewals.due(c, r.Now()) {
 		return nil
@@ -117,14 +113,13 @@ func (r *Reconciler) keep(ctx context.Context, c datavolume.Certificate, pod *co
 	return r.certify(ctx, c, pod)
 }
 
-// renewals remembers the certificates that this process has made.
+// renewals remembers the certificates that this process created.
 type renewals struct {
 	mu   sync.Mutex
 	list map[datavolume.Certificate]renewal
 }
 
-// renewal is when a certificate was made, by which authority, and when it was
-// looked at last.
+// renewal has when a certificate was created, when it was last checked, and its authority.
 type renewal struct {
 	at, looked time.Time
 	authority  string
@@ -144,7 +139,6 @@ func (l *renewals) made(c datavolume.Certificate, authority []byte, now time.Tim
 	l.list[c] = renewal{at: now, looked: now, authority: string(authority)}
 }
 
-// due reports whether it is time to look at a certificate.
 func (l *renewals) due(c datavolume.Certificate, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +146,6 @@ func (l *renewals) due(c datavolume.Certificate, now time.Time) bool {
 	return !known || now.Sub(last.looked) >= lookEvery
 }
 
-// good reports whether a certificate needs no renewal.
 func (l *renewals) good(c datavolume.Certificate, authority []byte, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,10 +1,9 @@
-// Package datavolume is the loop that makes and fills the claims of
-// DataVolumes. Package datavolume of the rules decides; this package observes and
-// acts.
+// Package datavolume is the loop that creates and fills the claims of DataVolumes. Package datavolume of the rules
+// decides; this package observes and acts.
 //
-// It owns a DataVolume's status, claim and workers, with their Services and
-// Secrets, and DataSources' status, while Drydock serves DataVolumes (package cdi). It must not decide:
-// what depends on more than "did the API server do it" belongs to the rules.
+// It owns a DataVolume's status, claim and workers, with their Services and Secrets, and DataSources' status, while
+// Drydock serves DataVolumes (package cdi). It must not decide: whatever depends on more than the API server's
+// response belongs to the rules.
 package datavolume
 
 import (
@@ -45,33 +44,30 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes; Reader asks the API server.
+	// Client reads from the cache and writes. Reader asks the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
-	// Settings gives the cluster's settings of the moment.
 	Settings func(context.Context) (clusterconfig.Settings, error)
-	// ImporterImage is the workers' container image; Namespace is Drydock's own.
+	// ImporterImage is the workers' container image. Namespace is Drydock's own.
 	ImporterImage string
 	Namespace     string
-	// DeniedNetworks and AllowedNetworks are where imports must not go and may go,
-	// beside what is denied everywhere.
+	// DeniedNetworks are denied to imports in addition to those that always are. AllowedNetworks are allowed despite
+	// either.
 	DeniedNetworks, AllowedNetworks []string
-	// Progress asks the worker in a pod how far it is.
+	// Progress asks the worker in a pod for its progress.
 	Progress func(context.Context, *corev1.Pod) (*transfer.Progress, error)
-	// Now is the clock.
-	Now func() time.Time
+	Now      func() time.Time
 
 	written  mutationcache.Memory[*cdiv1.DataVolume]
 	renewals renewals
-	// deletedWorkers and deletedSources are the deletions of the pods that fill, and
-	// of those that send for a clone.
+	// deletedWorkers has the deletions of workers that fill claims, deletedSources of those that send a clone.
 	deletedWorkers, deletedSources mutationcache.Deletions
-	// deletedRestored are those of the claims that snapshots were copied from.
+	// deletedRestored has the deletions of claims from which snapshots were copied.
 	deletedRestored mutationcache.Deletions
 }
 
-// SetupWithManager registers the loop, which works at the given pace.
+// SetupWithManager registers the loop with the given options.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	worker := predicate.NewPredicateFuncs(func(pod client.Object) bool {
 		return pod.GetLabels()[v1.AppLabel] == datavolume.WorkerAppLabel
@@ -81,9 +77,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		For(&cdiv1.DataVolume{}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ofClaim)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofTarget), builder.WithPredicates(worker)).
-		// A claim may wait for their end.
+		// A claim may wait for the end of a guest's pod.
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofClaims), builder.WithPredicates(ended())).
-		// What any DataVolume may wait for.
+		// Any DataVolume may wait for these.
 		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(r.unfinished)).
 		Watches(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(r.unfinished), builder.WithPredicates(cdi.Decisive())).
 		WatchesMetadata(cdi.Definition(), handler.EnqueueRequestsFromMapFunc(r.unfinished), builder.WithPredicates(cdi.Decisive())).
@@ -91,13 +87,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// ofClaim is the DataVolume of a claim: both have one name, whoever owns it. A claim from which a snapshot is copied
-// names the DataVolume, too.
+// ofClaim returns the DataVolume of a claim's name, whoever owns the claim. A claim from which a snapshot is copied
+// also names its DataVolume.
 func ofClaim(ctx context.Context, claim client.Object) []reconcile.Request {
 	return append(ofTarget(ctx, claim), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(claim)})
 }
 
-// ofTarget is the DataVolume that a worker works for.
 func ofTarget(_ context.Context, object client.Object) []reconcile.Request {
 	namespace, name, ok := strings.Cut(object.GetAnnotations()[datavolume.AnnTarget], "/")
 	if !ok {
@@ -106,7 +101,7 @@ func ofTarget(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// ofClaims are the DataVolumes, or claims without one, of the claims of a pod.
+// ofClaims returns the claims of a pod, which are also the names of their DataVolumes.
 func ofClaims(_ context.Context, object client.Object) []reconcile.Request {
 	pod, is := object.(*corev1.Pod)
 	if !is {
@@ -119,7 +114,6 @@ func ofClaims(_ context.Context, object client.Object) []reconcile.Request {
 	return out
 }
 
-// ended passes that a pod of a guest has ended or is gone.
 func ended() predicate.Predicate {
 	ofGuest := func(pod client.Object) bool { return hotplug.GuestOf(pod) != "" }
 	return predicate.Funcs{
@@ -134,7 +128,7 @@ func ended() predicate.Predicate {
 	}
 }
 
-// unfinished are the DataVolumes that are on their way.
+// unfinished returns the DataVolumes that have not ended.
 func (r *Reconciler) unfinished(ctx context.Context, _ client.Object) []reconcile.Request {
 	var list cdiv1.DataVolumeList
 	if err := r.Client.List(ctx, &list); err != nil {
@@ -150,11 +144,10 @@ func (r *Reconciler) unfinished(ctx context.Context, _ client.Object) []reconcil
 	return out
 }
 
-// steps bounds how many steps are taken at once, each of which acts: more than any path
-// has.
+// steps bounds the consecutive steps of one DataVolume, each of which acts. No path has as many.
 const steps = 24
 
-// Reconcile brings one DataVolume as far as it can come now.
+// Reconcile advances one DataVolume as far as it can get now.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	installed, err := cdi.Installed(ctx, r.Client, r.Reader)
 	if err != nil || installed != "" {
@@ -184,23 +177,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// round is one call of Reconcile. What it has made is what it knows, until the
-// cache does.
+// round is one call of Reconcile. It keeps the objects that it created until the cache has them.
 type round struct {
 	*Reconciler
-	dv    *cdiv1.DataVolume
-	claim *corev1.PersistentVolumeClaim
-	// worker and source are the pods.
+	dv             *cdiv1.DataVolume
+	claim          *corev1.PersistentVolumeClaim
 	worker, source *corev1.Pod
-	// restored is the claim that a snapshot is copied from.
+	// restored is the claim from which a snapshot is copied.
 	restored *corev1.PersistentVolumeClaim
-	// current says that the API server has confirmed dv.
+	// current means that the API server has confirmed dv.
 	current bool
-	// outdated says that somebody wrote in between; his writing wakes the loop.
+	// outdated means that another writer was faster, whose write wakes the loop.
 	outdated bool
 }
 
-// step observes, decides and acts once.
 func (r *round) step(ctx context.Context) (datavolume.Plan, error) {
 	observed, err := r.observe(ctx)
 	if err != nil {
@@ -222,7 +212,6 @@ func (r *round) step(ctx context.Context) (datavolume.Plan, error) {
 	return plan, r.apply(ctx, plan)
 }
 
-// ask finds out what the decision depends on.
 func (r *round) ask(ctx context.Context, question datavolume.Question, o *datavolume.Observed) (err error) {
 	switch question {
 	case datavolume.NeedDataVolume:
@@ -246,7 +235,6 @@ func (r *round) ask(ctx context.Context, question datavolume.Question, o *datavo
 	return err
 }
 
-// keepCertificates sees to those of workers that are at work.
 func (r *round) keepCertificates(ctx context.Context, o datavolume.Observed) error {
 	if datavolume.Ended(r.dv) || r.dv.DeletionTimestamp != nil {
 		return nil
@@ -262,8 +250,8 @@ func (r *round) keepCertificates(ctx context.Context, o datavolume.Observed) err
 	return r.keep(ctx, datavolume.SourceCertificate(r.dv, o.SourcePod.Namespace), o.SourcePod)
 }
 
-// poll asks the worker how far it is. One that does not answer is no less
-// at work; it is unreachable if no connection came about.
+// poll asks the worker for its progress. A worker that does not answer still works; unreachable means that no
+// connection was made.
 func (r *round) poll(ctx context.Context, pod *corev1.Pod) (progress *transfer.Progress, unreachable bool) {
 	progress, err := r.Progress(ctx, pod)
 	if err != nil {

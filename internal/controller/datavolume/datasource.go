@@ -19,11 +19,11 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// snapshotEvery is how often the snapshot that a DataSource leads to is looked at:
-// snapshots are not followed, since clusters without them have no such kind.
+// snapshotEvery is how often the snapshot of a DataSource is read: snapshots are not watched, since clusters without
+// them don't have the kind.
 const snapshotEvery = 30 * time.Second
 
-// DataSources is the loop that says of DataSources whether they can be used.
+// DataSources is the loop that reports in the status of DataSources whether they can be used.
 type DataSources struct{ *Reconciler }
 
 // SetupWithManager registers the loop.
@@ -38,8 +38,7 @@ func (d *DataSources) SetupWithManager(mgr ctrl.Manager, pace controller.Options
 		Complete(d)
 }
 
-// referring are the DataSources that lead to a claim, by its name, which is also
-// that of the DataVolume that fills it.
+// referring returns the DataSources of a claim. The DataVolume that fills the claim has the same name.
 func (d *DataSources) referring(ctx context.Context, object client.Object) []reconcile.Request {
 	var list cdiv1.DataSourceList
 	if err := d.Client.List(ctx, &list, client.InNamespace(object.GetNamespace())); err != nil {

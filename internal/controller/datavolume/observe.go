@@ -19,7 +19,6 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// observe gathers what is known of the DataVolume.
 func (r *round) observe(ctx context.Context) (datavolume.Observed, error) {
 	o := datavolume.Observed{DataVolume: r.dv, Confirmed: r.current, Now: r.Now()}
 	for _, part := range []func(context.Context, *datavolume.Observed) error{r.observeClaim, r.lookUp, r.observePods, r.observeRestored, r.observeClass, r.observeSource} {
@@ -46,8 +45,7 @@ func (r *Reconciler) config(ctx context.Context) (datavolume.Config, error) {
 	return out, nil
 }
 
-// observeClaim reads the claim of the DataVolume's name. One that this round has
-// made is newer than the cache.
+// observeClaim reads the claim of the DataVolume's name. One that this round created is newer than the cache.
 func (r *round) observeClaim(ctx context.Context, o *datavolume.Observed) error {
 	o.Claim = r.claim
 	if o.Claim != nil {
@@ -56,7 +54,7 @@ func (r *round) observeClaim(ctx context.Context, o *datavolume.Observed) error 
 	var claim corev1.PersistentVolumeClaim
 	err := r.Client.Get(ctx, client.ObjectKeyFromObject(r.dv), &claim)
 	if apierrors.IsNotFound(err) {
-		// The cache may lag behind what an earlier round has made.
+		// The cache may not have the claim of an earlier round yet.
 		err = r.Reader.Get(ctx, client.ObjectKeyFromObject(r.dv), &claim)
 	}
 	switch {
@@ -69,8 +67,8 @@ func (r *round) observeClaim(ctx context.Context, o *datavolume.Observed) error 
 	return nil
 }
 
-// lookUp follows the DataVolume's sourceRef: to what its claim was made for, and
-// before there is a claim, to what the DataSource leads to now.
+// lookUp resolves the DataVolume's sourceRef: to the source for which its claim was created, or without a claim to
+// the DataSource's present one.
 func (r *round) lookUp(ctx context.Context, o *datavolume.Observed) error {
 	namespace, name, refers := datavolume.Refers(r.dv)
 	if !refers || datavolume.Ended(r.dv) {
@@ -95,7 +93,7 @@ func (r *round) lookUp(ctx context.Context, o *datavolume.Observed) error {
 	return nil
 }
 
-// observePods reads the worker's pod and, for a clone, the one that sends.
+// observePods reads the worker's pod and, for a clone, the pod that sends.
 func (r *round) observePods(ctx context.Context, o *datavolume.Observed) error {
 	if o.Worker = r.worker; o.Worker == nil {
 		pod, err := r.pod(ctx, client.ObjectKey{Namespace: r.dv.Namespace, Name: datavolume.WorkerName(r.dv)})
@@ -122,13 +120,12 @@ func (r *round) observePods(ctx context.Context, o *datavolume.Observed) error {
 	return nil
 }
 
-// observeRestored reads the claim that a snapshot is copied from.
 func (r *round) observeRestored(ctx context.Context, o *datavolume.Observed) (err error) {
 	o.Restored, err = r.restoredClaim(ctx, datavolume.RestoredKey(r.dv))
 	return err
 }
 
-// restoredClaim reads the claim that a snapshot is copied from, nil when there is none.
+// restoredClaim reads the claim from which a snapshot is copied, nil for none.
 func (r *round) restoredClaim(ctx context.Context, key client.ObjectKey) (*corev1.PersistentVolumeClaim, error) {
 	if r.restored != nil || key.Name == "" {
 		return r.restored, nil
@@ -143,8 +140,8 @@ func (r *round) restoredClaim(ctx context.Context, key client.ObjectKey) (*corev
 	return claim, nil
 }
 
-// exists reads something in the source's namespace; false says that there is none. Before the DataVolume lets go of that
-// namespace, the API server decides.
+// exists reads an object in the source's namespace and reports whether it exists. Before the DataVolume's finalizer
+// is removed, the API server is asked.
 func (r *round) exists(ctx context.Context, key client.ObjectKey, object client.Object) (bool, error) {
 	err := r.Client.Get(ctx, key, object)
 	ends := datavolume.Ended(r.dv) || r.dv.DeletionTimestamp != nil
@@ -154,8 +151,7 @@ func (r *round) exists(ctx context.Context, key client.ObjectKey, object client.
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-// pod reads a pod from the cache; before one is made the API server decides by
-// its name.
+// pod reads a pod from the cache. A new pod can't be created twice, since its name is fixed.
 func (r *Reconciler) pod(ctx context.Context, key client.ObjectKey) (*corev1.Pod, error) {
 	var pod corev1.Pod
 	err := r.Client.Get(ctx, key, &pod)
@@ -168,7 +164,7 @@ func (r *Reconciler) pod(ctx context.Context, key client.ObjectKey) (*corev1.Pod
 	return &pod, nil
 }
 
-// observeClass reads the class of the claim, or the one that it would get.
+// observeClass reads the present or future storage class of the claim.
 func (r *round) observeClass(ctx context.Context, o *datavolume.Observed) error {
 	var list storagev1.StorageClassList
 	if err := r.Client.List(ctx, &list); err != nil {
@@ -193,7 +189,6 @@ func (r *round) observeClass(ctx context.Context, o *datavolume.Observed) error 
 	return nil
 }
 
-// observeSource reads what a clone is made of, as long as that matters.
 func (r *round) observeSource(ctx context.Context, o *datavolume.Observed) error {
 	namespace, kind, name := datavolume.SourceOf(&o.DataVolume.Spec, r.dv.Namespace)
 	if datavolume.Ended(r.dv) || r.dv.DeletionTimestamp != nil {
@@ -246,8 +241,8 @@ func (r *Reconciler) observeSourceClaim(ctx context.Context, key client.ObjectKe
 	return nil
 }
 
-// writer is a pod that may write to a claim, empty when there is none. Pods of
-// all kinds are asked for, and only at this time, so that none need be in memory.
+// writer names a pod that may write to a claim, "" for none. Pods of all kinds are listed, and only now, so that they
+// need not be cached.
 func (r *round) writer(ctx context.Context, claim client.ObjectKey) (string, error) {
 	var pods corev1.PodList
 	if err := r.Reader.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
@@ -294,8 +289,8 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, key client.ObjectKey, 
 	return snapshot, nil
 }
 
-// observeContent reads of which mode the volume was that a snapshot was taken of. Only a content that names the snapshot
-// tells: whoever may write the snapshot's status could name another.
+// observeContent reads the mode of the volume of a snapshot. The content must refer to the snapshot, since users who
+// may write the snapshot's status could name another content.
 func (r *Reconciler) observeContent(ctx context.Context, snapshot *unstructured.Unstructured, s *datavolume.Source) error {
 	name, found, _ := unstructured.NestedString(snapshot.Object, "status", "boundVolumeSnapshotContentName")
 	if !found || name == "" {

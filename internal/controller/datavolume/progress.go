@@ -16,18 +16,16 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// patience with a worker that is asked for its progress: it costs one of the
-// loop's workers.
+// patience bounds a request for a worker's progress, which occupies one of the loop's workers.
 const patience = time.Second
 
-// dialPatience is what a connection may take of that. A worker that is slow has one all the same.
+// dialPatience is the part of patience for the connection. Slow workers accept connections, too.
 const dialPatience = patience * 3 / 4
 
-// maxProgress bounds what is read from a worker, which a hostile image may have
-// taken over.
+// maxProgress bounds the response of a worker, which a hostile image may control.
 const maxProgress = 4 << 10
 
-// Ask asks the worker in the pod for its progress.
+// Ask requests the progress of the worker in a pod.
 func Ask(ctx context.Context, pod *corev1.Pod) (*transfer.Progress, error) {
 	if pod.Status.PodIP == "" {
 		return nil, fmt.Errorf("pod %s has no address yet", pod.Name)
@@ -36,14 +34,14 @@ func Ask(ctx context.Context, pod *corev1.Pod) (*transfer.Progress, error) {
 	return ask(ctx, url)
 }
 
-// direct keeps a worker from sending virt-controller elsewhere.
+// direct follows no redirects, so that a worker can't send virt-controller elsewhere.
 var direct = &http.Client{
 	Timeout:       patience,
 	Transport:     &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: dialPatience}).DialContext},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// noConnection reports whether no connection came about, and no refusal of one: packets are lost on the way.
+// noConnection reports whether the connection timed out, and was not refused: packets are lost on the way.
 func noConnection(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout()

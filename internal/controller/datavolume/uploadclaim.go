@@ -26,8 +26,7 @@ import (
 	"drydock.dev/drydock/internal/rules/workerpod"
 )
 
-// UploadClaims is the loop of claims that take an upload without a DataVolume, and of those that have taken one and do not
-// any more.
+// UploadClaims is the loop of claims that take an upload without a DataVolume, and of those that have ceased to.
 type UploadClaims struct {
 	*Reconciler
 
@@ -46,8 +45,8 @@ func (u *UploadClaims) SetupWithManager(mgr ctrl.Manager, pace controller.Option
 		Complete(u)
 }
 
-// takesUpload passes claims that take an upload, and those that one does not any more. Where nothing on the claim tells,
-// its worker wakes the loop.
+// takesUpload selects claims that take an upload, and those that ceased to. If a claim shows neither, its worker
+// wakes the loop.
 func takesUpload() predicate.Predicate {
 	concerns := func(claim client.Object) bool { return datavolume.TakesUpload(claim) || datavolume.TookUpload(claim) }
 	passes := predicate.NewPredicateFuncs(concerns)
@@ -55,7 +54,7 @@ func takesUpload() predicate.Predicate {
 	return passes
 }
 
-// Reconcile brings one claim as far as it can come now.
+// Reconcile advances one claim as far as it can get now.
 func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	installed, err := cdi.Installed(ctx, u.Client, u.Reader)
 	if err != nil || installed != "" {
@@ -118,7 +117,6 @@ func (u *UploadClaims) observe(ctx context.Context, o *datavolume.ObservedUpload
 	return err
 }
 
-// apply does what is planned, in the plan's order.
 func (u *UploadClaims) apply(ctx context.Context, o datavolume.ObservedUpload, plan datavolume.UploadPlan) error {
 	if plan.CreateWorker != nil {
 		if err := u.createWorker(ctx, plan.CreateWorker); err != nil {
@@ -135,8 +133,8 @@ func (u *UploadClaims) apply(ctx context.Context, o datavolume.ObservedUpload, p
 	return deletion.Once(ctx, u.Client, &u.deleted, o.Claim, o.Worker, "the worker pod")
 }
 
-// unequip deletes what a worker that has ended was found by and known by. It
-// goes before the pod, by which the next round knows that this is to be done.
+// unequip deletes the Service and the Secret of an ended worker. It must precede the deletion of the pod, from whose
+// existence the next round knows that they are to be deleted.
 func (u *UploadClaims) unequip(ctx context.Context, claim *corev1.PersistentVolumeClaim, worker string) error {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: worker}}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: datavolume.SecretName(worker, claim.UID)}}
@@ -148,7 +146,6 @@ func (u *UploadClaims) unequip(ctx context.Context, claim *corev1.PersistentVolu
 	return nil
 }
 
-// isCurrent asks the API server whether the claim is as it was observed.
 func (u *UploadClaims) isCurrent(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
 	var stored corev1.PersistentVolumeClaim
 	err := u.Reader.Get(ctx, client.ObjectKeyFromObject(claim), &stored)
@@ -176,8 +173,7 @@ func (u *UploadClaims) createWorker(ctx context.Context, worker *datavolume.Work
 	return nil
 }
 
-// annotate writes the difference, on condition that nobody wrote in between. It
-// tells false when somebody did.
+// annotate writes the difference on condition that nobody wrote in between. It reports false after a conflict.
 func (u *UploadClaims) annotate(ctx context.Context, claim *corev1.PersistentVolumeClaim, plan datavolume.UploadPlan) (bool, error) {
 	to := claim.DeepCopy()
 	maps.Copy(to.Annotations, plan.Annotations)
