@@ -1,10 +1,9 @@
-// Package vm is the loop that starts and stops VirtualMachines as their run
-// strategies ask. Package vmlifecycle decides; this package observes and acts.
+// Package vm is the loop that starts and stops VirtualMachines according to their run strategies. Package vmlifecycle
+// decides; this package observes and acts.
 //
-// It owns a VM's VMI (that it exists, its owner), the DataVolumes of its
-// dataVolumeTemplates (likewise) and those that a drain brings its disks to, with their names in its
-// template, its ControllerRevisions and its status. It must
-// not touch pods or claims, nor the status of the VMI or of a DataVolume.
+// It owns the existence and the owner of a VM's VMI and of the DataVolumes of its dataVolumeTemplates, the
+// DataVolumes to which a drain moves its disks, with their names in its template, its ControllerRevisions and its
+// status. It must not touch pods or claims, nor the status of the VMI or of a DataVolume.
 package vm
 
 import (
@@ -39,25 +38,22 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes; Reader asks the API server.
+	// Client reads from the cache and writes. Reader asks the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
-	// Settings are the cluster's.
 	Settings func(context.Context) (clusterconfig.Settings, error)
-	// Now is the clock.
-	Now func() time.Time
+	Now      func() time.Time
 
-	written mutationcache.Memory[*v1.VirtualMachine]
-	created mutationcache.Memory[*v1.VirtualMachineInstance]
-	deleted mutationcache.Deletions
-	started templates
-	classes snapshotClasses
-	// revisions are what VMs go by.
+	written   mutationcache.Memory[*v1.VirtualMachine]
+	created   mutationcache.Memory[*v1.VirtualMachineInstance]
+	deleted   mutationcache.Deletions
+	started   templates
+	classes   snapshotClasses
 	revisions revisions
 }
 
-// SetupWithManager registers the loop, which works at the given pace.
+// SetupWithManager registers the loop with the given options.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &v1.VirtualMachine{}, dataVolumeIndex, dataVolumeNames)
 	if err != nil {
@@ -71,7 +67,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		For(&v1.VirtualMachine{}).
 		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.sameName)).
 		Watches(&cdiv1.DataVolume{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume)).
-		// The claim of a DataVolume that was deleted goes before another can be made.
+		// The claim of a deleted DataVolume must be gone before another can be created.
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume), builder.WithPredicates(deletions())).
 		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.running), builder.WithPredicates(newStrategy())).
 		WithOptions(pace)
@@ -84,13 +80,13 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 	return building.Complete(r)
 }
 
-// sameName is the VM of a VMI's name, if there is one: its owner, or who may have
-// to adopt it. A VM that comes later looks for its VMI itself.
+// sameName returns the VM of a VMI's name, if it exists: the VMI's owner, or the VM that may adopt it. A VM that is
+// created later observes its VMI itself.
 func (r *Reconciler) sameName(ctx context.Context, vmi client.Object) []reconcile.Request {
 	key := client.ObjectKeyFromObject(vmi)
 	if metav1.GetControllerOf(vmi) == nil {
 		var vm v1.VirtualMachine
-		// Only whether there is one counts: no copy.
+		// Only its existence matters: no copy.
 		if err := r.Client.Get(ctx, key, &vm, client.UnsafeDisableDeepCopy); apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -98,7 +94,7 @@ func (r *Reconciler) sameName(ctx context.Context, vmi client.Object) []reconcil
 	return []reconcile.Request{{NamespacedName: key}}
 }
 
-// Reconcile looks at one VM and does what is next.
+// Reconcile handles one VM.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	observed, err := r.observe(ctx, req.NamespacedName)
 	if err != nil || observed.VM == nil {
@@ -114,8 +110,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: plan.After}, nil
 }
 
-// decide plans, and asks the API server for what the plan turns out to depend on. The
-// VM is nil afterwards when it is gone or is not the newest version.
+// decide plans, and asks the API server for the facts that the plan depends on. Afterwards the VM is nil if it is
+// gone or is not the newest version.
 func (r *Reconciler) decide(ctx context.Context, o *vmlifecycle.Observed) (plan vmlifecycle.Plan, err error) {
 	return settle.Plan(ctx, func() (vmlifecycle.Plan, vmlifecycle.Question) {
 		if o.VM == nil {
@@ -128,7 +124,7 @@ func (r *Reconciler) decide(ctx context.Context, o *vmlifecycle.Observed) (plan 
 	})
 }
 
-// ask puts a question to the API server. wanted is the VM as it is to be.
+// ask answers a question from the API server. wanted is the planned VM.
 func (r *Reconciler) ask(ctx context.Context, question vmlifecycle.Question, o *vmlifecycle.Observed, wanted *v1.VirtualMachine) error {
 	switch question {
 	case vmlifecycle.NeedStored, vmlifecycle.NeedTemplate:
@@ -141,7 +137,7 @@ func (r *Reconciler) ask(ctx context.Context, question vmlifecycle.Question, o *
 	return fmt.Errorf("nobody can ask for %s", question)
 }
 
-// observe gathers what is known of a VM; VM is nil when it is gone.
+// observe gathers the facts about a VM. VM is nil if it does not exist.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmlifecycle.Observed, error) {
 	o := vmlifecycle.Observed{Now: r.Now()}
 	var vm v1.VirtualMachine
@@ -178,9 +174,8 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vml
 	return o, r.observeDrainDisks(ctx, &o)
 }
 
-// vmi is the VMI of that name, nil when there is none. One that this process
-// has created and the cache does not know is asked of the API server: either
-// it is too new for the cache, or gone already.
+// vmi returns the VMI of that name, nil for none. If this process created it and the cache does not have it, the API
+// server is asked: it is either too new for the cache or deleted already.
 func (r *Reconciler) vmi(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
 	var vmi v1.VirtualMachineInstance
 	err := r.Client.Get(ctx, key, &vmi)
@@ -198,8 +193,8 @@ func (r *Reconciler) vmi(ctx context.Context, key types.NamespacedName) (*v1.Vir
 	return r.created.Newer(&vmi), nil
 }
 
-// startedFrom is the template that the VMI was made from, of a VM that is expanded. As long as the
-// VM's is the same, nothing need be read; then, once.
+// startedFrom returns the template from which the VMI was created, of an expanded VM. Nothing is read while the VM's
+// template is the same, and afterwards the revision is read once.
 func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (*v1.VirtualMachineInstanceSpec, error) {
 	if vm == nil || vm.Spec.Template == nil || !metav1.IsControlledBy(vmi, vm) {
 		return nil, nil
@@ -231,9 +226,9 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 	return spec, nil
 }
 
-// store writes what is to change beside the status. The VM is nil afterwards when
-// somebody else wrote first, which wakes the loop again, or when it is gone with that.
-// What could be written on top of a version is the newest one.
+// store writes the planned changes outside the status. Afterwards the VM is nil if another writer was faster, which
+// wakes the loop, or if this write completed its deletion. A version on which this write succeeds is confirmed as the
+// newest.
 func (r *Reconciler) store(ctx context.Context, o *vmlifecycle.Observed, to *v1.VirtualMachine) error {
 	from, patched := o.VM, to.DeepCopy()
 	from.Status.DeepCopyInto(&patched.Status)
@@ -253,8 +248,7 @@ func (r *Reconciler) store(ctx context.Context, o *vmlifecycle.Observed, to *v1.
 	return nil
 }
 
-// confirm asks the API server whether the VM is as it was observed. Another version is
-// as good as none: it wakes the loop again.
+// confirm asks the API server whether the observed VM is current. Another version counts as none: it wakes the loop.
 func (r *Reconciler) confirm(ctx context.Context, o *vmlifecycle.Observed) error {
 	var newest v1.VirtualMachine
 	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(o.VM), &newest)
@@ -268,7 +262,6 @@ func (r *Reconciler) confirm(ctx context.Context, o *vmlifecycle.Observed) error
 	return nil
 }
 
-// askForVMI asks the API server for the VMI of the VM's name.
 func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) error {
 	key, vmi := client.ObjectKeyFromObject(o.VM), &v1.VirtualMachineInstance{}
 	err := r.Reader.Get(ctx, key, vmi)
@@ -286,7 +279,6 @@ func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) err
 	return r.observeDrainDisks(ctx, o)
 }
 
-// apply does what is planned, in the plan's order.
 func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
 	if err := r.own(ctx, o, plan); err != nil {
 		return err
@@ -325,7 +317,6 @@ func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vml
 	return nil
 }
 
-// own keeps the VM's revisions, or lets go of them, and adopts its VMI.
 func (r *Reconciler) own(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
 	if plan.ReleaseRevisions {
 		if err := r.releaseRevisions(ctx, o.VM); err != nil {
@@ -341,21 +332,20 @@ func (r *Reconciler) own(ctx context.Context, o vmlifecycle.Observed, plan vmlif
 	return r.adopt(ctx, o)
 }
 
-// adopt makes the VM the owner of a VMI that has lost its VM.
 func (r *Reconciler) adopt(ctx context.Context, o vmlifecycle.Observed) error {
 	to := o.VMI.DeepCopy()
 	to.OwnerReferences = append(to.OwnerReferences, *metav1.NewControllerRef(o.VM, v1.VirtualMachineGroupVersionKind))
 	return versioned.Patch(ctx, r.Client, "adopting VMI", o.VMI, to)
 }
 
-// syncVMI brings into the VMI what of the template reaches a running guest. Whoever wrote the VMI in
-// between wakes the loop again.
+// syncVMI writes the template's changes that reach a running guest to the VMI. After a conflict, the other write
+// wakes the loop.
 func (r *Reconciler) syncVMI(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
 	return versioned.Patch(ctx, r.Client, "bringing the template's changes into VMI", from, to)
 }
 
-// create makes the VMI, and before it the record of what it is made from. It
-// reports false when there is a VMI of the name, whose appearance wakes the loop again.
+// create creates the VMI, and first the revision with its template. It reports false if a VMI of the name exists,
+// whose event wakes the loop.
 func (r *Reconciler) create(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) (bool, error) {
 	revision := plan.Revision
 	if err := r.Client.Create(ctx, revision); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -375,8 +365,7 @@ func (r *Reconciler) create(ctx context.Context, o vmlifecycle.Observed, plan vm
 	return true, nil
 }
 
-// pruneRevisions deletes the records of earlier templates, which nothing
-// refers to any more. One that stays is found at the next start.
+// pruneRevisions deletes the unused revisions of earlier templates. A failure is repaired at the next start.
 func (r *Reconciler) pruneRevisions(ctx context.Context, vm *v1.VirtualMachine, keep string) {
 	log := ctrl.LoggerFrom(ctx)
 	var list appsv1.ControllerRevisionList
@@ -394,11 +383,11 @@ func (r *Reconciler) pruneRevisions(ctx context.Context, vm *v1.VirtualMachine, 
 	}
 }
 
-// reportFailedCreate says on the VM what could not be created. It gives the error
-// back, which has the loop try again, but for the end of the namespace.
+// reportFailedCreate writes the failure to the VM's status. It returns the error for a retry, unless the namespace is
+// terminating.
 func (r *Reconciler) reportFailedCreate(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan, cause error) error {
 	if apierrors.HasStatusCause(cause, corev1.NamespaceTerminatingCause) {
-		// The VM goes with its namespace, and wakes the loop then.
+		// The VM is deleted with its namespace, which wakes the loop.
 		return nil
 	}
 	undone := vmlifecycle.Undone(o, plan, cause.Error())
@@ -412,8 +401,7 @@ func (r *Reconciler) reportFailedCreate(ctx context.Context, o vmlifecycle.Obser
 	return cause
 }
 
-// patchStatus writes the difference, on condition that nobody wrote in
-// between. It tells false when somebody did.
+// patchStatus writes the difference on condition that nobody wrote in between. It reports false after a conflict.
 func (r *Reconciler) patchStatus(ctx context.Context, from, to *v1.VirtualMachine) (bool, error) {
 	if equality.Semantic.DeepEqual(from.Status, to.Status) {
 		return true, nil
@@ -423,7 +411,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, from, to *v1.VirtualMachin
 	if statuses, err := r.volumeSnapshots(ctx, to); err == nil {
 		patched.Status.VolumeSnapshotStatuses = statuses
 	} else {
-		// What else the status says must not wait for that.
+		// The rest of the status must not wait for that.
 		ctrl.LoggerFrom(ctx).Error(err, "finding out which volumes can be snapshotted")
 	}
 	err := r.Client.Status().Patch(ctx, patched, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
@@ -437,9 +425,9 @@ func (r *Reconciler) patchStatus(ctx context.Context, from, to *v1.VirtualMachin
 	return true, nil
 }
 
-// deleteOwned deletes the VMI of a VM that goes. It is one that the VM had when it was seen: whoever deletes the VM alone
-// has the garbage collector take the VM off it, and the VM does not say so any more when that is done. Who has
-// changed the VMI since wakes the loop again.
+// deleteOwned deletes the VMI of a VM that is being deleted, in the version in which the VM owned it: if the VM is
+// deleted with orphaned dependents, the garbage collector removes the owner reference, and the VM does not show that
+// any more afterwards. After a conflict, the other write wakes the loop.
 func (r *Reconciler) deleteOwned(ctx context.Context, vmi *v1.VirtualMachineInstance) (gone bool, err error) {
 	err = deletion.AsSeen(ctx, r.Client, vmi)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -451,7 +439,6 @@ func (r *Reconciler) deleteOwned(ctx context.Context, vmi *v1.VirtualMachineInst
 	return false, nil
 }
 
-// deleteVMI deletes this very VMI.
 func (r *Reconciler) deleteVMI(ctx context.Context, o vmlifecycle.Observed) error {
 	key := client.ObjectKeyFromObject(o.VM)
 	if r.deleted.Asked(key, o.VMI.UID) {

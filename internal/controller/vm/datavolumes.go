@@ -21,10 +21,10 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// dataVolumeIndex finds the VMs that have or name a DataVolume.
+// dataVolumeIndex names the index of VMs by the DataVolumes that they have or name.
 const dataVolumeIndex = "drydock.datavolumes"
 
-// dataVolumeNames are those of a VM's templates and of its volumes.
+// dataVolumeNames returns the DataVolumes of a VM's templates and of its volumes.
 func dataVolumeNames(object client.Object) []string {
 	vm := object.(*v1.VirtualMachine)
 	var names []string
@@ -34,8 +34,7 @@ func dataVolumeNames(object client.Object) []string {
 	return append(names, namedOnly(vm)...)
 }
 
-// namedOnly are the DataVolumes that the template's volumes name and that the VM
-// does not make.
+// namedOnly returns the DataVolumes that the template's volumes name and that the VM does not create.
 func namedOnly(vm *v1.VirtualMachine) []string {
 	if vm.Spec.Template == nil {
 		return nil
@@ -53,8 +52,7 @@ func namedOnly(vm *v1.VirtualMachine) []string {
 	return names
 }
 
-// usersOfDataVolume are the VMs that a DataVolume, or the claim of its name, is of
-// concern to.
+// usersOfDataVolume returns the VMs that use a DataVolume, or the claim of its name.
 func (r *Reconciler) usersOfDataVolume(ctx context.Context, object client.Object) []reconcile.Request {
 	var list v1.VirtualMachineList
 	err := r.Client.List(ctx, &list, client.InNamespace(object.GetNamespace()), client.MatchingFields{dataVolumeIndex: object.GetName()})
@@ -72,7 +70,6 @@ func (r *Reconciler) usersOfDataVolume(ctx context.Context, object client.Object
 	return out
 }
 
-// deletions lets nothing through but that an object is gone.
 func deletions() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
@@ -81,8 +78,8 @@ func deletions() predicate.Predicate {
 	}
 }
 
-// observeDataVolumes gathers what exists of the VM's DataVolumes. What the cache
-// does not know is asked of the API server, so that none is made twice.
+// observeDataVolumes observes the VM's DataVolumes. Those missing in the cache are read from the API server, so that
+// none is created twice.
 func (r *Reconciler) observeDataVolumes(ctx context.Context, o *vmlifecycle.Observed) error {
 	if o.VM.DeletionTimestamp != nil {
 		return nil
@@ -131,8 +128,8 @@ func (r *Reconciler) exists(ctx context.Context, key types.NamespacedName, objec
 	return true, nil
 }
 
-// keepDataVolumes makes the DataVolumes that are missing and adopts those that
-// have lost their VM. One that can't be made is no reason not to make the others.
+// keepDataVolumes creates missing DataVolumes and adopts those that have lost their VM. A failure does not stop the
+// others.
 func (r *Reconciler) keepDataVolumes(ctx context.Context, vm *v1.VirtualMachine, plan vmlifecycle.Plan) error {
 	var failed []error
 	for _, dv := range plan.AdoptDataVolumes {
@@ -147,7 +144,7 @@ func (r *Reconciler) keepDataVolumes(ctx context.Context, vm *v1.VirtualMachine,
 		err := r.Client.Create(ctx, dv)
 		switch {
 		case apierrors.IsAlreadyExists(err):
-			// Its appearance wakes the loop.
+			// Its event wakes the loop.
 		case err != nil:
 			failed = append(failed, err)
 		default:

@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// observeDrainDisks gathers what is known of the disks of the VM's VMI that a drain might bring to other claims: the
-// DataVolumes that were made for it, and, when there is a drain, the claims that the disks are on.
+// observeDrainDisks observes the disks of the VMI that a drain may move to other claims: the DataVolumes created for
+// that and, during a drain, the disks' claims.
 func (r *Reconciler) observeDrainDisks(ctx context.Context, o *vmlifecycle.Observed) error {
 	o.DrainDisks = nil
 	if o.VMI == nil || !metav1.IsControlledBy(o.VMI, o.VM) {
@@ -41,7 +41,7 @@ func (r *Reconciler) observeDrainDisks(ctx context.Context, o *vmlifecycle.Obser
 	return nil
 }
 
-// cached reads an object from the cache; nil when it is not there.
+// cached reads an object from the cache, nil for none.
 func cached[T any, P interface {
 	*T
 	client.Object
@@ -55,7 +55,6 @@ func cached[T any, P interface {
 	return into, nil
 }
 
-// dropDestinations deletes DataVolumes to which no disk goes any more.
 func (r *Reconciler) dropDestinations(ctx context.Context, vm *v1.VirtualMachine, plan vmlifecycle.Plan) error {
 	for _, dv := range plan.DeleteDestinations {
 		gone, err := deletion.Exact(ctx, r.Client, dv, "DataVolume")
@@ -70,13 +69,13 @@ func (r *Reconciler) dropDestinations(ctx context.Context, vm *v1.VirtualMachine
 	return nil
 }
 
-// makeDestinations makes the DataVolumes that disks go to because their node is drained.
+// makeDestinations creates the DataVolumes to which disks move because their node is drained.
 func (r *Reconciler) makeDestinations(ctx context.Context, vm *v1.VirtualMachine, plan vmlifecycle.Plan) error {
 	for _, dv := range plan.CreateDestinations {
 		err := r.Client.Create(ctx, dv)
 		switch {
 		case apierrors.IsAlreadyExists(err):
-			// Its appearance wakes the loop.
+			// Its event wakes the loop.
 		case err != nil:
 			return fmt.Errorf("creating the DataVolume %s, to which a disk goes because its node is drained: %w", dv.Name, err)
 		default:

@@ -26,8 +26,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
 
-// revisions remembers what the revisions hold that VMs go by: a VM is looked at often, and what is in a revision never
-// changes. The zero value is empty; it is safe for concurrent use.
+// revisions remembers the content of the revisions to which VMs refer: VMs are reconciled often, and a revision never
+// changes. The zero value is empty. It is safe for concurrent use.
 type revisions struct {
 	mu sync.Mutex
 	of map[types.NamespacedName]map[string]*vmlifecycle.Referred
@@ -39,7 +39,7 @@ func (r *revisions) get(vm types.NamespacedName, name string) *vmlifecycle.Refer
 	return r.of[vm][name]
 }
 
-// put remembers one more; a VM has two at most, and another two after each change of what it refers to.
+// put adds a revision. A VM has at most two, and two more after each change of its references.
 func (r *revisions) put(vm types.NamespacedName, name string, known *vmlifecycle.Referred) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +58,6 @@ func (r *revisions) forget(vm types.NamespacedName) {
 	delete(r.of, vm)
 }
 
-// observeReferred finds out what the VM refers to.
 func (r *Reconciler) observeReferred(ctx context.Context, o *vmlifecycle.Observed) (err error) {
 	toType, toPreference := instancetype.References(o.VM)
 	if o.Type, err = r.referred(ctx, o.VM, toType); err != nil {
@@ -97,8 +96,8 @@ func (r *Reconciler) referred(ctx context.Context, vm *v1.VirtualMachine, to *in
 	return out, nil
 }
 
-// borrowed reports whether a revision goes when others do, and this VM is none of them. One that nobody owns stays, and is
-// for whoever made it to delete.
+// borrowed reports whether a revision will be deleted with its owners, and this VM is none of them. A revision
+// without owners stays until its creator deletes it.
 func borrowed(vm *v1.VirtualMachine, revision *appsv1.ControllerRevision) bool {
 	return len(revision.OwnerReferences) > 0 && !slices.ContainsFunc(revision.OwnerReferences, ownerIs(vm))
 }
@@ -107,7 +106,7 @@ func ownerIs(vm *v1.VirtualMachine) func(metav1.OwnerReference) bool {
 	return func(owner metav1.OwnerReference) bool { return owner.UID == vm.UID }
 }
 
-// keepRevisions makes and holds the revisions that the VM is to go by, before anything is made by them.
+// keepRevisions creates or holds the VM's revisions, before anything is created from them.
 func (r *Reconciler) keepRevisions(ctx context.Context, vm *v1.VirtualMachine, keeps []vmlifecycle.Keep) error {
 	for _, keep := range keeps {
 		var err error
@@ -123,7 +122,7 @@ func (r *Reconciler) keepRevisions(ctx context.Context, vm *v1.VirtualMachine, k
 	return nil
 }
 
-// makeRevision keeps what a type or a preference is. One that is there already must be the same.
+// makeRevision records a type or a preference. An existing revision must be the same.
 func (r *Reconciler) makeRevision(ctx context.Context, vm *v1.VirtualMachine, wanted *appsv1.ControllerRevision) error {
 	err := r.Client.Create(ctx, wanted.DeepCopy())
 	if !apierrors.IsAlreadyExists(err) {
@@ -144,7 +143,7 @@ func (r *Reconciler) makeRevision(ctx context.Context, vm *v1.VirtualMachine, wa
 	return nil
 }
 
-// holdRevision has a revision stay as long as the VM does, whoever else it was kept for.
+// holdRevision makes a revision stay as long as the VM, whatever other owners it has.
 func (r *Reconciler) holdRevision(ctx context.Context, vm *v1.VirtualMachine, name string) error {
 	is, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", types.NamespacedName{Namespace: vm.Namespace, Name: name})
 	if err != nil || is == nil || !borrowed(vm, is) {
@@ -157,7 +156,7 @@ func (r *Reconciler) holdRevision(ctx context.Context, vm *v1.VirtualMachine, na
 	return versioned.Patch(ctx, r.Client, "holding the ControllerRevision", is, to)
 }
 
-// dropRevisions lets go of the revisions that the VM went by before. One that stays goes with the VM.
+// dropRevisions releases the revisions to which the VM referred before. After a failure they stay as long as the VM.
 func (r *Reconciler) dropRevisions(ctx context.Context, from, to *v1.VirtualMachine) {
 	for _, name := range vmlifecycle.Dropped(from, to) {
 		if err := r.dropRevision(ctx, to, name); err != nil {
@@ -180,8 +179,9 @@ func (r *Reconciler) dropRevision(ctx context.Context, vm *v1.VirtualMachine, na
 	return err
 }
 
-// releaseRevisions takes the VM off those revisions that are not sorted, which earlier versions and others have made: the
-// garbage collector, which leaves the VM's dependents behind, would try for ever (package controllerrevision).
+// releaseRevisions removes the VM from the owners of revisions that are not sorted, which earlier versions and other
+// tools created: when the VM's dependents are orphaned, the garbage collector would retry those forever (package
+// controllerrevision).
 func (r *Reconciler) releaseRevisions(ctx context.Context, vm *v1.VirtualMachine) error {
 	var list appsv1.ControllerRevisionList
 	if err := r.Reader.List(ctx, &list, client.InNamespace(vm.Namespace)); err != nil {
@@ -205,7 +205,7 @@ func (r *Reconciler) releaseRevisions(ctx context.Context, vm *v1.VirtualMachine
 	return nil
 }
 
-// creations lets through what is new, or what may have changed for VMs that have not seen it yet.
+// creations drops deletions. Updates count for VMs that have not seen the object yet.
 func creations() predicate.Predicate {
 	return predicate.Funcs{
 		DeleteFunc:  func(event.DeleteEvent) bool { return false },
@@ -214,10 +214,10 @@ func creations() predicate.Predicate {
 	}
 }
 
-// referredIndex finds the VMs that wait for what they refer to, by its kind, namespace and name.
+// referredIndex names the index of VMs that wait for an instance type or a preference, by kind, namespace and name.
 const referredIndex = "drydock.referred"
 
-// unresolved are the names of what a VM refers to and has no revision of.
+// unresolved returns the index keys of a VM's references without a revision.
 func unresolved(object client.Object) []string {
 	vm := object.(*v1.VirtualMachine)
 	var names []string
@@ -235,7 +235,6 @@ func unresolved(object client.Object) []string {
 	return names
 }
 
-// waiters are the VMs that wait for a type or a preference.
 func (r *Reconciler) waiters(ctx context.Context, object client.Object) []reconcile.Request {
 	name := instancetype.SourceOf(object).Kind + "/" + object.GetName()
 	if object.GetNamespace() != "" {

@@ -13,7 +13,6 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// newStrategy lets through what may be another rollout strategy.
 func newStrategy() predicate.Funcs {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return true },
@@ -27,8 +26,7 @@ func newStrategy() predicate.Funcs {
 	}
 }
 
-// running lists the VMs that have a VMI: what of their templates reaches it follows from the rollout
-// strategy.
+// running returns the VMs that have a VMI: the rollout strategy decides which changes of their templates reach it.
 func (r *Reconciler) running(ctx context.Context, _ client.Object) []reconcile.Request {
 	var vms v1.VirtualMachineList
 	// Only their names count: no copies.

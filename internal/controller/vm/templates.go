@@ -7,23 +7,21 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// templates remembers the template that a VMI was made from, while it is not its
-// VM's any more: a VM that waits for a restart is looked at with each change of
-// its VMI. A record's name follows from what is in it, so that what was read under
-// a name stays true. The zero value is empty; it is safe for concurrent use.
+// templates remembers the template from which a VMI was created once its VM's template differs: a VM that waits for a
+// restart is reconciled with each change of its VMI. A record's name is derived from its content, so an entry stays
+// valid. The zero value is empty. It is safe for concurrent use.
 type templates struct {
 	mu sync.Mutex
 	of map[types.NamespacedName]template
 }
 
-// template is what the record of that name holds.
+// template is the content of a record.
 type template struct {
 	record string
 	spec   *v1.VirtualMachineInstanceSpec
 }
 
-// get gives what was read from the record; nil when it is another's, or none.
-// The caller must not change it.
+// get returns the content of the record, nil if it is not remembered. The caller must not change it.
 func (t *templates) get(vm types.NamespacedName, record string) *v1.VirtualMachineInstanceSpec {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,12 +14,11 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
-// classesAge is how old a list of VolumeSnapshotClasses may be that a VM's status is made of.
+// classesAge bounds the age of the list of VolumeSnapshotClasses from which a VM's status is computed.
 const classesAge = time.Minute
 
-// snapshotClasses are the VolumeSnapshotClasses of the cluster as they were lately. They are asked for at most once
-// in classesAge, and only while VMs with claims have their status written; there is no watch (decision 431). The zero
-// value has none.
+// snapshotClasses caches the cluster's VolumeSnapshotClasses. They are listed at most once in classesAge, and only
+// when the status of a VM with claims is written; there is no watch (decision 431). The zero value is empty.
 type snapshotClasses struct {
 	mu    sync.Mutex
 	asked time.Time
@@ -40,8 +39,8 @@ func (c *snapshotClasses) list(ctx context.Context, reader client.Reader, now ti
 	return known, nil
 }
 
-// volumeSnapshots says which of the VM's volumes its snapshots have, by what is in the cache of their claims. It is no
-// reason to write a status: it goes with one that is written anyway.
+// volumeSnapshots returns which of the VM's volumes its snapshots can include, from the cached claims and classes. A
+// change is no reason to write the status: it is part of writes that happen anyway.
 func (r *Reconciler) volumeSnapshots(ctx context.Context, vm *v1.VirtualMachine) ([]v1.VolumeSnapshotStatus, error) {
 	if vm.Spec.Template == nil {
 		return nil, nil
