@@ -1,9 +1,10 @@
-// Package kubevirt is the loop that has Drydock's own workloads be as the KubeVirt object
-// says, and reports in its status whether Drydock serves.
+// Package kubevirt is the loop that configures Drydock's own workloads according to the KubeVirt object, and reports
+// in its status whether Drydock serves.
 //
-// It owns that status, the ServiceMonitor and the RoleBinding for Prometheus, of the workloads the fields that the KubeVirt object speaks of, and whether the
-// roles for users extend those of Kubernetes (package components). It must not deploy anything: the manifests do. The object's
-// configuration is read by the components that need it (package clusterconfig).
+// It owns that status, the ServiceMonitor and the RoleBinding for Prometheus, the workloads' fields that the KubeVirt
+// object configures, and whether the roles for users extend those of Kubernetes (package components). It must not
+// deploy anything: the manifests do. The components read the object's configuration themselves (package
+// clusterconfig).
 package kubevirt
 
 import (
@@ -32,7 +33,6 @@ import (
 	"drydock.dev/drydock/internal/rules/components"
 )
 
-// Drydock's workloads.
 var (
 	deployments = []string{components.API, components.Controller}
 	daemonSets  = []string{components.Handler}
@@ -41,13 +41,13 @@ var (
 // Reconciler is the loop. All exported fields are required.
 type Reconciler struct {
 	Client client.Client
-	// Reader asks the API server itself.
+	// Reader asks the API server.
 	Reader client.Reader
-	// KubeVirt reads the object that counts from the cache; nil for none.
+	// KubeVirt reads the effective object from the cache, nil for none.
 	KubeVirt func(context.Context) (*v1.KubeVirt, error)
-	// Namespace is where the workloads are.
+	// Namespace is the namespace of the workloads.
 	Namespace string
-	// Types knows which fields the workloads have.
+	// Types has the fields of the workloads.
 	Types managedfields.TypeConverter
 
 	written  mutationcache.Memory[*v1.KubeVirt]
@@ -58,7 +58,7 @@ type Reconciler struct {
 // SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.settled = map[string]settled{}
-	// Which object counts is found out by each run.
+	// Each run looks up the effective object.
 	theOne := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: clusterconfig.Name}}}
 	})
@@ -72,7 +72,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile brings the workloads and the status up to date.
+// Reconcile updates the workloads and the status.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	cached, err := r.KubeVirt(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	// Whether Prometheus is told is no reason for the status to be wrong.
+	// A failure of the monitoring setup must not keep the status out of date.
 	monitored := r.monitor(ctx, cached)
 	if r.monitors.refused != "" {
 		refused = append(refused, r.monitors.refused)
@@ -93,7 +93,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: r.monitors.again}, errors.Join(err, monitored)
 }
 
-// report brings the status up to date.
 func (r *Reconciler) report(ctx context.Context, cached *v1.KubeVirt, refused []string) error {
 	kv := r.written.Newer(cached)
 	seen, err := r.components(ctx)
@@ -120,7 +119,6 @@ func (r *Reconciler) report(ctx context.Context, cached *v1.KubeVirt, refused []
 	return nil
 }
 
-// components reads the workloads.
 func (r *Reconciler) components(ctx context.Context) ([]component, error) {
 	var out []component
 	for _, name := range deployments {

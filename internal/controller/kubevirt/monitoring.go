@@ -21,20 +21,19 @@ import (
 )
 
 const (
-	// monitorAgain is when what Prometheus is told is looked at again: nothing tells that a namespace has come into being,
-	// or that there is another authority.
+	// monitorAgain is how often the monitoring setup is checked: a new namespace or authority causes no event.
 	monitorAgain = 5 * time.Minute
-	// awaitAuthorities is when it is looked whether virt-api has made an authority yet.
+	// awaitAuthorities is how often to look for virt-api's first authority.
 	awaitAuthorities = 5 * time.Second
 )
 
-// monitors is what was found out about Prometheus's operator.
+// monitors is the state of the monitoring setup.
 type monitors struct {
-	// nothing means that the operator's definition is not there, and nothing that was made for it is.
+	// nothing means that the operator's definition does not exist, and nothing that was created for it.
 	nothing bool
-	// refused says why Prometheus can't be told.
+	// refused says why the monitoring can't be set up.
 	refused string
-	// again is when to look again, 0 for when something changes.
+	// again is when to look again, 0 for the next event.
 	again time.Duration
 }
 
@@ -44,8 +43,8 @@ func monitoringDefinition() predicate.Predicate {
 	})
 }
 
-// monitor has Prometheus's operator told of Drydock's metrics, as the KubeVirt object says, which may be nil. Where there
-// is no such operator, nothing is asked or written.
+// monitor sets up the scraping of Drydock's metrics by Prometheus's operator, as the KubeVirt object, which may be
+// nil, configures. Without the operator, nothing is read or written.
 func (r *Reconciler) monitor(ctx context.Context, kv *v1.KubeVirt) error {
 	err := r.Client.Get(ctx, client.ObjectKey{Name: components.ServiceMonitorDefinition}, cdi.Definition())
 	if client.IgnoreNotFound(err) != nil {
@@ -78,7 +77,8 @@ func (r *Reconciler) monitor(ctx context.Context, kv *v1.KubeVirt) error {
 	return r.tell(ctx, namespace, *account)
 }
 
-// tell has what Prometheus goes by be there, when virt-api has made the authority by which it knows the components.
+// tell creates the RoleBinding, the authorities and the ServiceMonitor for Prometheus, once virt-api has created the
+// authority of the components' certificates.
 func (r *Reconciler) tell(ctx context.Context, namespace string, account types.NamespacedName) error {
 	trusted := &corev1.ConfigMap{}
 	name := client.ObjectKey{Namespace: r.Namespace, Name: certs.TrustConfigMap}
@@ -102,7 +102,7 @@ func (r *Reconciler) tell(ctx context.Context, namespace string, account types.N
 	return nil
 }
 
-// monitorAccount is Prometheus's service account, nil if there is none.
+// monitorAccount returns Prometheus's service account, nil for none.
 func (r *Reconciler) monitorAccount(ctx context.Context, asked components.Monitoring) (*types.NamespacedName, error) {
 	for i := range asked.Accounts {
 		if asked.Named {
@@ -119,8 +119,8 @@ func (r *Reconciler) monitorAccount(ctx context.Context, asked components.Monito
 	return nil, nil
 }
 
-// retire deletes what was made here for Prometheus, but for that in the namespace. There may be no ServiceMonitors in
-// the cluster.
+// retire deletes the ServiceMonitors and authorities in namespaces other than but. monitors reports whether the
+// cluster has the kind ServiceMonitor.
 func (r *Reconciler) retire(ctx context.Context, monitors bool, but string) error {
 	if monitors {
 		if err := r.retireAll(ctx, components.ServiceMonitorKind, components.ServiceMonitorName, but); err != nil {
@@ -130,7 +130,7 @@ func (r *Reconciler) retire(ctx context.Context, monitors bool, but string) erro
 	return r.retireAll(ctx, components.AuthoritiesKind, components.MetricsAuthorities, but)
 }
 
-// retireAll deletes the objects of that kind and name that were made here, but for that in the namespace.
+// retireAll deletes Drydock's objects of that kind and name in namespaces other than but.
 func (r *Reconciler) retireAll(ctx context.Context, kind schema.GroupVersionKind, name, but string) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind)
@@ -149,7 +149,6 @@ func (r *Reconciler) retireAll(ctx context.Context, kind schema.GroupVersionKind
 	return nil
 }
 
-// retireBinding deletes the RoleBinding of Prometheus's account.
 func (r *Reconciler) retireBinding(ctx context.Context) error {
 	var binding rbacv1.RoleBinding
 	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: components.MonitoringRole}, &binding)
@@ -162,7 +161,8 @@ func (r *Reconciler) retireBinding(ctx context.Context) error {
 	return nil
 }
 
-// ensure has an object be as it is to be. What can't be done because of what the KubeVirt object says is kept in monitors.
+// ensure applies an object unless it is up to date. Errors that come from the KubeVirt object's configuration are
+// kept in monitors.
 func (r *Reconciler) ensure(ctx context.Context, want *unstructured.Unstructured) error {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(want.GroupVersionKind())

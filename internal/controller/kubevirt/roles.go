@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/components"
 )
 
-// UsersRole is one of the ClusterRoles that are for users. Of them nothing but metadata is looked at.
+// UsersRole is the kind of ClusterRoles for users in the cache. Only their metadata is cached.
 func UsersRole() *metav1.PartialObjectMetadata {
 	role := &metav1.PartialObjectMetadata{}
 	role.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"))
@@ -26,8 +26,9 @@ func aggregatedRole() predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(role client.Object) bool { return components.AggregatedRole(role.GetName()) })
 }
 
-// aggregate has the ClusterRoles for users extend those of Kubernetes, or not, as the KubeVirt object says. What can't be
-// done is returned as texts. A policy (config/rbac/role-policy.yaml) lets virt-controller change nothing else of them.
+// aggregate makes the ClusterRoles for users extend those of Kubernetes, or not, as the KubeVirt object configures.
+// It returns the API server's refusals. A policy (config/rbac/role-policy.yaml) allows virt-controller no other
+// change of them.
 func (r *Reconciler) aggregate(ctx context.Context, kv *v1.KubeVirt) (refused []string, err error) {
 	roles := &metav1.PartialObjectMetadataList{}
 	roles.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRoleList"))
@@ -51,7 +52,7 @@ func (r *Reconciler) aggregate(ctx context.Context, kv *v1.KubeVirt) (refused []
 		err = r.Client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, patch))
 		switch {
 		case err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-			// It has changed, which the watch tells.
+			// The role has changed, and the watch enqueues it.
 		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 			refused = append(refused, fmt.Sprintf("ClusterRole %s: %v", role.Name, err))
 		default:

@@ -14,7 +14,6 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// Reasons of the conditions.
 const (
 	reasonAllCreated      = "AllResourcesCreated"
 	reasonMissing         = "ResourcesMissing"
@@ -31,13 +30,13 @@ const (
 	separatorOfComponents = "; "
 )
 
-// component is one of Drydock's workloads as far as it is known.
+// component is the observed state of one of Drydock's workloads.
 type component struct {
 	name   string
 	exists bool
 	// wanted, updated and available count its pods.
 	wanted, updated, available int32
-	// current means that the workload's controller has seen its newest spec.
+	// current means that the workload's controller has observed its newest spec.
 	current bool
 }
 
@@ -53,16 +52,15 @@ func (c component) describe() string {
 	return fmt.Sprintf("%s: %d of %d available", c.name, c.available, c.wanted)
 }
 
-// facts is what is known of the installation.
+// facts is the observed state of the installation.
 type facts struct {
 	components []component
-	// cdi is where CDI is installed, empty where it is not.
+	// cdi is CDI's Deployment as "namespace/name", "" for none.
 	cdi string
-	// refused says why workloads are not as the KubeVirt object has them; empty if they are.
+	// refused says why workloads don't have the KubeVirt object's configuration, "" if they do.
 	refused string
 }
 
-// status is the KubeVirt object's status for what is known.
 func status(kv *v1.KubeVirt, is facts, now time.Time) v1.KubeVirtStatus {
 	out := *kv.Status.DeepCopy()
 	missing := failing(is.components, func(c component) bool { return c.exists })
@@ -83,8 +81,7 @@ func status(kv *v1.KubeVirt, is facts, now time.Time) v1.KubeVirtStatus {
 		set(v1.KubeVirtConditionDegraded, false, reasonAllReady, messageAllReady)
 	} else {
 		set(v1.KubeVirtConditionAvailable, false, reasonNotReady, notReady)
-		// What is being deployed for the first time is not there yet; it is
-		// not broken.
+		// During the first deployment, a missing component is not a degraded one.
 		set(v1.KubeVirtConditionDegraded, deployed, reasonNotReady, notReady)
 	}
 	if rolling == "" {
@@ -117,7 +114,6 @@ func status(kv *v1.KubeVirt, is facts, now time.Time) v1.KubeVirtStatus {
 	return out
 }
 
-// failing describes the components for which ok does not hold.
 func failing(components []component, ok func(component) bool) string {
 	var out []string
 	for _, c := range components {

@@ -15,16 +15,16 @@ import (
 	"drydock.dev/drydock/internal/rules/components"
 )
 
-// settled is what was the case when nothing was to be done for an object, or nothing could be.
+// settled is a state in which an object needed no change, or could not be changed.
 type settled struct {
 	object, kubeVirt         types.UID
 	generation, kvGeneration int64
-	// refused says why the object can't be as the KubeVirt object has it.
+	// refused says why the object can't be configured as the KubeVirt object demands.
 	refused string
 }
 
-// configure has the workloads be as the KubeVirt object says, which may be nil. What can't be done because of what it
-// says is returned as texts. Each workload takes one request, so that a process that ends here leaves nothing half done.
+// configure configures the workloads according to the KubeVirt object, which may be nil, and returns the refusals.
+// Each workload takes one request, so that a process that ends here leaves nothing half done.
 func (r *Reconciler) configure(ctx context.Context, kv *v1.KubeVirt) (refused []string, err error) {
 	for _, name := range deployments {
 		var cached, live appsv1.Deployment
@@ -57,7 +57,7 @@ func (r *Reconciler) configure(ctx context.Context, kv *v1.KubeVirt) (refused []
 	return refused, nil
 }
 
-// configureOne does so for one of them. The cache, which has no managed fields, says whether there is anything to look at.
+// configureOne configures one workload. The cache, which has no managed fields, shows whether it may need a change.
 func (r *Reconciler) configureOne(ctx context.Context, name string, cached, live client.Object, kv *v1.KubeVirt,
 	plan func() (*unstructured.Unstructured, error),
 ) (refused []string, err error) {
@@ -79,7 +79,7 @@ func (r *Reconciler) configureOne(ctx context.Context, name string, cached, live
 	if apply != nil {
 		err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(apply), client.FieldOwner(components.Manager), client.ForceOwnership)
 		if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			// It has changed, which the watch tells.
+			// The workload has changed, and the watch enqueues it.
 			return nil, nil
 		}
 		if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
@@ -91,7 +91,6 @@ func (r *Reconciler) configureOne(ctx context.Context, name string, cached, live
 	return now.said(), nil
 }
 
-// at is s for these versions of the objects.
 func (s settled) at(object client.Object, kv *v1.KubeVirt) settled {
 	s.object, s.generation = object.GetUID(), object.GetGeneration()
 	s.kubeVirt, s.kvGeneration = "", 0
