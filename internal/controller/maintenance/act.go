@@ -21,11 +21,11 @@ import (
 const (
 	reasonWaiting = "Waiting"
 	reasonLocked  = "Locked"
-	// reasonBystanders is that of the event which warns of pods that nobody keeps from writing.
+	// reasonBystanders is the reason of the warning about pods that no lock keeps from writing.
 	reasonBystanders = "MaintenanceBystanders"
 )
 
-// apply takes the plan's step. It reports whether to look again at once.
+// apply executes the plan's step. It reports whether to look again at once.
 func (r *Reconciler) apply(ctx context.Context, o maintenance.Observed, plan maintenance.Plan) (again bool, err error) {
 	done, err := r.take(ctx, o, plan)
 	if err != nil && plan.Step == maintenance.Provision {
@@ -46,7 +46,8 @@ func (r *Reconciler) apply(ctx context.Context, o maintenance.Observed, plan mai
 	return plan.Step.Again(), nil
 }
 
-// reportUnmade says on the pods that wait why there is no provisioning pod. It returns the reason, so that it is tried again.
+// reportUnmade writes the reason for the missing provisioning pod to the waiting pods. It returns the reason for a
+// retry.
 func (r *Reconciler) reportUnmade(ctx context.Context, m lock.Machine, plan maintenance.Plan, reason error) error {
 	for _, w := range plan.Waits {
 		if w.First {
@@ -59,7 +60,7 @@ func (r *Reconciler) reportUnmade(ctx context.Context, m lock.Machine, plan main
 	return reason
 }
 
-// take takes the step. It reports false when somebody was faster.
+// take executes the step. It reports false if another writer was faster.
 func (r *Reconciler) take(ctx context.Context, o maintenance.Observed, plan maintenance.Plan) (done bool, err error) {
 	switch plan.Step {
 	case maintenance.Lock, maintenance.Open, maintenance.Unlock, maintenance.Forget:
@@ -93,7 +94,8 @@ func (r *Reconciler) changePod(ctx context.Context, plan maintenance.Plan, chang
 	return versioned.Wrote(ctx, r.Client, "to "+string(plan.Step)+":", plan.Pod, to)
 }
 
-// reportWait says on a pod why it waits. When that changes for the first of them, the machine's events say it, too.
+// reportWait writes the reason for waiting to a pod. When the reason of the first waiting pod changes, it also emits
+// events.
 func (r *Reconciler) reportWait(ctx context.Context, m lock.Machine, w maintenance.Wait) error {
 	if c := podstatus.Condition(w.Pod, layout.MaintenanceLockCondition); c != nil && c.Message == w.Why {
 		return nil
@@ -107,7 +109,7 @@ func (r *Reconciler) reportWait(ctx context.Context, m lock.Machine, w maintenan
 	return nil
 }
 
-// reportLocked says on a pod that has waited visibly that it waits no more.
+// reportLocked updates the condition of a pod that had to wait.
 func (r *Reconciler) reportLocked(ctx context.Context, pod *corev1.Pod) error {
 	if podstatus.Condition(pod, layout.MaintenanceLockCondition) == nil {
 		return nil
@@ -115,7 +117,6 @@ func (r *Reconciler) reportLocked(ctx context.Context, pod *corev1.Pod) error {
 	return r.report(ctx, pod, corev1.PodCondition{Type: layout.MaintenanceLockCondition, Status: corev1.ConditionTrue, Reason: reasonLocked, Message: "the disks are locked for the pod"})
 }
 
-// report writes a condition of a pod, of which it changes no other.
 func (r *Reconciler) report(ctx context.Context, pod *corev1.Pod, c corev1.PodCondition) error {
 	c.LastTransitionTime.Time = r.Now()
 	from := &corev1.Pod{}
@@ -129,7 +130,7 @@ func (r *Reconciler) report(ctx context.Context, pod *corev1.Pod, c corev1.PodCo
 	return nil
 }
 
-// tell says something in events of the machine and of the pod, as far as they exist.
+// tell emits events of the machine and of the pod, if they exist.
 func (r *Reconciler) tell(m lock.Machine, pod *corev1.Pod, e *maintenance.Event) {
 	if e == nil {
 		return
@@ -150,7 +151,8 @@ func (r *Reconciler) tell(m lock.Machine, pod *corev1.Pod, e *maintenance.Event)
 	}
 }
 
-// warnOfBystanders tells of pods that use the same claims and that no lock keeps from it. The lock does not depend on it.
+// warnOfBystanders emits a warning about pods that use the same claims and that the lock does not stop. A failure
+// does not affect the lock.
 func (r *Reconciler) warnOfBystanders(ctx context.Context, m lock.Machine, pod *corev1.Pod) {
 	names, err := r.bystanders(ctx, m.GetNamespace(), maintenance.Claims(m, pod))
 	if err != nil {

@@ -1,8 +1,9 @@
 // Package maintenance is the loop that locks machines for maintenance pods, lets these run, and unlocks them. Package
 // maintenance of the rules decides; this package observes and acts.
 //
-// It owns the lock on a VM or a VMI, and of maintenance pods their gate, their finalizer, their condition and their
-// provisioning pods. It must not decide, and nothing that a cache says lets a pod run: what wakes it is a reason to ask, and what is in the way is a reason to wait.
+// It owns the lock on a VM or a VMI, and the gate, the finalizer, the condition and the provisioning pods of
+// maintenance pods. It must not decide, and must not let a pod run because of a cache: events are a reason to ask the
+// API server, and obstacles a reason to wait.
 package maintenance
 
 import (
@@ -35,30 +36,28 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes; Reader asks the API server.
+	// Client reads from the cache and writes. Reader asks the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
-	// Settings gives the cluster's settings of the moment.
 	Settings func(context.Context) (clusterconfig.Settings, error)
-	// Disks places disks as those of a VMI that starts.
+	// Disks places disks as for a VMI that starts.
 	Disks Disks
-	// Now is the clock.
-	Now func() time.Time
+	Now   func() time.Time
 }
 
-// Disks is what the loop of VMIs knows of placing disks.
+// Disks is implemented by the loop of VMIs.
 type Disks interface {
-	// Places asks the API server for claims, and where those that are bound can be used.
+	// Places asks the API server for claims and the topologies of the bound ones.
 	Places(ctx context.Context, vmi *v1.VirtualMachineInstance, claims []string) ([]placement.Claim, []placement.Topology, error)
 	// RenderProvisioningFor renders the provisioning pod of a maintenance pod.
 	RenderProvisioningFor(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, claims []string) (*corev1.Pod, error)
 }
 
-// most is how many steps follow each other before others have their turn.
+// most bounds the consecutive steps for one machine, so that others have their turn.
 const most = 8
 
-// podIndex finds the maintenance pods for a machine of a name.
+// podIndex names the index of maintenance pods by machine.
 const podIndex = "drydock.maintenance-pods"
 
 func podIndexValue(o client.Object) []string {
@@ -68,7 +67,7 @@ func podIndexValue(o client.Object) []string {
 	return nil
 }
 
-// claimIndex finds the maintenance pods that have a claim.
+// claimIndex names the index of maintenance pods by claim.
 const claimIndex = "drydock.maintenance-claims"
 
 func claimIndexValue(o client.Object) []string {
@@ -83,7 +82,7 @@ func claimIndexValue(o client.Object) []string {
 	return out
 }
 
-// SetupWithManager registers the loop, which works at the given pace.
+// SetupWithManager registers the loop with the given options.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, podIndexValue); err != nil {
 		return fmt.Errorf("indexing maintenance pods by VM: %w", err)
@@ -103,7 +102,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		Complete(r)
 }
 
-// target is the machine that a maintenance pod is to work on, and that a provisioning pod of one places the disks of.
+// target returns the machine of a maintenance pod, or of the provisioning pod of one.
 func target(_ context.Context, pod client.Object) []reconcile.Request {
 	var out []reconcile.Request
 	names := podIndexValue(pod)
@@ -116,7 +115,7 @@ func target(_ context.Context, pod client.Object) []reconcile.Request {
 	return out
 }
 
-// concerned is a machine that is locked or that a maintenance pod waits for. Nearly none is.
+// concerned returns a machine if it is locked or a maintenance pod waits for it, which is rare.
 func (r *Reconciler) concerned(ctx context.Context, object client.Object) []reconcile.Request {
 	key := client.ObjectKeyFromObject(object)
 	if !r.concerns(ctx, object, key) {
@@ -125,7 +124,6 @@ func (r *Reconciler) concerned(ctx context.Context, object client.Object) []reco
 	return []reconcile.Request{{NamespacedName: key}}
 }
 
-// onClaim are the machines of the maintenance pods that have a claim.
 func (r *Reconciler) onClaim(ctx context.Context, claim client.Object) []reconcile.Request {
 	var pods corev1.PodList
 	err := r.Client.List(ctx, &pods, client.InNamespace(claim.GetNamespace()), client.UnsafeDisableDeepCopy,
@@ -152,7 +150,7 @@ func (r *Reconciler) concerns(ctx context.Context, object client.Object, key typ
 	return err != nil || len(pods.Items) > 0
 }
 
-// Reconcile looks at one machine and does what is next.
+// Reconcile handles one machine.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	after, err := settle.Turns(ctx, most, func(ctx context.Context) (again bool, after time.Duration, err error) {
 		o := maintenance.Observed{Now: r.Now()}
@@ -193,7 +191,6 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, o *m
 	return err
 }
 
-// ask puts a question to the API server.
 func (r *Reconciler) ask(ctx context.Context, question maintenance.Question, key types.NamespacedName, o *maintenance.Observed) (err error) {
 	switch question {
 	case maintenance.NeedHolder:
@@ -217,7 +214,7 @@ func (r *Reconciler) ask(ctx context.Context, question maintenance.Question, key
 	return err
 }
 
-// next is the pod that what is in the way is asked for.
+// next returns the pod whose obstacles are looked up.
 func next(o *maintenance.Observed) *corev1.Pod {
 	if o.Holder != nil {
 		return o.Holder

@@ -24,8 +24,9 @@ import (
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
-// look asks the API server for what may be in the pod's way, for all of it at once: a pod waits for the answers. A guest that
-// runs is seen by its pod, and one that does not run yet sees the lock, so that it does not matter which answer is the oldest.
+// look asks the API server for everything that may be in the pod's way, concurrently, since a pod waits for the
+// answers. Their order does not matter: a running guest is found by its pod, and one that does not run yet sees the
+// lock.
 func (r *Reconciler) look(ctx context.Context, m lock.Machine, pod *corev1.Pod) (*maintenance.Look, error) {
 	out, claims := &maintenance.Look{}, maintenance.Claims(m, pod)
 	asking, ctx := errgroup.WithContext(ctx)
@@ -60,7 +61,7 @@ func (r *Reconciler) look(ctx context.Context, m lock.Machine, pod *corev1.Pod) 
 	return out, nil
 }
 
-// dataVolumes are those of the claims: they have the claims' names.
+// dataVolumes returns the DataVolumes of the claims, which have the claims' names.
 func (r *Reconciler) dataVolumes(ctx context.Context, namespace string, claims []string) ([]*cdiv1.DataVolume, error) {
 	var out []*cdiv1.DataVolume
 	for _, claim := range claims {
@@ -75,7 +76,7 @@ func (r *Reconciler) dataVolumes(ctx context.Context, namespace string, claims [
 	return out, nil
 }
 
-// filling says what fills the first of the claims that something fills, or is still to fill, "" for none.
+// filling says why the first unfilled claim is not filled yet, "" if all are.
 func (r *Reconciler) filling(ctx context.Context, namespace string, claims []string) (string, error) {
 	for _, claim := range claims {
 		filling, err := claimusers.Filling(ctx, r.Reader, types.NamespacedName{Namespace: namespace, Name: claim})
@@ -86,7 +87,7 @@ func (r *Reconciler) filling(ctx context.Context, namespace string, claims []str
 	return "", nil
 }
 
-// rivals are the guests and the other maintenance pods beside which none may have the disks.
+// rivals returns the guests and the other maintenance pods that must not run beside a pod with the disks.
 func (r *Reconciler) rivals(ctx context.Context, m lock.Machine, claims []string) ([]vmilifecycle.Rival, error) {
 	return rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
 		Namespace: m.GetNamespace(), Name: m.GetName(), SameName: true, Claims: claims, Maintenance: true,
@@ -96,7 +97,7 @@ func (r *Reconciler) rivals(ctx context.Context, m lock.Machine, claims []string
 	})
 }
 
-// others selects the pods of Drydock's that use claims and run no guest.
+// others selects Drydock's pods that use claims and run no guest.
 func others() (labels.Selector, error) {
 	others, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{layout.AttachmentApp, datavolume.WorkerAppLabel})
 	if err != nil {
@@ -105,7 +106,6 @@ func others() (labels.Selector, error) {
 	return labels.NewSelector().Add(*others), nil
 }
 
-// users are those of them that use one of the claims.
 func (r *Reconciler) users(ctx context.Context, namespace string, claims []string) ([]*corev1.Pod, error) {
 	selector, err := others()
 	if err != nil {
@@ -125,8 +125,8 @@ func (r *Reconciler) users(ctx context.Context, namespace string, claims []strin
 	return out, nil
 }
 
-// plugged is another VMI's guest that one of the claims is plugged into: one that the cache shows, or else one that the API
-// server knows of.
+// plugged returns another VMI's guest into which one of the claims is plugged: from the cache, or else from the API
+// server.
 func (r *Reconciler) plugged(ctx context.Context, m lock.Machine, claims []string) (maintenance.Plugged, error) {
 	for _, claim := range claims {
 		key := &corev1.PersistentVolumeClaim{}
@@ -150,10 +150,10 @@ func (r *Reconciler) plugged(ctx context.Context, m lock.Machine, claims []strin
 	}
 }
 
-// pageSize is how many objects of a namespace are read at once to find what no selector finds.
+// pageSize is the page size of lists of a whole namespace, for objects that no selector finds.
 const pageSize = 500
 
-// bystanders names the pods that use one of the claims and are none of Drydock's.
+// bystanders names the pods that use one of the claims and are not Drydock's.
 func (r *Reconciler) bystanders(ctx context.Context, namespace string, claims []string) ([]string, error) {
 	var out []string
 	page := corev1.PodList{}

@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
 
-// provisioning are the provisioning pods of maintenance pods, as the cache has them.
+// provisioning returns the cached provisioning pods of maintenance pods.
 func (r *Reconciler) provisioning(ctx context.Context, machine string, of []*corev1.Pod) ([]*corev1.Pod, error) {
 	var out []*corev1.Pod
 	for _, pod := range of {
@@ -35,7 +35,7 @@ func (r *Reconciler) provisioning(ctx context.Context, machine string, of []*cor
 	return out, nil
 }
 
-// provision makes the provisioning pod of a maintenance pod, unless an earlier attempt has.
+// provision creates the provisioning pod of a maintenance pod, unless an earlier attempt has.
 func (r *Reconciler) provision(ctx context.Context, m lock.Machine, plan maintenance.Plan) error {
 	vmi, err := r.instance(ctx, m)
 	if err != nil {
@@ -64,7 +64,7 @@ func (r *Reconciler) provision(ctx context.Context, m lock.Machine, plan mainten
 	return err
 }
 
-// instance is the VMI that a machine would have if it started now.
+// instance returns the VMI that a machine would have if it started now.
 func (r *Reconciler) instance(ctx context.Context, m lock.Machine) (*v1.VirtualMachineInstance, error) {
 	vm, is := m.(*v1.VirtualMachine)
 	if !is || vm.Spec.Template == nil {
