@@ -1,8 +1,8 @@
-// Package clone is the loop of VirtualMachineClones. Package clone of the rules decides; this package
-// observes and acts.
+// Package clone is the loop of VirtualMachineClones. Package clone of the rules decides; this package observes and
+// acts.
 //
-// It owns the status of clones, and the snapshots and restores that they make until they are deleted. It
-// must not decide, and it must not write VMs or claims: a clone's restore does.
+// It owns the status of clones, and their snapshots and restores until these are deleted. It must not decide, and it
+// must not write VMs or claims: a clone's restore does.
 package clone
 
 import (
@@ -31,18 +31,17 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes; Reader asks the API server.
+	// Client reads from the cache and writes. Reader asks the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
-	// Now is the clock.
-	Now func() time.Time
+	Now      func() time.Time
 }
 
-// most is how many steps follow each other before others have their turn.
+// most bounds the consecutive steps for one clone, so that others have their turn.
 const most = 8
 
-// SetupWithManager registers the loop, which works at the given pace.
+// SetupWithManager registers the loop with the given options.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachineclone").
@@ -55,7 +54,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// waiting are the clones of a VM or of a snapshot that wait for it.
 func (r *Reconciler) waiting(ctx context.Context, source client.Object) []reconcile.Request {
 	return waiting.For(ctx, r.Client, &clonev1.VirtualMachineCloneList{}, source)
 }
@@ -74,7 +72,7 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	})
 }
 
-// Reconcile looks at one clone and does what is next.
+// Reconcile handles one clone.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	after, err := settle.Turns(ctx, most, func(ctx context.Context) (again bool, after time.Duration, err error) {
 		o, err := r.observe(ctx, req.NamespacedName)
@@ -88,7 +86,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: after}, err
 }
 
-// observe gathers what is known of a clone, which is nil when it is gone or has nothing left to do.
+// observe gathers the facts about a clone. Clone is nil if it does not exist or is settled.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (clone.Observed, error) {
 	o := clone.Observed{Now: r.Now()}
 	var of clonev1.VirtualMachineClone
@@ -101,7 +99,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (clo
 	if err := r.Reader.Get(ctx, key, &of); err != nil {
 		return o, client.IgnoreNotFound(err)
 	}
-	// An object that no admission has judged.
+	// The object has bypassed admission.
 	if of.Spec.Source == nil {
 		return o, nil
 	}
@@ -117,7 +115,6 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (clo
 	return o, nil
 }
 
-// observeMade looks at the snapshot, the restore and its claims.
 func (r *Reconciler) observeMade(ctx context.Context, of *clonev1.VirtualMachineClone, o *clone.Observed) (err error) {
 	if o.Snapshot, err = versioned.Read[snapshotv1.VirtualMachineSnapshot](ctx, r.Reader, "the snapshot", client.ObjectKey{Namespace: of.Namespace, Name: clone.SnapshotName(of)}); err != nil {
 		return err
@@ -138,7 +135,6 @@ func (r *Reconciler) observeMade(ctx context.Context, of *clonev1.VirtualMachine
 	return nil
 }
 
-// observeMachines looks at the source's manifest and at the VM with the target's name.
 func (r *Reconciler) observeMachines(ctx context.Context, of *clonev1.VirtualMachineClone, o *clone.Observed) (err error) {
 	if o.Target, err = versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", client.ObjectKey{Namespace: of.Namespace, Name: clone.TargetName(of)}); err != nil {
 		return err
@@ -155,7 +151,7 @@ func (r *Reconciler) observeMachines(ctx context.Context, of *clonev1.VirtualMac
 	return err
 }
 
-// apply writes the status and takes the step. It reports whether to look again at once.
+// apply writes the status and executes the step. It reports whether to look again at once.
 func (r *Reconciler) apply(ctx context.Context, o clone.Observed, plan clone.Plan) (again bool, err error) {
 	wrote, err := r.writeStatus(ctx, o.Clone, plan.Clone)
 	if err != nil || !wrote {
@@ -163,7 +159,7 @@ func (r *Reconciler) apply(ctx context.Context, o clone.Observed, plan clone.Pla
 	}
 	r.tell(o.Clone, plan.Clone)
 	if plan.Step == clone.Rest {
-		// What was made on the way goes at once.
+		// The snapshot and the restore are deleted at once.
 		return !clone.Ended(o.Clone) && clone.Ended(plan.Clone), nil
 	}
 	err = r.take(ctx, o, plan)
@@ -175,14 +171,13 @@ func (r *Reconciler) apply(ctx context.Context, o clone.Observed, plan clone.Pla
 	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) || clone.Ended(plan.Clone) {
 		return err == nil, err
 	}
-	// A quota, an admission rule: it will not be done another time either.
+	// A quota or an admission rule would refuse a retry, too.
 	to := clone.Refused(o, plan, err.Error())
 	_, err = r.writeStatus(ctx, plan.Clone, to)
 	r.tell(plan.Clone, to)
 	return err == nil, err
 }
 
-// take takes the plan's step.
 func (r *Reconciler) take(ctx context.Context, o clone.Observed, plan clone.Plan) error {
 	switch plan.Step {
 	case clone.MakeSnapshot:
@@ -218,13 +213,12 @@ func (r *Reconciler) drop(ctx context.Context, what string, object client.Object
 	return nil
 }
 
-// writeStatus writes the clone's status, and brings it to the version that is written. It reports
-// false when somebody else wrote first.
+// writeStatus writes the clone's status and sets the written resource version in to. It reports false if another
+// writer was faster.
 func (r *Reconciler) writeStatus(ctx context.Context, from, to *clonev1.VirtualMachineClone) (bool, error) {
 	return versioned.FollowStatus(ctx, r.Client, "writing the status of the clone", from, to)
 }
 
-// tell says in an event that the clone has ended.
 func (r *Reconciler) tell(from, to *clonev1.VirtualMachineClone) {
 	if clone.Ended(from) || !clone.Ended(to) {
 		return
