@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/rules/restore"
 )
 
-// apply writes the status and takes the step. It reports whether to look again at once.
+// apply writes the status and executes the step. It reports whether to look again at once.
 func (r *Reconciler) apply(ctx context.Context, o restore.Observed, plan restore.Plan) (again bool, err error) {
 	if plan.Step == restore.Hold {
 		return true, r.finalizer(ctx, o.Restore, func(f []string) []string { return append(f, restore.Finalizer) })
@@ -29,7 +29,7 @@ func (r *Reconciler) apply(ctx context.Context, o restore.Observed, plan restore
 	}
 	r.tell(o.Restore, plan.Restore)
 	if plan.Step == restore.Rest {
-		// What has failed is taken back at once.
+		// A failed restore is cleaned up at once.
 		return !restore.Failed(o.Restore) && restore.Failed(plan.Restore), nil
 	}
 	err = r.take(ctx, o, plan)
@@ -55,16 +55,13 @@ func (r *Reconciler) apply(ctx context.Context, o restore.Observed, plan restore
 	return true, err
 }
 
-// refuse says in an event what the API server has refused the restore.
 func (r *Reconciler) refuse(of *snapshotv1.VirtualMachineRestore, why error) {
 	r.Recorder.Eventf(of, nil, corev1.EventTypeWarning, "VirtualMachineRestoreError", "Restore", "the restore has met an error: %v", why)
 }
 
-// refused reports whether the API server will not do it another time either: a quota, an
-// admission rule.
+// refused reports whether a retry would fail as well: because of a quota or an admission rule.
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
 
-// take takes the plan's step.
 func (r *Reconciler) take(ctx context.Context, o restore.Observed, plan restore.Plan) error {
 	switch plan.Step {
 	case restore.Release:
@@ -105,7 +102,7 @@ func (r *Reconciler) makeClaims(ctx context.Context, claims []*corev1.Persistent
 	return nil
 }
 
-// dropClaims deletes claims. What would make one again, a DataVolume, goes first.
+// dropClaims deletes claims. A DataVolume would create its claim again, so it is deleted first.
 func (r *Reconciler) dropClaims(ctx context.Context, o restore.Observed, claims []*corev1.PersistentVolumeClaim) error {
 	for _, claim := range claims {
 		if o.Fillers[claim.Name] {
@@ -131,21 +128,20 @@ func (r *Reconciler) own(ctx context.Context, o restore.Observed, claims []*core
 	return nil
 }
 
-// lock makes the VM's status name the restore in progress, nil for none.
+// lock sets status.restoreInProgress of the VM, nil for none.
 func (r *Reconciler) lock(ctx context.Context, vm *v1.VirtualMachine, name *string) error {
 	to := vm.DeepCopy()
 	to.Status.RestoreInProgress = name
 	return versioned.PatchStatus(ctx, r.Client, "changing status.restoreInProgress of VM", vm, to)
 }
 
-// finalizer changes the finalizers.
 func (r *Reconciler) finalizer(ctx context.Context, from *snapshotv1.VirtualMachineRestore, change func([]string) []string) error {
 	to := from.DeepCopy()
 	to.Finalizers = change(to.Finalizers)
 	return versioned.Patch(ctx, r.Client, "changing the finalizers of the restore", from, to)
 }
 
-// tell says in an event that the restore has ended, or has begun to wait for its target.
+// tell emits an event when the restore ends or begins to wait for its target.
 func (r *Reconciler) tell(from, to *snapshotv1.VirtualMachineRestore) {
 	switch {
 	case restore.WaitsForTarget(to) && !restore.WaitsForTarget(from):

@@ -1,11 +1,11 @@
-// Package restore is the loop of VirtualMachineRestores. Package restore of the rules decides; this
-// package observes and acts.
+// Package restore is the loop of VirtualMachineRestores. Package restore of the rules decides; this package observes
+// and acts.
 //
-// It owns the status and the finalizer of restores, the claims that they make until a VM has them, of
-// a VM status.restoreInProgress, and the one write by which a VM becomes what a snapshot has, or is
-// made. It must not decide: what depends on more than "did the API server do it" belongs to the rules.
+// It owns the status and the finalizer of restores, their claims until a VM has them, status.restoreInProgress of
+// VMs, and the single write by which a VM gets a snapshot's manifest or is created. It must not decide: whatever
+// depends on more than the API server's response belongs to the rules.
 //
-// What a restore in progress depends on is read from the API server and from no cache (decision 421).
+// A restore in progress is observed in the API server and never in a cache (decision 421).
 package restore
 
 import (
@@ -34,19 +34,18 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes; Reader asks the API server.
+	// Client reads from the cache and writes. Reader asks the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
-	// Now is the clock.
-	Now func() time.Time
+	Now      func() time.Time
 }
 
-// most is how many steps follow each other before others have their turn.
+// most bounds the consecutive steps for one restore, so that others have their turn.
 const most = 12
 
-// SetupWithManager registers the loop, which works at the given pace. A restore that waits looks
-// again by itself, later and later; events of its VM and of its snapshot have it look at once.
+// SetupWithManager registers the loop with the given options. A waiting restore is enqueued with growing
+// delays, and by events of its VM and its snapshot.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachinerestore").
@@ -57,7 +56,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// waiting are the restores to a VM, or of a snapshot, that have not ended.
+// waiting returns the restores to a VM, or of a snapshot, that have not ended.
 func (r *Reconciler) waiting(ctx context.Context, of client.Object) []reconcile.Request {
 	return waiting.For(ctx, r.Client, &snapshotv1.VirtualMachineRestoreList{}, of)
 }
@@ -72,7 +71,7 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	})
 }
 
-// Reconcile looks at one restore and does what is next.
+// Reconcile handles one restore.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	after, err := settle.Turns(ctx, most, func(ctx context.Context) (again bool, after time.Duration, err error) {
 		o, err := r.observe(ctx, req.NamespacedName)
@@ -86,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: after}, err
 }
 
-// observe gathers what is known of a restore, which is nil when it is gone or has nothing left to do.
+// observe gathers the facts about a restore. Restore is nil if it does not exist or is complete.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (restore.Observed, error) {
 	o := restore.Observed{Now: r.Now()}
 	var of snapshotv1.VirtualMachineRestore
@@ -135,7 +134,6 @@ func (r *Reconciler) observeSource(ctx context.Context, of *snapshotv1.VirtualMa
 	return err
 }
 
-// observeClaims looks at the claims that the restore uses, or has recorded.
 func (r *Reconciler) observeClaims(ctx context.Context, o *restore.Observed) error {
 	o.Claims, o.Fillers, o.Waits = map[string]*corev1.PersistentVolumeClaim{}, map[string]bool{}, map[string]bool{}
 	for _, name := range restore.ClaimNames(o) {
@@ -169,8 +167,8 @@ func (r *Reconciler) observeClass(ctx context.Context, name *string, waits map[s
 	return nil
 }
 
-// writeStatus writes the restore's status, and brings it to the version that is written. It reports
-// false when somebody else wrote first.
+// writeStatus writes the restore's status and sets the written resource version in to. It reports false if another
+// writer was faster.
 func (r *Reconciler) writeStatus(ctx context.Context, from, to *snapshotv1.VirtualMachineRestore) (bool, error) {
 	return versioned.FollowStatus(ctx, r.Client, "writing the status of the restore", from, to)
 }
