@@ -19,13 +19,14 @@ import (
 
 const (
 	groupAPI = "groupsnapshot.storage.k8s.io"
-	// defaultGroupClass marks the class that is taken where nothing else is said.
+	// defaultGroupClass marks the default class.
 	defaultGroupClass = "groupsnapshot.storage.kubernetes.io/is-default-class"
-	// maxMembers is of how many VolumeSnapshots it is found out whether they are a group's; anybody can make some that say so.
+	// maxMembers bounds how many VolumeSnapshots are examined as members of a group; any user can make some that
+	// claim to be.
 	maxMembers = 256
 )
 
-// groupKind is a kind of the version of the API that the cluster prefers; false where it has none.
+// groupKind returns a kind in the version of the API that the cluster prefers, and whether it is served.
 func groupKind(c client.Client, kind string) (schema.GroupVersionKind, bool, error) {
 	mapping, err := c.RESTMapper().RESTMapping(schema.GroupKind{Group: groupAPI, Kind: kind})
 	switch {
@@ -37,7 +38,8 @@ func groupKind(c client.Client, kind string) (schema.GroupVersionKind, bool, err
 	return mapping.GroupVersionKind, true, nil
 }
 
-// GroupClasses lists the VolumeGroupSnapshotClasses; there are none where the cluster has no VolumeGroupSnapshots.
+// GroupClasses lists the VolumeGroupSnapshotClasses. There are none if the cluster does not serve
+// VolumeGroupSnapshots.
 func GroupClasses(ctx context.Context, c client.Client, reader client.Reader) ([]snapshot.Class, error) {
 	kind, served, err := groupKind(c, "VolumeGroupSnapshotClass")
 	if err != nil || !served {
@@ -55,7 +57,7 @@ func GroupClasses(ctx context.Context, c client.Client, reader client.Reader) ([
 	return classesIn(list, defaultGroupClass), nil
 }
 
-// read reads an object of the group API, nil when there is none.
+// read returns an object of the group API, nil if it does not exist.
 func read(ctx context.Context, c client.Client, reader client.Reader, kind string, key client.ObjectKey) (*unstructured.Unstructured, error) {
 	version, served, err := groupKind(c, kind)
 	if err != nil || !served {
@@ -73,7 +75,7 @@ func read(ctx context.Context, c client.Client, reader client.Reader, kind strin
 	return object, nil
 }
 
-// Group reads a VolumeGroupSnapshot, nil when there is none. Its VolumeSnapshots are looked for if members says so.
+// Group reads a VolumeGroupSnapshot, nil for none. Its VolumeSnapshots are looked up if members returns true.
 func Group(ctx context.Context, c client.Client, reader client.Reader, key client.ObjectKey, members func(*snapshot.Group) bool) (*snapshot.Group, error) {
 	object, err := read(ctx, c, reader, "VolumeGroupSnapshot", key)
 	if err != nil || object == nil {
@@ -92,8 +94,9 @@ func Group(ctx context.Context, c client.Client, reader client.Reader, key clien
 	return group, findMembers(ctx, reader, object, group, snapshots)
 }
 
-// groupFacts are what is looked at of a VolumeGroupSnapshot and of the content that it says to be bound to; and the driver's
-// names of the snapshots of its Cuts. Only a content counts that is bound to it, too: users may write the former's status.
+// groupFacts extracts the facts from a VolumeGroupSnapshot and its content, and returns the driver's handles of the
+// snapshots in Cuts. Users may write the status of a VolumeGroupSnapshot, so its content counts only if it refers
+// back.
 func groupFacts(object, content *unstructured.Unstructured) (group *snapshot.Group, snapshots []string) {
 	group = &snapshot.Group{Ends: object.GetDeletionTimestamp() != nil, Token: object.GetAnnotations()[snapshot.TokenAnnotation], Error: errorOf(object)}
 	if owner := metav1.GetControllerOf(object); owner != nil {
@@ -114,7 +117,7 @@ func groupFacts(object, content *unstructured.Unstructured) (group *snapshot.Gro
 	if err != nil {
 		return group, nil
 	}
-	// The first is of v1beta1, the second of its successors.
+	// The first field is v1beta1's, the second its successors'.
 	for _, field := range []string{"volumeSnapshotHandlePairList", "volumeSnapshotInfoList"} {
 		pairs, _, _ := unstructured.NestedSlice(content.Object, "status", field)
 		for _, pair := range pairs {
@@ -130,8 +133,8 @@ func groupFacts(object, content *unstructured.Unstructured) (group *snapshot.Gro
 	return group, snapshots
 }
 
-// findMembers finds the VolumeSnapshots of the cuts of a group, which get their names from the cluster's snapshot-controller:
-// they say that they are the group's, and each is bound to the content of one of the group's snapshots, which no user can write.
+// findMembers finds the VolumeSnapshots of a group's cuts, whose names the cluster's snapshot-controller chooses:
+// they refer to the group, and each is bound to the content of one of the group's snapshots, which no user can write.
 func findMembers(ctx context.Context, reader client.Reader, object *unstructured.Unstructured, group *snapshot.Group, snapshots []string) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(version.WithKind("VolumeSnapshotList"))
@@ -154,7 +157,7 @@ func findMembers(ctx context.Context, reader client.Reader, object *unstructured
 	return nil
 }
 
-// snapshotOf is the driver's name of what a VolumeSnapshot is bound to, "" for nothing.
+// snapshotOf returns the driver's handle of the snapshot to which a VolumeSnapshot is bound, "" for none.
 func snapshotOf(ctx context.Context, reader client.Reader, member *metav1.PartialObjectMetadata, driver string) (string, error) {
 	object, content := &unstructured.Unstructured{}, &unstructured.Unstructured{}
 	object.SetGroupVersionKind(version.WithKind("VolumeSnapshot"))
@@ -176,7 +179,7 @@ func snapshotOf(ctx context.Context, reader client.Reader, member *metav1.Partia
 	return boundSnapshot(object, content, driver), nil
 }
 
-// boundSnapshot is the driver's name of the snapshot that a content has, "" if it is another VolumeSnapshot's or driver's.
+// boundSnapshot returns the driver's handle in a content, "" if the content is another VolumeSnapshot's or driver's.
 func boundSnapshot(object, content *unstructured.Unstructured, driver string) string {
 	of, _, _ := unstructured.NestedString(content.Object, "spec", "volumeSnapshotRef", "uid")
 	by, _, _ := unstructured.NestedString(content.Object, "spec", "driver")
@@ -187,7 +190,7 @@ func boundSnapshot(object, content *unstructured.Unstructured, driver string) st
 	return handle
 }
 
-// CreateGroup makes a VolumeGroupSnapshot; that one of its name exists is no error.
+// CreateGroup creates a VolumeGroupSnapshot. It is no error if one of its name exists.
 func CreateGroup(ctx context.Context, c client.Client, namespace string, wanted *snapshot.NewGroup) error {
 	kind, served, err := groupKind(c, "VolumeGroupSnapshot")
 	if err != nil {

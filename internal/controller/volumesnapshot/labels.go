@@ -31,7 +31,7 @@ func Labeled(ctx context.Context, reader client.Reader, namespace, label string)
 	return names, nil
 }
 
-// Label changes which claims have a label. A claim that is gone is none that has it.
+// Label adds and removes the label of claims. Claims that do not exist are skipped.
 func Label(ctx context.Context, c client.Client, namespace string, l *snapshot.Labels) error {
 	write := func(name string, value any) error {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{l.Key: value}}})

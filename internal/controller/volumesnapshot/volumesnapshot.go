@@ -1,9 +1,8 @@
-// Package volumesnapshot reads and makes the cluster's VolumeSnapshots (snapshot.storage.k8s.io) and
+// Package volumesnapshot reads and creates the cluster's VolumeSnapshots (snapshot.storage.k8s.io) and
 // VolumeGroupSnapshots (groupsnapshot.storage.k8s.io), for the loops that snapshot and restore VMs.
 //
-// It always asks the API server: there is no watch, and so no memory and no load as long as nothing
-// is snapshotted, and a cluster without the definitions is like any other (decision 421). It must
-// not decide anything.
+// It always asks the API server: without watches there is neither memory nor load while nothing is snapshotted, and a
+// cluster without the definitions needs no special case (decision 421). It must not decide anything.
 package volumesnapshot
 
 import (
@@ -26,13 +25,13 @@ import (
 
 var version = schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
 
-// defaultClass marks the class that is taken where nothing else is said.
+// defaultClass marks the default class.
 const defaultClass = "snapshot.storage.kubernetes.io/is-default-class"
 
-// maxError is how much of a driver's error is passed on.
+// maxError bounds, in bytes, a driver's error message.
 const maxError = 1 << 10
 
-// Classes lists the VolumeSnapshotClasses; served is false where the cluster has no VolumeSnapshots.
+// Classes lists the VolumeSnapshotClasses. served is false if the cluster does not serve VolumeSnapshots.
 func Classes(ctx context.Context, reader client.Reader) (classes []snapshot.Class, served bool, err error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(version.WithKind("VolumeSnapshotClassList"))
@@ -55,7 +54,7 @@ func classesIn(list *unstructured.UnstructuredList, mark string) (classes []snap
 	return classes
 }
 
-// Of reads the VolumeSnapshots that a content names. Those that don't exist are missing.
+// Of reads the VolumeSnapshots that a content names. Those that do not exist are absent from the result.
 func Of(ctx context.Context, reader client.Reader, content *snapshotv1.VirtualMachineSnapshotContent) (map[string]snapshot.VolumeSnapshot, error) {
 	found := map[string]snapshot.VolumeSnapshot{}
 	for i := range content.Spec.VolumeBackups {
@@ -79,8 +78,7 @@ func Of(ctx context.Context, reader client.Reader, content *snapshotv1.VirtualMa
 	return found, nil
 }
 
-// facts are what is looked at of a VolumeSnapshot. What does not have the API's form counts as
-// not said.
+// facts extracts the facts from a VolumeSnapshot. Malformed fields count as absent.
 func facts(object *unstructured.Unstructured) snapshot.VolumeSnapshot {
 	v := snapshot.VolumeSnapshot{UID: string(object.GetUID())}
 	if owner := metav1.GetControllerOf(object); owner != nil {
@@ -102,13 +100,13 @@ func facts(object *unstructured.Unstructured) snapshot.VolumeSnapshot {
 	return v
 }
 
-// errorOf is what a driver says of an object that it has not finished.
+// errorOf returns the driver's error for an unfinished object.
 func errorOf(object *unstructured.Unstructured) string {
 	message, _, _ := unstructured.NestedString(object.Object, "status", "error", "message")
 	return strings.ToValidUTF8(message[:min(len(message), maxError)], "")
 }
 
-// Create makes a VolumeSnapshot; that one of its name exists is no error.
+// Create creates a VolumeSnapshot. It is no error if one of its name exists.
 func Create(ctx context.Context, c client.Client, namespace string, wanted snapshot.NewVolumeSnapshot) error {
 	object := made(version.WithKind("VolumeSnapshot"), namespace, wanted.Name, wanted.Owner, wanted.Token, map[string]any{
 		"volumeSnapshotClassName": wanted.Class,
@@ -121,7 +119,7 @@ func Create(ctx context.Context, c client.Client, namespace string, wanted snaps
 	return nil
 }
 
-// made is an object of a content's, with the token of the hold on the guest under which it is made, if there is one.
+// made returns an object that belongs to a content. It has the token of the guest's hold, if it is created under one.
 func made(kind schema.GroupVersionKind, namespace, name string, owner metav1.OwnerReference, token string, spec map[string]any) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	object.SetGroupVersionKind(kind)
