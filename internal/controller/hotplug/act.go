@@ -22,16 +22,15 @@ import (
 	"drydock.dev/drydock/internal/rules/selinux"
 )
 
-// Events' reasons, as KubeVirt has them.
+// The reasons of events are KubeVirt's.
 const (
 	reasonCreated = "SuccessfulCreate"
 	reasonDeleted = "SuccessfulDelete"
 	reasonFailed  = "FailedCreate"
 )
 
-// write brings the VMI to the plan, on condition that nobody wrote in between.
-// Who did has brought a newer version, which wakes this loop again; then there
-// is nothing to go on with.
+// write writes the plan to the VMI on condition that nobody wrote in between. After a conflict it reports false: the
+// newer version wakes this loop.
 func (r *Reconciler) write(ctx context.Context, s *observation, plan hotplug.Plan) (again bool, err error) {
 	next := s.vmi.DeepCopy()
 	next.Status.VolumeStatus = statuses(s, plan.Entries)
@@ -53,8 +52,7 @@ func (r *Reconciler) write(ctx context.Context, s *observation, plan hotplug.Pla
 	return true, nil
 }
 
-// statuses is the VMI's volume status with the plan's entries. What is not
-// planned here stays as it is.
+// statuses returns the VMI's volume status with the plan's entries. Other volumes keep theirs.
 func statuses(s *observation, planned []hotplug.Entry) []v1.VolumeStatus {
 	var out []v1.VolumeStatus
 	old := map[string]v1.VolumeStatus{}
@@ -83,15 +81,15 @@ func statuses(s *observation, planned []hotplug.Entry) []v1.VolumeStatus {
 	return out
 }
 
-// knowsMoreOfClaims reports whether the status has nothing but the name of a claim that is known: a guest has come to it
-// with a disk that was copied.
+// knowsMoreOfClaims reports whether the status has only the name of a claim that was observed, because a migration
+// copied a disk to it.
 func (s *observation) knowsMoreOfClaims() bool {
 	return slices.ContainsFunc(s.vmi.Status.VolumeStatus, func(have v1.VolumeStatus) bool {
 		return have.HotplugVolume != nil && have.PersistentVolumeClaimInfo != nil && s.knowsMoreOf(have.PersistentVolumeClaimInfo)
 	})
 }
 
-// knowsMoreOf reports that of one claim. Every claim has access modes.
+// knowsMoreOf reports that for one claim. Every claim has access modes.
 func (s *observation) knowsMoreOf(info *v1.PersistentVolumeClaimInfo) bool {
 	claim := s.claims[info.ClaimName]
 	return claim != nil && len(info.AccessModes) == 0 && len(claim.Spec.AccessModes) > 0
@@ -106,8 +104,7 @@ func claimInfo(name string, claim *corev1.PersistentVolumeClaim) *v1.PersistentV
 	return info
 }
 
-// act does what is planned. A step that fails keeps none of the others back, but
-// for the pods that are only made within the budget.
+// act executes the plan. A failed step does not stop the others, except for pods that require the budget.
 func (r *Reconciler) act(ctx context.Context, s *observation, plan hotplug.Plan) (ctrl.Result, error) {
 	if len(plan.Create)+len(plan.Guarded) > 0 {
 		s.lookAgain(cacheLag)
@@ -123,8 +120,7 @@ func (r *Reconciler) act(ctx context.Context, s *observation, plan hotplug.Plan)
 	return ctrl.Result{RequeueAfter: s.after}, nil
 }
 
-// makePods makes recorded attachment pods. One that fails does not keep the
-// others back.
+// makePods creates recorded attachment pods. A failure does not stop the others.
 func (r *Reconciler) makePods(ctx context.Context, s *observation, attachmentPods []hotplug.AttachmentPod) error {
 	attachmentPods = slices.DeleteFunc(attachmentPods, func(h hotplug.AttachmentPod) bool {
 		return r.memory.madeLately(client.ObjectKeyFromObject(s.vmi), h.Name, r.Now())
@@ -134,7 +130,7 @@ func (r *Reconciler) makePods(ctx context.Context, s *observation, attachmentPod
 	}
 	options, err := r.selinuxOptions(ctx, s, attachmentPods)
 	if errors.Is(err, selinux.ErrUnknown) {
-		return nil // the report wakes the loop
+		return nil // the node's report wakes the loop
 	}
 	if err != nil {
 		return err
@@ -177,9 +173,8 @@ func (r *Reconciler) makePod(ctx context.Context, vmi *v1.VirtualMachineInstance
 	return nil
 }
 
-// expectOurs accepts a pod of our own that the cache does not show yet, and reports a
-// foreign pod of that name. Only virt-controller can give a pod
-// these labels (config/rbac/pod-policy.yaml).
+// expectOurs accepts a pod of this loop that the cache does not have yet, and reports a foreign pod of that name.
+// Only virt-controller can give a pod these labels (config/rbac/pod-policy.yaml).
 func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	existing, err := get(ctx, r.Reader, client.ObjectKeyFromObject(pod), &corev1.Pod{})
 	if err != nil || existing == nil || hotplugpod.IsOf(existing, vmi) {
@@ -188,14 +183,14 @@ func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInsta
 	foreign := hotplugpod.Foreign(pod.Name)
 	if r.memory.failed(client.ObjectKeyFromObject(vmi), pod.Name, foreign) {
 		r.Recorder.Eventf(vmi, nil, corev1.EventTypeWarning, reasonFailed, "CreatePod", "%s", foreign)
-		return errors.New(foreign) // the loop looks again at once, and says so in the status
+		return errors.New(foreign) // the loop runs again at once and writes it to the status
 	}
-	// Nothing wakes the loop when that pod goes: it looks again after cacheLag.
+	// The deletion of that pod wakes nothing: the loop looks again after cacheLag.
 	return nil
 }
 
-// blockClaims finds out which of the attachment pods' claims are devices. A volume may
-// have to be held that the spec does not ask for any more.
+// blockClaims returns which of the attachment pods' claims have block mode. A pod may have to hold a volume that is
+// not in the spec any more.
 func (r *Reconciler) blockClaims(ctx context.Context, s *observation, attachmentPods []hotplug.AttachmentPod) (map[string]bool, error) {
 	block := map[string]bool{}
 	for _, h := range attachmentPods {
@@ -216,7 +211,7 @@ func (r *Reconciler) blockClaims(ctx context.Context, s *observation, attachment
 	return block, nil
 }
 
-// deletePods deletes these very pods, which hold nothing in use any more.
+// deletePods deletes the plan's pods, whose volumes are not in use any more.
 func (r *Reconciler) deletePods(ctx context.Context, vmi *v1.VirtualMachineInstance, pods []hotplug.Pod) error {
 	for _, p := range pods {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: p.Name, UID: p.UID}}
@@ -231,7 +226,7 @@ func (r *Reconciler) deletePods(ctx context.Context, vmi *v1.VirtualMachineInsta
 	return nil
 }
 
-// deletePod deletes this very pod without letting it linger.
+// deletePod deletes exactly this pod, with a short grace period.
 func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod) (gone bool, err error) {
 	return deletion.Exact(ctx, r.Client, pod, "the attachment pod", client.GracePeriodSeconds(hotplugpod.GracePeriodSeconds))
 }

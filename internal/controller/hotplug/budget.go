@@ -23,12 +23,11 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplugpod"
 )
 
-// actionProtect is what the events about a budget name as having failed.
+// actionProtect is the action in events about a budget.
 const actionProtect = "ProtectVolumes"
 
-// observeBudget finds how the VMI's disruption budget is. What this process has
-// just made or restored is not written again for as long as the cache may lag, so
-// somebody who undoes it again and again costs no more than one write in that time.
+// observeBudget observes the VMI's disruption budget. A write of this process is not repeated while the cache may be
+// late, so a user who reverts it again and again causes no more than one write in that time.
 func (r *Reconciler) observeBudget(ctx context.Context, s *observation) error {
 	name := hotplugpod.Prefix(s.vmi)
 	if err := r.readBudget(ctx, r.Client, s); err != nil {
@@ -57,9 +56,8 @@ func (r *Reconciler) readBudget(ctx context.Context, reader client.Reader, s *ob
 	return nil
 }
 
-// protect sees to the VMI's disruption budget, and reports whether it keeps drains
-// from the attachment pods. What is in the way is told by an event, and by the
-// status of the volumes that wait for it.
+// protect maintains the VMI's disruption budget, and reports whether it keeps drains from the attachment pods.
+// Obstacles are reported in an event and in the status of the volumes that wait for it.
 func (r *Reconciler) protect(ctx context.Context, s *observation) (bool, error) {
 	step := hotplug.PlanBudget(s.Observed)
 	if step == hotplug.BudgetStay {
@@ -67,7 +65,7 @@ func (r *Reconciler) protect(ctx context.Context, s *observation) (bool, error) 
 	}
 	err := r.applyBudget(ctx, s, step)
 	if apierrors.IsAlreadyExists(err) {
-		// The cache does not show it yet, or never will: it has none of the labels.
+		// The cache is late, or it never shows the budget, which has none of the labels.
 		if err = r.readBudget(ctx, r.Reader, s); err == nil {
 			err = r.applyBudget(ctx, s, hotplug.PlanBudget(s.Observed))
 		}
@@ -78,9 +76,9 @@ func (r *Reconciler) protect(ctx context.Context, s *observation) (bool, error) 
 		r.memory.made(key, name, r.Now())
 		return true, nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return false, nil // nothing more is made there
+		return false, nil // the namespace takes no new objects
 	case apierrors.IsConflict(err):
-		s.lookAgain(time.Second) // by then the cache has the newer version
+		s.lookAgain(time.Second) // then the cache has the newer version
 		return false, nil
 	}
 	err = fmt.Errorf("the PodDisruptionBudget %s, which keeps drains from hotplugged volumes, %w", name, err)
@@ -92,7 +90,6 @@ func (r *Reconciler) protect(ctx context.Context, s *observation) (bool, error) 
 
 var errForeignBudget = errors.New("exists and is not Drydock's: what is plugged in waits until it is deleted")
 
-// applyBudget takes one step.
 func (r *Reconciler) applyBudget(ctx context.Context, s *observation, step hotplug.BudgetStep) error {
 	switch step {
 	case hotplug.BudgetMake:
@@ -113,7 +110,6 @@ func (r *Reconciler) applyBudget(ctx context.Context, s *observation, step hotpl
 	return nil
 }
 
-// guestOfBudget is the VMI that a budget says it belongs to.
 func guestOfBudget(_ context.Context, budget client.Object) []reconcile.Request {
 	owner := metav1.GetControllerOf(budget)
 	if owner == nil || owner.Kind != v1.VirtualMachineInstanceGroupVersionKind.Kind {
@@ -122,8 +118,7 @@ func guestOfBudget(_ context.Context, budget client.Object) []reconcile.Request 
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: budget.GetNamespace(), Name: owner.Name}}}
 }
 
-// ruleChanged lets through what may have changed what a budget protects. Its status
-// changes with every pod.
+// ruleChanged drops updates of a budget's status, which changes with every pod.
 func ruleChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*policyv1.PodDisruptionBudget)

@@ -1,11 +1,9 @@
-// Package hotplug is the loop that keeps the attachment pods of VMIs' hotplugged
-// volumes, and what virt-controller says of these volumes. Package
-// internal/rules/hotplug decides; this package observes and acts.
+// Package hotplug is the loop that maintains the attachment pods of VMIs' hotplugged volumes, and virt-controller's
+// part of these volumes' status. Package internal/rules/hotplug decides; this package observes and acts.
 //
-// It owns the attachment pods, their disruption budgets, the record of attachment pods
-// on a VMI, and of a VMI's volume status what docs/architecture.md gives to the
-// controller. It must not decide: what depends on more than "did the API server
-// do it" belongs to internal/rules/hotplug.
+// It owns the attachment pods, their disruption budgets, the record of attachment pods on a VMI, and the controller's
+// fields of a VMI's volume status (docs/architecture.md). It must not decide: whatever depends on more than the API
+// server's response belongs to internal/rules/hotplug.
 package hotplug
 
 import (
@@ -39,33 +37,30 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
-// podIndex finds the attachment pods of whichever VMI has a name.
+// podIndex names the index of attachment pods by the name of their VMI.
 const podIndex = "drydock.attachment-pods"
 
-// DefaultMaxAttachmentPods is how many attachment pods a VMI keeps at rest, those
-// aside whose claims allow one pod only. Each costs a few MiB on the node; fewer
-// would mean to replace a pod of many volumes whenever one of them goes.
+// DefaultMaxAttachmentPods is how many attachment pods a VMI keeps at rest, without those whose claims allow only one
+// pod. Each costs a few MiB on the node; with fewer, a pod of many volumes would be replaced whenever one of them is
+// unplugged.
 const DefaultMaxAttachmentPods = 4
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes; Reader asks the API server.
-	Client   client.Client
-	Reader   client.Reader
-	Recorder events.EventRecorder
-	// Settings gives the cluster's settings of the moment.
+	// Client reads from the cache and writes. Reader asks the API server.
+	Client            client.Client
+	Reader            client.Reader
+	Recorder          events.EventRecorder
 	Settings          func(context.Context) (clusterconfig.Settings, error)
 	LauncherImage     string
 	MaxAttachmentPods int
-	// Now is the clock.
-	Now func() time.Time
+	Now               func() time.Time
 
 	written mutationcache.Memory[*v1.VirtualMachineInstance]
 	memory  memory
 }
 
-// SetupWithManager registers the loop, which works at the given pace and needs the index
-// of package claimusers.
+// SetupWithManager registers the loop with the given options. It needs the index of package claimusers.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, func(o client.Object) []string {
 		if o.GetLabels()[v1.AppLabel] != layout.AttachmentApp {
@@ -92,15 +87,15 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		Complete(r)
 }
 
-// concerned reports whether a VMI has anything to do with hotplugged volumes.
-// Most have not, and are not looked at with each change.
+// concerned reports whether a VMI has hotplugged volumes, in its spec, status or record. Most VMIs have none and are
+// not reconciled.
 func concerned(o client.Object) bool {
 	vmi, ok := o.(*v1.VirtualMachineInstance)
 	return ok && (len(hotplug.VolumesOf(&vmi.Spec)) > 0 || len(hotplug.EntriesOf(vmi)) > 0 || vmi.Annotations[hotplug.RecordAnnotation] != "")
 }
 
-// guestOf is the VMI of a launcher pod, if it is concerned. One that comes to be
-// is looked at then, with its pod.
+// guestOf returns the VMI of a launcher pod, if it is concerned. A VMI that becomes concerned is enqueued by its own
+// event.
 func (r *Reconciler) guestOf(ctx context.Context, pod client.Object) []reconcile.Request {
 	name := launcherpod.VMIOf(pod)
 	if name == "" {
@@ -108,16 +103,15 @@ func (r *Reconciler) guestOf(ctx context.Context, pod client.Object) []reconcile
 	}
 	key := types.NamespacedName{Namespace: pod.GetNamespace(), Name: name}
 	var vmi v1.VirtualMachineInstance
-	// It is only looked at, and most pods come by for nothing: no copy.
+	// Most pods are of no concern: no copy.
 	err := r.Client.Get(ctx, key, &vmi, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) || err == nil && !concerned(&vmi) {
 		return nil
 	}
-	// A failure to read is the loop's to tell.
+	// The loop reports read errors.
 	return []reconcile.Request{{NamespacedName: key}}
 }
 
-// instanceOf is the VMI of an attachment pod.
 func instanceOf(_ context.Context, pod client.Object) []reconcile.Request {
 	if pod.GetLabels()[v1.AppLabel] != layout.AttachmentApp {
 		return nil
@@ -127,7 +121,7 @@ func instanceOf(_ context.Context, pod client.Object) []reconcile.Request {
 	}}}
 }
 
-// usersOfClaim are the VMIs that may wait for a claim, or for what fills it.
+// usersOfClaim returns the VMIs that may wait for a claim or its DataVolume.
 func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []reconcile.Request {
 	return claimusers.Requests(ctx, r.Client, claim, func(vmi *v1.VirtualMachineInstance) bool {
 		return slices.ContainsFunc(hotplug.VolumesOf(&vmi.Spec), func(v hotplug.Volume) bool { return v.Claim == claim.GetName() }) ||
@@ -135,12 +129,11 @@ func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []re
 	})
 }
 
-// mostRounds bounds how often one call writes the VMI and plans anew: a change of the
-// entries, one of the record, and what these bring. What is left then is brought back
-// by the changes themselves.
+// mostRounds bounds how often one call writes the VMI and plans again: once for the entries, once for the record, and
+// for their consequences. The writes themselves enqueue the rest.
 const mostRounds = 6
 
-// Reconcile looks at one VMI and does what is next.
+// Reconcile handles one VMI.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var result ctrl.Result
 	rests, err := settle.Rounds(ctx, mostRounds, func(ctx context.Context) (again bool, err error) {
@@ -165,8 +158,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, err
 }
 
-// plan decides on what the caches show, and on what the API server says if the
-// decision needs that. It returns no observation when the VMI is gone.
+// plan decides from the caches, and from the API server if the decision needs that. It returns no observation if the
+// VMI does not exist.
 func (r *Reconciler) plan(ctx context.Context, key types.NamespacedName) (*observation, hotplug.Plan, error) {
 	s, err := r.observe(ctx, key, false)
 	if err != nil {
@@ -183,7 +176,7 @@ func (r *Reconciler) plan(ctx context.Context, key types.NamespacedName) (*obser
 		if question == hotplug.NeedPods {
 			s, err = r.observe(ctx, key, true)
 		}
-		// About another version of the VMI it is asked anew: the answer has to be the younger one.
+		// For a newer version of the VMI the question is repeated: the answer must be newer than the VMI.
 		if maintained = maintained || question == hotplug.NeedMaintainers; maintained && s != nil && err == nil {
 			err = r.observeMaintainers(ctx, s)
 		}

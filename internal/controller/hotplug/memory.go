@@ -8,27 +8,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// cacheLag is how long a pod that was made may take to show in the cache. Only
-// a request that the API server would refuse is spared by waiting for it.
+// cacheLag bounds how long the cache may not show a new pod. The wait only saves a request that the API server would
+// refuse.
 const cacheLag = 5 * time.Second
 
-// memory is what this process has lately done. Nothing depends on it but the
-// number of requests, and that a failure to make a pod can be told in the
-// volumes' status: a process that starts anew tries again and knows. The zero
-// value is empty; it is safe for concurrent use.
+// memory has the recent actions of this process. It only saves requests, and keeps creation errors for the volumes'
+// status: after a restart, the process tries again and gets the error anew. The zero value is empty. It is safe for
+// concurrent use.
 type memory struct {
 	mu   sync.Mutex
 	vmis map[types.NamespacedName]*remembered
 }
 
-// remembered is about one VMI: when each of its pods and its disruption budget
-// was made, and why each could not be made, by name.
+// remembered is about one VMI: when each of its pods and its disruption budget was created, and why each could not
+// be, by name.
 type remembered struct {
 	objects map[string]time.Time
 	why     map[string]string
 }
 
-// of is what is remembered of a VMI. The caller holds m.mu.
+// of returns the entry of a VMI. The caller holds m.mu.
 func (m *memory) of(vmi types.NamespacedName) *remembered {
 	if m.vmis == nil {
 		m.vmis = map[types.NamespacedName]*remembered{}
@@ -39,7 +38,6 @@ func (m *memory) of(vmi types.NamespacedName) *remembered {
 	return m.vmis[vmi]
 }
 
-// made remembers an object that was made.
 func (m *memory) made(vmi types.NamespacedName, name string, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,7 +47,7 @@ func (m *memory) made(vmi types.NamespacedName, name string, now time.Time) {
 	delete(r.why, name)
 }
 
-// settled forgets why an object could not be made.
+// settled forgets why an object could not be created.
 func (m *memory) settled(vmi types.NamespacedName, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +62,7 @@ func (m *memory) madeLately(vmi types.NamespacedName, name string, now time.Time
 	return ok && now.Sub(at) < cacheLag
 }
 
-// failed remembers why an object could not be made, and reports whether that is news.
+// failed remembers why an object could not be created, and reports whether the reason is new.
 func (m *memory) failed(vmi types.NamespacedName, name, why string) (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,7 +72,7 @@ func (m *memory) failed(vmi types.NamespacedName, name, why string) (news bool) 
 	return news
 }
 
-// failures are why the VMI's pods and its budget could not be made, by name.
+// failures returns why the VMI's pods and its budget could not be created, by name.
 func (m *memory) failures(vmi types.NamespacedName) map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -29,30 +29,27 @@ import (
 )
 
 const (
-	// stuckAfter is when an attachment pod that does not run counts as stuck. It is
-	// some times what a start takes on a node that has much to do; being wrong
-	// costs a second pod.
+	// stuckAfter is when an attachment pod that does not run counts as stuck. It is several times the start time on a
+	// busy node; a wrong guess costs a second pod.
 	stuckAfter = 10 * time.Second
-	// coolingFor is how old a pod must be that has ended by itself to be replaced
-	// at once: a kubelet that rejects each new one must not be asked many times a
-	// second.
+	// coolingFor is the minimum age of a pod that ended by itself before it is replaced: a kubelet that rejects each
+	// new one must not be asked many times a second.
 	coolingFor = 10 * time.Second
-	// settleFor is how long nothing must have happened to the pods before some are
-	// merged.
+	// settleFor is how long the pods must be unchanged before some are merged.
 	settleFor = 30 * time.Second
 )
 
-// observation is what was observed, with the objects that it was taken from.
+// observation is an observed VMI, with the objects from which the facts were taken.
 type observation struct {
 	hotplug.Observed
 	vmi      *v1.VirtualMachineInstance
 	launcher *corev1.Pod
-	// host is the pod that new attachment pods are made for: launcher or, while the guest moves, the
-	// target; nil while that is not known.
+	// host is the pod for which new attachment pods are created: launcher or, during a migration, the target. It is
+	// nil while it is unknown.
 	host   *corev1.Pod
 	budget *policyv1.PodDisruptionBudget
 	claims map[string]*corev1.PersistentVolumeClaim
-	// after is when time alone may change something; zero for never.
+	// after is when to look again although nothing happens, zero for never.
 	after time.Duration
 }
 
@@ -60,9 +57,9 @@ func (s *observation) lookAgain(after time.Duration) {
 	s.after = backoff.Sooner(s.after, max(after, time.Millisecond))
 }
 
-// observe gathers what a decision needs; nil when the VMI is gone. With live
-// the API server itself is asked, for the pods first and then for the VMI: a VMI
-// that is read after a pod was seen is as young as what records the pod.
+// observe gathers the facts for a decision. It returns nil if the VMI does not exist. With live it asks the API
+// server, for the pods first and then for the VMI: a VMI that is read after a pod is at least as new as the record of
+// the pod.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live bool) (*observation, error) {
 	s := &observation{claims: map[string]*corev1.PersistentVolumeClaim{}}
 	reader, vmi := client.Reader(r.Client), &v1.VirtualMachineInstance{}
@@ -89,7 +86,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live
 	}
 	record, err := hotplug.ReadRecord(s.vmi.Annotations)
 	if err != nil {
-		// It is written anew from what serves now.
+		// The record is rebuilt from the present pods.
 		ctrl.LoggerFrom(ctx).Error(err, "the record of the attachment pods was made unreadable")
 	}
 	s.Record = record
@@ -112,8 +109,6 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live
 	return s, r.observeWanted(ctx, s)
 }
 
-// listPods lists the attachment pods of whichever VMI has the name, as the cache
-// knows them.
 func (r *Reconciler) listPods(ctx context.Context, key types.NamespacedName, pods *corev1.PodList) error {
 	err := r.Client.List(ctx, pods, client.InNamespace(key.Namespace), client.MatchingFields{podIndex: key.Name})
 	if err != nil {
@@ -122,7 +117,6 @@ func (r *Reconciler) listPods(ctx context.Context, key types.NamespacedName, pod
 	return nil
 }
 
-// askForPods asks the API server for the attachment pods of the namespace.
 func (r *Reconciler) askForPods(ctx context.Context, key types.NamespacedName, pods *corev1.PodList) error {
 	labels := client.MatchingLabels{v1.AppLabel: layout.AttachmentApp}
 	if err := r.Reader.List(ctx, pods, client.InNamespace(key.Namespace), labels); err != nil {
@@ -131,7 +125,7 @@ func (r *Reconciler) askForPods(ctx context.Context, key types.NamespacedName, p
 	return nil
 }
 
-// observeLauncher finds the guest's pod, and with it how far the VMI is.
+// observeLauncher observes the guest's pod and determines the VMI's stage.
 func (r *Reconciler) observeLauncher(ctx context.Context, s *observation) error {
 	var pod corev1.Pod
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.vmi.Namespace, Name: launcherpod.CurrentName(s.vmi)}, &pod)
@@ -156,7 +150,7 @@ func stage(vmi *v1.VirtualMachineInstance, launcher *corev1.Pod) hotplug.Stage {
 	switch {
 	case vmi.IsFinal():
 		return hotplug.Over
-	case launcher == nil || launcher.Spec.NodeName == "", // an old cache: the VMI is Scheduled
+	case launcher == nil || launcher.Spec.NodeName == "", // the VMI is Scheduled, so the cache is late
 		vmi.Status.Phase != v1.Scheduled && vmi.Status.Phase != v1.Running:
 		return hotplug.Frozen
 	case migration.InFlight(vmi):
@@ -170,7 +164,6 @@ func stage(vmi *v1.VirtualMachineInstance, launcher *corev1.Pod) hotplug.Stage {
 	return hotplug.Active
 }
 
-// observePods returns the state of each of the VMI's pods.
 func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []corev1.Pod) error {
 	now := r.Now()
 	youngest := time.Time{}
@@ -210,8 +203,7 @@ func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []cor
 	return nil
 }
 
-// locate finds out whether a pod is where the guest is, and whether what its node had of the guest is
-// gone.
+// locate determines whether a pod is on another node than the guest, and whether the guest has left that node.
 func (r *Reconciler) locate(ctx context.Context, s *observation, pod *corev1.Pod, seen *hotplug.Pod) error {
 	node := hotplugpod.Node(pod)
 	if s.launcher == nil || node == "" || node == s.launcher.Spec.NodeName {
@@ -222,9 +214,9 @@ func (r *Reconciler) locate(ctx context.Context, s *observation, pod *corev1.Pod
 	return err
 }
 
-// left reports whether nothing on a node that the guest is not on has its volumes open: no launcher pod
-// there is one of the VMI's, and that which the attachment pods were made for has ended. A target pod is
-// none of the VMI's as soon as its migration has failed, and its QEMU ends after that.
+// left reports whether no process of the guest on a node has its volumes open: none of the VMI's launcher pods is
+// there, and the one for which the attachment pods were created has ended. A target pod ceases to be the VMI's when
+// its migration fails, and its QEMU ends after that.
 func left(vmi *v1.VirtualMachineInstance, node string, launcher *corev1.Pod) bool {
 	for _, at := range vmi.Status.ActivePods {
 		if at == node {
@@ -234,13 +226,13 @@ func left(vmi *v1.VirtualMachineInstance, node string, launcher *corev1.Pod) boo
 	return launcher == nil || podstatus.Terminal(launcher)
 }
 
-// madeFor is the launcher pod that an attachment pod was made for; nil when that is gone.
+// madeFor returns the launcher pod for which an attachment pod was created, nil if it does not exist.
 func (r *Reconciler) madeFor(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {
 		return nil, nil
 	}
-	// That it is not in the cache is not enough: what it has open is deleted then.
+	// A late cache is no proof: the attachment pod would be deleted while the launcher pod has its volumes open.
 	for _, reader := range []client.Reader{r.Client, r.Reader} {
 		launcher, err := get(ctx, reader, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, &corev1.Pod{})
 		if err != nil || launcher != nil && launcher.UID == owner.UID {
@@ -250,8 +242,8 @@ func (r *Reconciler) madeFor(ctx context.Context, pod *corev1.Pod) (*corev1.Pod,
 	return nil, nil
 }
 
-// observeStart finds out what keeps a pod of that age from running, if it is to run: what it says itself,
-// or, when that is nothing and it takes too long, its events.
+// observeStart determines why a pod of that age does not run yet: from its status or, if that has no reason and it
+// takes too long, from its events.
 func (r *Reconciler) observeStart(ctx context.Context, s *observation, pod *corev1.Pod, seen *hotplug.Pod, age time.Duration) error {
 	if seen.Running || seen.Terminating || seen.Finished {
 		return nil
@@ -272,8 +264,7 @@ func (r *Reconciler) observeStart(ctx context.Context, s *observation, pod *core
 	return nil
 }
 
-// observeScheduling finds out whether the scheduler gives a pod its node next: nothing else is waited for, since the pod's
-// claims are bound.
+// observeScheduling determines whether the pod waits only for the scheduler, since all its claims are bound.
 func (r *Reconciler) observeScheduling(ctx context.Context, s *observation, pod *corev1.Pod, seen *hotplug.Pod) error {
 	if !podstatus.BeingScheduled(pod) {
 		return nil
@@ -292,7 +283,6 @@ func (r *Reconciler) observeScheduling(ctx context.Context, s *observation, pod 
 	return nil
 }
 
-// observeWanted judges the claims of the volumes that the spec asks for.
 func (r *Reconciler) observeWanted(ctx context.Context, s *observation) error {
 	for i := range s.vmi.Spec.Volumes {
 		v := &s.vmi.Spec.Volumes[i]
@@ -308,7 +298,6 @@ func (r *Reconciler) observeWanted(ctx context.Context, s *observation) error {
 	return nil
 }
 
-// observeDestinations looks at the claims that disks of plugged volumes are copied to.
 func (r *Reconciler) observeDestinations(ctx context.Context, s *observation) error {
 	s.Destinations = hotplug.DestinationsOf(s.vmi)
 	for i := range s.Destinations {
@@ -322,11 +311,11 @@ func (r *Reconciler) observeDestinations(ctx context.Context, s *observation) er
 	return nil
 }
 
-// maintenancePause is when maintenance pods are looked at again that keep a volume from being plugged.
+// maintenancePause is how often to look for maintenance pods that keep a volume from being plugged.
 const maintenancePause = 5 * time.Second
 
-// observeMaintainers asks the API server for the maintenance pods on the claims that volumes are to be plugged from, and for
-// what fills them.
+// observeMaintainers asks the API server for the maintenance pods on the claims of volumes to be plugged, and for the
+// fillers of these claims.
 func (r *Reconciler) observeMaintainers(ctx context.Context, s *observation) error {
 	var claims []string
 	for i := range s.Wanted {
@@ -349,7 +338,7 @@ func (r *Reconciler) observeMaintainers(ctx context.Context, s *observation) err
 	return nil
 }
 
-// maintainer asks for who may write to a claim beside a guest, and reports whether there is anybody.
+// maintainer asks for a maintenance pod or a filler of a claim, and reports whether there is one.
 func (r *Reconciler) maintainer(ctx context.Context, claim types.NamespacedName) (hotplug.Maintainer, bool, error) {
 	rival, is, err := maintainers.OnClaim(ctx, r.Reader, claim)
 	if err != nil || is {
@@ -359,7 +348,6 @@ func (r *Reconciler) maintainer(ctx context.Context, claim types.NamespacedName)
 	return hotplug.Maintainer{Filling: filling}, filling != "", err
 }
 
-// readClaim reads the claim of a volume and what fills it, as the cache has them.
 func (r *Reconciler) readClaim(ctx context.Context, s *observation, f *hotplug.ClaimFacts) error {
 	key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: f.Volume.Claim}
 	var err error
@@ -383,7 +371,7 @@ func (r *Reconciler) claimFacts(ctx context.Context, s *observation, volume hotp
 	}
 	switch {
 	case f.Claim == nil || served(s, volume):
-		// Where it lies matters only before it is brought in.
+		// The topology matters only before the volume is attached.
 		return f, nil
 	case f.Claim.Status.Phase == corev1.ClaimBound:
 		if f.PV, err = get(ctx, r.Reader, types.NamespacedName{Name: f.Claim.Spec.VolumeName}, &corev1.PersistentVolume{}); err != nil {
@@ -398,7 +386,7 @@ func (r *Reconciler) claimFacts(ctx context.Context, s *observation, volume hotp
 	return f, err
 }
 
-// served reports whether the volume has left the phases in which its claim matters.
+// served reports whether the volume has passed the phases in which its claim matters.
 func served(s *observation, volume hotplug.Volume) bool {
 	for _, e := range s.Entries {
 		if e.Volume == volume && (e.Phase == v1.HotplugVolumeAttachedToNode || hotplug.InUse(e.Phase)) {
@@ -408,7 +396,7 @@ func served(s *observation, volume hotplug.Volume) bool {
 	return false
 }
 
-// get reads an object, which is nil when it does not exist.
+// get returns an object, nil if it does not exist.
 func get[T client.Object](ctx context.Context, reader client.Reader, key types.NamespacedName, object T) (T, error) {
 	var none T
 	err := reader.Get(ctx, key, object)

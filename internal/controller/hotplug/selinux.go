@@ -15,9 +15,8 @@ import (
 	"drydock.dev/drydock/internal/rules/selinux"
 )
 
-// selinuxOptions are those of the VMI's attachment pods. While they can't be known, no
-// pod is made: one with another level would take its volumes' labels away from the
-// guest (decision 238).
+// selinuxOptions returns the SELinux options of the VMI's attachment pods. While they are unknown, no pod is created:
+// one with another level would take its volumes' labels away from the guest (decision 238).
 func (r *Reconciler) selinuxOptions(ctx context.Context, s *observation, attachmentPods []hotplug.AttachmentPod) (*corev1.SELinuxOptions, error) {
 	enabled := false
 	reported := s.vmi.Status.SelinuxContext
@@ -36,14 +35,14 @@ func (r *Reconciler) selinuxOptions(ctx context.Context, s *observation, attachm
 	if err == nil {
 		return options, nil
 	}
-	// Until the guest runs there is nothing to be said: the report comes with it.
+	// Before the guest runs this is expected: the node's report comes with the guest.
 	if !errors.Is(err, selinux.ErrUnknown) || s.vmi.Status.Phase == v1.Running {
 		r.reportProblems(s.vmi, attachmentPods, err)
 	}
 	return nil, fmt.Errorf("choosing the SELinux options of the attachment pods of VMI %s/%s: %w", s.vmi.Namespace, s.vmi.Name, err)
 }
 
-// reportProblems reports once in the status of the attachment pods' volumes why their pods are not made.
+// reportProblems reports once, in the volumes' status and in events, why the attachment pods are not created.
 func (r *Reconciler) reportProblems(vmi *v1.VirtualMachineInstance, attachmentPods []hotplug.AttachmentPod, why error) {
 	for _, h := range attachmentPods {
 		if r.memory.failed(client.ObjectKeyFromObject(vmi), h.Name, fmt.Sprintf("the attachment pod %s can't be made: %v", h.Name, why)) {

@@ -18,13 +18,12 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// guestPause is when the attachment pods of a guest that outlives its VMI are
-// looked at again.
+// guestPause is how often to look at the attachment pods of a guest that outlives its VMI.
 const guestPause = 5 * time.Second
 
-// sweep ends the attachment pods of VMIs of a name that are gone. They would go
-// with their launcher pod, but linger. The cache says which pods there are; that
-// nothing uses them, only the API server does.
+// sweep deletes the attachment pods of deleted VMIs of a name. They would be deleted with their launcher pod, but
+// after a long grace period. The cache shows which pods exist; only the API server can confirm that nothing uses
+// them.
 func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName) (ctrl.Result, error) {
 	var pods corev1.PodList
 	if err := r.listPods(ctx, key, &pods); err != nil {
@@ -54,7 +53,6 @@ func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName) (ctrl.
 	return ctrl.Result{}, nil
 }
 
-// leftovers asks the API server which of the pods nothing uses.
 func (r *Reconciler) leftovers(ctx context.Context, key types.NamespacedName, pods []corev1.Pod) ([]hotplug.Pod, bool, error) {
 	guests := map[types.UID]bool{}
 	var seen []hotplug.Leftover
@@ -82,7 +80,6 @@ func (r *Reconciler) leftovers(ctx context.Context, key types.NamespacedName, po
 	return left, wait, nil
 }
 
-// guestRuns reports whether a launcher pod of a VMI has not ended.
 func (r *Reconciler) guestRuns(ctx context.Context, namespace string, vmi types.UID) (bool, error) {
 	var launchers corev1.PodList
 	labels := client.MatchingLabels{v1.AppLabel: layout.LauncherApp, v1.CreatedByLabel: string(vmi)}
