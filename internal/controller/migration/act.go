@@ -25,13 +25,12 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// targetPod is what errors call the pod.
 const targetPod = "the target pod"
 
-// refusalPause is when a target pod is tried again that the API server refuses.
+// refusalPause is the pause before a target pod that the API server refused is created again.
 const refusalPause = 20 * time.Second
 
-// apply does what is planned, in the plan's order, and returns when to look again.
+// apply executes the plan in its order and returns when to look again.
 func (r *Reconciler) apply(ctx context.Context, o *migration.Observed, plan migration.Plan) (time.Duration, error) {
 	if plan.CreateTarget {
 		refused, err := r.createTarget(ctx, o)
@@ -67,9 +66,9 @@ func (r *Reconciler) apply(ctx context.Context, o *migration.Observed, plan migr
 	return r.collect(ctx, o, plan.After)
 }
 
-// createTarget makes the target pod, unless it is there already: an earlier creation of our
-// own is as good, and a pod of the name that is another one is seen when the API server is
-// asked for it. refused is why the API server lets nobody make it.
+// createTarget creates the target pod unless it exists: an earlier creation of this loop is as good, and a foreign
+// pod of the name is noticed when it is read from the API server. refused says why the API server does not allow the
+// pod.
 func (r *Reconciler) createTarget(ctx context.Context, o *migration.Observed) (refused string, err error) {
 	target := launcherpod.Target{
 		Migration: o.Migration.UID, Name: o.Migration.Name, SourceNode: o.VMI.Status.NodeName, NodeSelector: map[string]string{},
@@ -115,8 +114,8 @@ func (r *Reconciler) createPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return podcreation.Create(ctx, r.Client, r.Reader, pod, need)
 }
 
-// tell writes to the VMI what it is told, on condition that nobody wrote in between. It
-// reports false when somebody did: the newer version wakes this loop again.
+// tell writes the migration's facts to the VMI on condition that nobody wrote in between. After a conflict it reports
+// false: the newer version wakes this loop.
 func (r *Reconciler) tell(ctx context.Context, o *migration.Observed, told migration.Told) (current bool, err error) {
 	if o.VMI == nil {
 		return true, nil
@@ -141,7 +140,6 @@ func (r *Reconciler) tell(ctx context.Context, o *migration.Observed, told migra
 	return true, nil
 }
 
-// factsOf is what the VMI is told, as package vmistatus has it.
 func factsOf(o *migration.Observed, told migration.Told) vmistatus.Migration {
 	out := vmistatus.Migration{Of: o.Migration.UID, Abort: told.Abort, Failure: told.Failure}
 	if b := told.Begin; b != nil {
@@ -150,7 +148,7 @@ func factsOf(o *migration.Observed, told migration.Told) vmistatus.Migration {
 	return out
 }
 
-// writeStatus writes the migration's status, likewise.
+// writeStatus writes the migration's status on the same condition.
 func (r *Reconciler) writeStatus(ctx context.Context, o *migration.Observed, to *v1.VirtualMachineInstanceMigration) (current bool, err error) {
 	from := o.Migration
 	if equality.Semantic.DeepEqual(from.Status, to.Status) {
@@ -174,7 +172,6 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *migration.Observed, to 
 	return true, nil
 }
 
-// writeFinalizers takes the migration's finalizer off when it is done with.
 func (r *Reconciler) writeFinalizers(ctx context.Context, from, to *v1.VirtualMachineInstanceMigration) error {
 	if equality.Semantic.DeepEqual(from.Finalizers, to.Finalizers) {
 		return nil
@@ -193,7 +190,7 @@ func (r *Reconciler) writeFinalizers(ctx context.Context, from, to *v1.VirtualMa
 	return nil
 }
 
-// collect deletes the migrations of the same VMI that have ended long ago.
+// collect deletes migrations of the same VMI that ended long ago.
 func (r *Reconciler) collect(ctx context.Context, o *migration.Observed, after time.Duration) (time.Duration, error) {
 	list, err := r.migrationsOf(ctx, vmiKey(o.Migration))
 	if err != nil {
@@ -208,9 +205,9 @@ func (r *Reconciler) collect(ctx context.Context, o *migration.Observed, after t
 	return backoff.Sooner(after, look), nil
 }
 
-// sweep deletes the target pods that were made for migrations of this name that do not exist
-// any more, or cancels what the VMI was handed over with. m is the one that the cache shows, nil for none. What a cache shows is only a
-// reason to ask: migration and VMI are the API server's word, and younger than the pod.
+// sweep deletes the target pods of deleted migrations of this name, or cancels the migration if the VMI was handed
+// over with one. m is the cached migration, nil for none. The cache is only a reason to ask: migration and VMI are
+// read from the API server after the pod.
 func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, m *v1.VirtualMachineInstanceMigration) error {
 	var pods corev1.PodList
 	err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{byMigration: key.Name}, client.UnsafeDisableDeepCopy)
@@ -237,7 +234,7 @@ func (r *Reconciler) sweepPod(ctx context.Context, key types.NamespacedName, pod
 	}
 	vmi, err := read(ctx, r.Reader, types.NamespacedName{Namespace: pod.Namespace, Name: launcherpod.VMIOf(pod)}, &v1.VirtualMachineInstance{})
 	if err != nil || vmi == nil || vmi.UID != launcherpod.MadeFor(pod) {
-		// The loop of VMIs looks after the pods of those that do not exist any more. Whoever changes a pod can have
+		// The loop of VMIs deletes the pods of VMIs that do not exist any more. A user who may change a pod can make
 		// it name another VMI, but not another UID.
 		return err
 	}
@@ -249,9 +246,8 @@ func (r *Reconciler) sweepPod(ctx context.Context, key types.NamespacedName, pod
 	return err
 }
 
-// cancelOrphan ends the migration that a VMI was handed over with if its object is gone: somebody has taken its
-// finalizer off. The loop of VMIs looks after the target pod then. What the pod says of its migration does not count:
-// whoever may change pods could have said it.
+// cancelOrphan cancels the VMI's migration if its object is gone because a user removed its finalizer. The loop of
+// VMIs handles the target pod then. The pod's labels don't count: a user who may change pods can set them.
 func (r *Reconciler) cancelOrphan(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) error {
 	ms := vmi.Status.MigrationState
 	if ms == nil {

@@ -1,10 +1,9 @@
-// Package migration is the loop that brings VirtualMachineInstanceMigrations to their end.
-// Package migration of the rules decides; this package observes and acts.
+// Package migration is the loop that executes VirtualMachineInstanceMigrations. Package migration of the rules
+// decides; this package observes and acts.
 //
-// It owns the target pods, the status and the finalizer of migrations, and of a VMI that a
-// migration begins and is given up. Where the guest runs afterwards, and what becomes of the
-// pod that it has left, is the loop of VMIs' (package vmi). It must not decide: what depends
-// on more than "did the API server do it" belongs to the rules.
+// It owns the target pods, the status and the finalizer of migrations, and the beginning and cancellation of a
+// migration in a VMI's status. The loop of VMIs (package vmi) owns where the guest runs afterwards, and the pod that
+// it left. It must not decide: whatever depends on more than the API server's response belongs to the rules.
 package migration
 
 import (
@@ -32,29 +31,27 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes; Reader asks the API server.
+	// Client reads from the cache and writes. Reader asks the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
-	// Settings gives the cluster's settings of the moment.
 	Settings func(context.Context) (clusterconfig.Settings, error)
 	// Render renders a target pod of a VMI.
 	Render func(context.Context, *v1.VirtualMachineInstance, launcherpod.Target) (*corev1.Pod, error)
-	// Destinations asks the API server for the claims that disks of a VMI are to be copied to.
+	// Destinations asks the API server for the claims to which disks of a VMI are to be copied.
 	Destinations func(context.Context, *v1.VirtualMachineInstance) ([]volumemigration.Destination, error)
-	// Now is the clock.
-	Now func() time.Time
+	Now          func() time.Time
 
 	written mutationcache.Memory[*v1.VirtualMachineInstanceMigration]
 	vmis    mutationcache.Memory[*v1.VirtualMachineInstance]
 	deleted mutationcache.Deletions
-	// starting is held from the choice of a migration until its status says that it has
-	// begun, so that two workers together begin no more than the limits allow.
+	// starting is held from the choice of a migration until its status shows that it has begun, so that two workers
+	// together don't exceed the limits.
 	starting sync.Mutex
 	choices  choices
 }
 
-// SetupWithManager registers the loop, which works at the given pace.
+// SetupWithManager registers the loop with the given options.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
 	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
@@ -69,7 +66,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		Complete(r)
 }
 
-// Reconcile looks at one migration and does what is next.
+// Reconcile handles one migration.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	m, err := r.migration(ctx, req.NamespacedName)
 	if err != nil {
@@ -81,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !m.TargetIsCreated() {
 		r.starting.Lock()
 		defer r.starting.Unlock()
-		// Another worker may have written it while this one waited.
+		// Another worker may have written it before this one got the lock.
 		m = r.written.Newer(m)
 	}
 	o, err := r.observe(ctx, m)
@@ -96,7 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: after}, err
 }
 
-// migration reads the migration; nil when it is gone.
+// migration returns the migration, nil if it does not exist.
 func (r *Reconciler) migration(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstanceMigration, error) {
 	m := &v1.VirtualMachineInstanceMigration{}
 	switch err := r.Client.Get(ctx, key, m); {
@@ -110,7 +107,7 @@ func (r *Reconciler) migration(ctx context.Context, key types.NamespacedName) (*
 	return r.written.Newer(m), nil
 }
 
-// decide plans, and asks the API server for what the plan turns out to depend on.
+// decide plans, and asks the API server for the facts that the plan depends on.
 func (r *Reconciler) decide(ctx context.Context, o *migration.Observed) (migration.Plan, error) {
 	return settle.Plan(ctx, func() (migration.Plan, migration.Question) {
 		plan := migration.Decide(*o)

@@ -10,15 +10,13 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 )
 
-// notice is something that a migration's or a VMI's owner is told once. The reasons are
-// KubeVirt's.
+// notice is an event of a migration or a VMI. The reasons are KubeVirt's.
 type notice struct{ kind, reason, action, message string }
 
 func (r *Reconciler) record(of, about runtime.Object, e notice) {
 	r.Recorder.Eventf(of, about, e.kind, e.reason, e.action, "%s", e.message)
 }
 
-// eventsOf lists what is worth an event in a change of a migration's status.
 func eventsOf(from, to *v1.VirtualMachineInstanceMigration) []notice {
 	switch {
 	case from.IsFinal():
@@ -45,8 +43,8 @@ func reasonOf(m *v1.VirtualMachineInstanceMigration) string {
 	return ""
 }
 
-// eventsOfVMI lists those on the VMI, which what it was told is worth. How the migration
-// goes on, and how it ends, the virt-handlers say.
+// eventsOfVMI returns the VMI's events about the beginning or failure of a migration. virt-handler emits those about
+// its progress and end.
 func eventsOfVMI(m *v1.VirtualMachineInstanceMigration, told migration.Told) []notice {
 	switch {
 	case told.Begin != nil:

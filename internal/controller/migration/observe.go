@@ -20,7 +20,6 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 )
 
-// observe gathers what the caches show of a migration.
 func (r *Reconciler) observe(ctx context.Context, m *v1.VirtualMachineInstanceMigration) (migration.Observed, error) {
 	o := migration.Observed{Migration: m, TargetName: targetName(m), Now: r.Now()}
 	var err error
@@ -49,13 +48,11 @@ func (r *Reconciler) observe(ctx context.Context, m *v1.VirtualMachineInstanceMi
 	return o, err
 }
 
-// handedOver reports whether the VMI names the migration.
 func handedOver(o *migration.Observed) bool {
 	ms := o.VMI.Status.MigrationState
 	return ms != nil && ms.MigrationUID == o.Migration.UID
 }
 
-// ask puts a question to the API server.
 func (r *Reconciler) ask(ctx context.Context, question migration.Question, o *migration.Observed) error {
 	var err error
 	switch question {
@@ -82,8 +79,8 @@ func (r *Reconciler) ask(ctx context.Context, question migration.Question, o *mi
 	return err
 }
 
-// askForVMI asks the API server for the VMI, and gathers anew what depends on it: the guest may run in another pod by
-// now, or may have begun to run, so that its migration's turn can come.
+// askForVMI asks the API server for the VMI, and observes the facts that depend on it again: the guest may run in
+// another pod now, or may have begun to run, so that its migration may begin.
 func (r *Reconciler) askForVMI(ctx context.Context, o *migration.Observed) error {
 	vmi, err := read(ctx, r.Reader, vmiKey(o.Migration), &v1.VirtualMachineInstance{})
 	if err != nil {
@@ -105,8 +102,7 @@ func (r *Reconciler) askForVMI(ctx context.Context, o *migration.Observed) error
 	return err
 }
 
-// obstacle is what keeps the guest's volumes from being attached to the node that it goes to, as far as that
-// is known.
+// obstacle says why the guest's volumes are not attached to the target node yet, if that is known.
 func (r *Reconciler) obstacle(ctx context.Context, vmi *v1.VirtualMachineInstance) (string, error) {
 	name := hotplug.Expected(vmi)
 	if name == "" {
@@ -122,13 +118,13 @@ func (r *Reconciler) obstacle(ctx context.Context, vmi *v1.VirtualMachineInstanc
 		return hotplugpod.Foreign(name), nil
 	}
 	if seen := hotplugpod.Observe(pod); seen.Alive() {
-		return "", nil // which is about to be recorded
+		return "", nil // it is about to be recorded
 	}
 	return attachmentpods.Obstacle(ctx, r.Reader, pod)
 }
 
-// configuration is what the VMI's migrations go by. It is asked for twice in a migration's
-// life, for the target pod and for what the VMI is told, and not worth a cache of its own.
+// configuration returns the effective configuration of the VMI's migrations. It is needed twice in a migration's
+// life, for the target pod and for the VMI's status, so it is not cached.
 func (r *Reconciler) configuration(ctx context.Context, vmi *v1.VirtualMachineInstance) (migration.Configuration, error) {
 	settings, err := r.Settings(ctx)
 	if err != nil {
@@ -151,7 +147,7 @@ func (r *Reconciler) configuration(ctx context.Context, vmi *v1.VirtualMachineIn
 	return migration.Effective(settings.Migrations, policies.Items, vmi, labels), nil
 }
 
-// read reads an object, which is nil when it does not exist.
+// read returns an object, nil if it does not exist.
 func read[T client.Object](ctx context.Context, reader client.Reader, key types.NamespacedName, object T) (T, error) {
 	var none T
 	if key.Name == "" {
@@ -179,7 +175,7 @@ func targetKey(m *v1.VirtualMachineInstanceMigration) types.NamespacedName {
 	return types.NamespacedName{Namespace: m.Namespace, Name: targetName(m)}
 }
 
-// targetName is the name of the migration's target pod, whether or not there is a VMI.
+// targetName returns the name of the migration's target pod, even without a VMI.
 func targetName(m *v1.VirtualMachineInstanceMigration) string {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Name = m.Spec.VMIName

@@ -15,9 +15,9 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 )
 
-// letPostCopy gives a target pod userfaultfd where the migration may come to need it, and no node that the pod may
-// come to lacks what it needs for that (decision 363). It is a favor: without it, a guest is stopped
-// that would have moved before its memory.
+// letPostCopy gives a target pod userfaultfd if the migration may need it and no node that the pod may run on lacks
+// the means for it (decision 363). It is best effort: without it, a guest is stopped that could have moved before its
+// memory.
 func (r *Reconciler) letPostCopy(ctx context.Context, o *migration.Observed, source string, pod *corev1.Pod) error {
 	configuration, err := r.configuration(ctx, o.VMI)
 	if err != nil || !*configuration.AllowPostCopy {
@@ -43,8 +43,8 @@ func (r *Reconciler) letPostCopy(ctx context.Context, o *migration.Observed, sou
 	return nil
 }
 
-// anyNode reports whether a node that takes new pods is selected, beside the one that the guest is on. One is enough
-// to know, however many there are.
+// anyNode reports whether the selector matches a schedulable node other than the guest's. One is enough, however many
+// there are.
 func (r *Reconciler) anyNode(ctx context.Context, selected labels.Selector, source string) (bool, error) {
 	var nodes corev1.NodeList
 	err := r.Reader.List(ctx, &nodes, client.Limit(1), client.MatchingLabelsSelector{Selector: selected}, client.MatchingFieldsSelector{

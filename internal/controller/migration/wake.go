@@ -20,8 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 )
 
-// Indexes of the cache: migrations by the name of their VMI, target pods by that of their
-// migration.
+// These name the indexes of migrations by their VMI's name, and of target pods by their migration's name.
 const (
 	byVMI       = "drydock.migrations-of-vmi"
 	byMigration = "drydock.target-pods"
@@ -49,11 +48,9 @@ func index(ctx context.Context, indexer client.FieldIndexer) error {
 	return nil
 }
 
-// queue is where the loop takes its work from.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// migrationEvents wakes the loop for a migration, and when one has ended for those whose turn
-// it is then.
+// migrationEvents enqueues a migration and, when one has ended, those that may begin now.
 func (r *Reconciler) migrationEvents() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
@@ -77,7 +74,7 @@ func (r *Reconciler) migrationEvents() handler.EventHandler {
 	}
 }
 
-// vmiEvents wakes the loop for the migrations of a VMI that are not done with.
+// vmiEvents enqueues the unfinished migrations of a VMI.
 func (r *Reconciler) vmiEvents() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, vmi client.Object) []reconcile.Request {
 		list, err := r.migrationsOf(ctx, client.ObjectKeyFromObject(vmi))
@@ -96,7 +93,6 @@ func (r *Reconciler) vmiEvents() handler.EventHandler {
 	})
 }
 
-// podEvents wakes the loop for the migration that a target pod was made for.
 func podEvents() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, pod client.Object) []reconcile.Request {
 		name := launcherpod.MigrationOf(pod)
@@ -107,7 +103,7 @@ func podEvents() handler.EventHandler {
 	})
 }
 
-// limitEvents wakes the loop for the migrations whose turn it is when the limits change.
+// limitEvents enqueues the migrations that may begin when the limits change.
 func (r *Reconciler) limitEvents() handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q queue) {
 		r.choices.forget()
@@ -119,7 +115,6 @@ func requestFor(o client.Object) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
 }
 
-// enqueueChosen wakes the loop for the migrations that wait and may begin now.
 func (r *Reconciler) enqueueChosen(ctx context.Context, q queue) {
 	chosen, names, err := r.choice(ctx)
 	if err != nil {
@@ -133,8 +128,8 @@ func (r *Reconciler) enqueueChosen(ctx context.Context, q queue) {
 	}
 }
 
-// choices keeps the last choice for a moment, so that a hundred migrations which wait for
-// their turn cost one. The zero value is empty; it is safe for concurrent use.
+// choices caches the last choice, so that a hundred waiting migrations cost one. The zero value is empty. It is safe
+// for concurrent use.
 type choices struct {
 	mu     sync.Mutex
 	until  time.Time
@@ -142,7 +137,7 @@ type choices struct {
 	names  map[types.UID]types.NamespacedName
 }
 
-// choiceHolds is for how long a choice is kept if nothing changes.
+// choiceHolds is how long a choice is kept if nothing changes.
 const choiceHolds = time.Second
 
 func (c *choices) forget() {
@@ -151,13 +146,12 @@ func (c *choices) forget() {
 	c.chosen = nil
 }
 
-// choose is whether a migration may begin.
 func (r *Reconciler) choose(ctx context.Context, m *v1.VirtualMachineInstanceMigration) (migration.Choice, error) {
 	chosen, _, err := r.choice(ctx)
 	return chosen[m.UID], err
 }
 
-// choice is what package migration chooses from all migrations, as this process knows them.
+// choice chooses from all migrations, as this process knows them.
 func (r *Reconciler) choice(ctx context.Context) (map[types.UID]migration.Choice, map[types.UID]types.NamespacedName, error) {
 	r.choices.mu.Lock()
 	defer r.choices.mu.Unlock()
@@ -190,8 +184,7 @@ func (r *Reconciler) choice(ctx context.Context) (map[types.UID]migration.Choice
 	return r.choices.chosen, r.choices.names, nil
 }
 
-// migrationsOf are the migrations of a VMI, as this process knows them. They must not be
-// changed.
+// migrationsOf returns the migrations of a VMI, as this process knows them. They must not be changed.
 func (r *Reconciler) migrationsOf(ctx context.Context, vmi types.NamespacedName) ([]*v1.VirtualMachineInstanceMigration, error) {
 	out, err := Cached(ctx, r.Client, vmi)
 	for i, m := range out {
@@ -200,13 +193,12 @@ func (r *Reconciler) migrationsOf(ctx context.Context, vmi types.NamespacedName)
 	return out, err
 }
 
-// Cached returns the migrations of a VMI that the cache of virt-controller shows. They must
-// not be changed.
+// Cached returns the migrations of a VMI in virt-controller's cache. They must not be changed.
 func Cached(ctx context.Context, cache client.Reader, vmi types.NamespacedName) ([]*v1.VirtualMachineInstanceMigration, error) {
 	return list(ctx, cache, vmi, client.MatchingFields{byVMI: vmi.Name}, client.UnsafeDisableDeepCopy)
 }
 
-// Stored returns those that the API server has.
+// Stored returns the migrations of a VMI in the API server.
 func Stored(ctx context.Context, server client.Reader, vmi types.NamespacedName) ([]*v1.VirtualMachineInstanceMigration, error) {
 	return list(ctx, server, vmi, client.MatchingFields{"spec.vmiName": vmi.Name})
 }
