@@ -1,8 +1,7 @@
-// Package replicaset is the loop that keeps as many VMIs of a
-// VirtualMachineInstanceReplicaSet as it asks for.
+// Package replicaset is the loop that maintains the number of VMIs of a VirtualMachineInstanceReplicaSet.
 //
-// It owns which VMIs a replica set has, and the replica set's status. It must
-// not change a VMI beyond its owner reference.
+// It owns which VMIs a replica set has, and the replica set's status. It must not change a VMI beyond its owner
+// reference.
 package replicaset
 
 import (
@@ -35,13 +34,12 @@ import (
 type Reconciler struct {
 	Client   client.Client
 	Recorder events.EventRecorder
-	// Now is the clock.
-	Now func() time.Time
+	Now      func() time.Time
 
 	written mutationcache.Memory[*v1.VirtualMachineInstanceReplicaSet]
 }
 
-// SetupWithManager registers the loop, which works at the given pace.
+// SetupWithManager registers the loop with the given options.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachineinstancereplicaset").
@@ -51,7 +49,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// setsOf are the replica sets that a VMI belongs to, or could be adopted by.
+// setsOf returns the replica sets that own a VMI or could adopt it.
 func (r *Reconciler) setsOf(ctx context.Context, vmi client.Object) []reconcile.Request {
 	if owner := metav1.GetControllerOf(vmi); owner != nil {
 		if owner.Kind != v1.VirtualMachineInstanceReplicaSetGroupVersionKind.Kind {
@@ -74,7 +72,7 @@ func (r *Reconciler) setsOf(ctx context.Context, vmi client.Object) []reconcile.
 	return out
 }
 
-// Reconcile looks at one replica set and does what is next.
+// Reconcile handles one replica set.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var cached v1.VirtualMachineInstanceReplicaSet
 	if err := r.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
@@ -90,8 +88,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, reconcile.TerminalError(fmt.Errorf("reading the selector of replica set %s: %w", req.NamespacedName, err))
 	}
 	var list v1.VirtualMachineInstanceList
-	// The VMIs of the whole namespace are looked at, and only at: a copy of each for
-	// every event of one would cost more than all that is decided.
+	// The VMIs of the whole namespace are only read: copying them all for every event of one would cost more than the
+	// decision itself.
 	if err := r.Client.List(ctx, &list, client.InNamespace(req.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing the VMIs of replica set %s: %w", req.NamespacedName, err)
 	}
@@ -109,7 +107,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: p.after}, errors.Join(failure, r.patchStatus(ctx, rs, p.status))
 }
 
-// apply does what is planned; one VMI that fails does not hold up the rest.
+// apply executes the plan. A failure for one VMI does not stop the others.
 func (r *Reconciler) apply(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, p plan) error {
 	var failures []error
 	for _, vmi := range p.adopt {
@@ -155,8 +153,7 @@ func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 		return nil
 	}
 	if apierrors.IsAlreadyExists(err) {
-		// Ours from an earlier round, or somebody else's; once the cache shows it,
-		// the next name is taken.
+		// It is from an earlier round or foreign. Once the cache shows it, the next name is used.
 		return nil
 	}
 	if err != nil {

@@ -17,12 +17,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// failurePause is how long a VMI that failed before its guest ran is kept
-// before it is replaced, so that a cause that does not pass costs a few VMIs a
-// minute and not hundreds.
+// failurePause is how long a VMI that failed before its guest ran is kept before it is replaced, so that a permanent
+// cause costs a few VMIs a minute and not hundreds.
 const failurePause = 10 * time.Second
 
-// plan is what is to be done for a replica set.
 type plan struct {
 	adopt, release, remove []*v1.VirtualMachineInstance
 	create                 []*v1.VirtualMachineInstance
@@ -30,13 +28,11 @@ type plan struct {
 	after                  time.Duration
 }
 
-// decide gives the plan. The VMIs are those of the namespace, whoever's they
-// are.
+// decide returns the plan. vmis are all VMIs of the namespace, whoever owns them.
 //
-// The names of the replicas follow from the replica set's UID and a number, and
-// the lowest free numbers are taken. So a creation that is repeated on a stale
-// view meets the name of the first, and there are never more replicas than
-// asked for.
+// The replicas' names are derived from the replica set's UID and a number, and the lowest free numbers are taken. So
+// a creation that is repeated because of a late cache meets the first one's name, and there are never more replicas
+// than requested.
 func decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) plan {
 	var p plan
 	active := p.sort(rs, selector, vmis, now)
@@ -52,7 +48,7 @@ func decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, v
 	if rs.Spec.Replicas != nil {
 		wanted = *rs.Spec.Replicas
 	}
-	// A failed VMI that is kept for a while keeps its place, too.
+	// A failed VMI that is kept for a while also keeps its place.
 	missing := int(wanted) - len(active) - p.waiting(vmis, rs)
 	switch {
 	case missing > 0:
@@ -64,7 +60,7 @@ func decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, v
 	return p
 }
 
-// sort plans what each VMI asks for by itself, and returns those that count as replicas.
+// sort plans the actions for each VMI, and returns the VMIs that count as replicas.
 func (p *plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) []*v1.VirtualMachineInstance {
 	var active []*v1.VirtualMachineInstance
 	for _, vmi := range vmis {
@@ -77,7 +73,7 @@ func (p *plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Sel
 		case owned && vmi.IsFinal():
 			p.replace(vmi, now)
 		case owned && vmistatus.Interrupted(vmi):
-			// Its guest ends; another takes its place meanwhile.
+			// Its guest ends, and another replica takes its place now.
 		case owned:
 			active = append(active, vmi)
 		case matches && metav1.GetControllerOf(vmi) == nil && !vmi.IsFinal() && !vmistatus.Interrupted(vmi):
@@ -125,8 +121,7 @@ func pauseLeft(vmi *v1.VirtualMachineInstance, now time.Time) time.Duration {
 	return max(0, failed.Add(failurePause).Sub(now))
 }
 
-// dispensable orders VMIs by how little is lost with them: those that are not
-// ready first, then the youngest.
+// dispensable orders VMIs by how little their removal costs: first those that are not ready, then the youngest.
 func dispensable(a, b *v1.VirtualMachineInstance) int {
 	if ra, rb := isReady(a), isReady(b); ra != rb {
 		if rb {
@@ -144,7 +139,6 @@ func isReady(vmi *v1.VirtualMachineInstance) bool {
 	return condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 }
 
-// newReplicas makes n VMIs under the first names that are free.
 func newReplicas(rs *v1.VirtualMachineInstanceReplicaSet, vmis []*v1.VirtualMachineInstance, n int) []*v1.VirtualMachineInstance {
 	taken := make(map[string]bool, len(vmis))
 	for _, vmi := range vmis {
@@ -179,8 +173,7 @@ func replicaName(rs *v1.VirtualMachineInstanceReplicaSet, number int) string {
 	return layout.ReplicaName(rs.Name, fmt.Sprintf("%s/%d", rs.UID, number))
 }
 
-// status counts the replicas. The conditions of failures are the caller's, who
-// knows what failed.
+// status counts the replicas. The caller sets the condition of failures.
 func status(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, active []*v1.VirtualMachineInstance, now time.Time) v1.VirtualMachineInstanceReplicaSetStatus {
 	out := *rs.Status.DeepCopy()
 	out.Replicas, out.ReadyReplicas = int32(len(active)), 0
@@ -198,8 +191,7 @@ func status(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, a
 	return out
 }
 
-// trueCondition is how a replica set says what is the case; what is not it does
-// not say.
+// trueCondition returns a condition of a replica set. Those that don't hold are dropped instead.
 func trueCondition(kind v1.VirtualMachineInstanceReplicaSetConditionType, reason, message string) v1.VirtualMachineInstanceReplicaSetCondition {
 	return v1.VirtualMachineInstanceReplicaSetCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message}
 }
