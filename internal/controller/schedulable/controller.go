@@ -1,8 +1,8 @@
-// Package schedulable is the loop that has nodes which virt-handler has left say so, in their label
-// kubevirt.io/schedulable. Package schedulable of the rules decides; this package observes and acts.
+// Package schedulable is the loop that sets the label kubevirt.io/schedulable of nodes that virt-handler has left to
+// false. Package schedulable of the rules decides; this package observes and acts.
 //
-// It writes that label from true to false, and nothing else of a node: a policy (config/rbac/node-policy.yaml) holds
-// virt-controller to that. virt-handler writes it else. It must not touch pods, nor the DaemonSet.
+// It changes that label from true to false, and nothing else of a node: a policy (config/rbac/node-policy.yaml)
+// enforces that. Every other change of the label is virt-handler's. It must not touch pods, nor the DaemonSet.
 package schedulable
 
 import (
@@ -27,10 +27,10 @@ import (
 
 // Reconciler is the loop. Its keys are nodes. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes; Reader asks the API server.
+	// Client reads from the cache and writes. Reader asks the API server.
 	Client client.Client
 	Reader client.Reader
-	// Namespace is where virt-handler's DaemonSet is.
+	// Namespace is the namespace of virt-handler's DaemonSet.
 	Namespace string
 }
 
@@ -42,7 +42,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// Reconcile looks at one node.
+// Reconcile handles one node.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	o, err := r.observe(ctx, req.Name)
 	if err != nil {
@@ -55,7 +55,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || !left {
 		return ctrl.Result{}, err
 	}
-	// Whoever has changed the node in between has woken the loop again by that.
+	// If another writer was faster, its change has enqueued the node again.
 	wrote, err := versioned.Wrote(ctx, r.Client, "labeling the node that virt-handler has left,", o.Node, schedulable.Mark(o.Node))
 	if wrote {
 		ctrl.LoggerFrom(ctx).Info("virt-handler has left the node: its label kubevirt.io/schedulable is false", "node", req.Name)
@@ -63,7 +63,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, err
 }
 
-// observe gathers what the caches show of a node, and of the pods only when that may matter.
+// observe reads a node from the cache, and its pods only if they can matter.
 func (r *Reconciler) observe(ctx context.Context, name string) (schedulable.Observed, error) {
 	var o schedulable.Observed
 	node := &corev1.Node{}
@@ -84,7 +84,6 @@ func (r *Reconciler) observe(ctx context.Context, name string) (schedulable.Obse
 	return o, err
 }
 
-// guests reports whether the cache has a launcher pod on a node.
 func (r *Reconciler) guests(ctx context.Context, node string) (bool, error) {
 	var launchers corev1.PodList
 	if err := r.Client.List(ctx, &launchers, client.MatchingLabels{v1.AppLabel: layout.LauncherApp}, client.UnsafeDisableDeepCopy); err != nil {
@@ -98,7 +97,6 @@ func (r *Reconciler) guests(ctx context.Context, node string) (bool, error) {
 	return false, nil
 }
 
-// ask puts a question to the API server.
 func (r *Reconciler) ask(ctx context.Context, question schedulable.Question, name string, o *schedulable.Observed) error {
 	var err error
 	switch question {
@@ -119,7 +117,6 @@ func (r *Reconciler) ask(ctx context.Context, question schedulable.Question, nam
 	return err
 }
 
-// daemonSet reads that of virt-handler, nil for none.
 func (r *Reconciler) daemonSet(ctx context.Context, from client.Reader) (*appsv1.DaemonSet, error) {
 	return versioned.Read[appsv1.DaemonSet](ctx, from, "DaemonSet", client.ObjectKey{Namespace: r.Namespace, Name: components.Handler})
 }

@@ -20,9 +20,9 @@ import (
 	"drydock.dev/drydock/internal/rules/schedulable"
 )
 
-// wakeups are what the loop looks at a node for: virt-handler is away from it, the last guest may have gone, or
-// virt-handler's DaemonSet may want other nodes. At rest none of it happens. The kubelet writes its node
-// every five minutes at least, so what else was in the way is not in it for longer.
+// wakeups registers the watches: virt-handler is away from a node, its last guest may have gone, or virt-handler's
+// DaemonSet may select other nodes. None of these happens at rest. The kubelet writes its node at least every five
+// minutes, so any other obstacle delays the loop for no longer than that.
 func (r *Reconciler) wakeups(b *builder.Builder) *builder.Builder {
 	return b.
 		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(away())).
@@ -30,7 +30,6 @@ func (r *Reconciler) wakeups(b *builder.Builder) *builder.Builder {
 		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(r.candidates), builder.WithPredicates(otherNodes()))
 }
 
-// away lets through nodes that virt-handler is away from.
 func away() predicate.Predicate {
 	candidate := func(o client.Object) bool {
 		node, ok := o.(*corev1.Node)
@@ -43,7 +42,6 @@ func away() predicate.Predicate {
 	}
 }
 
-// guestEnded lets through launcher pods that end or go.
 func guestEnded() predicate.Predicate {
 	launcher := func(o client.Object) bool { return o.GetLabels()[v1.AppLabel] == layout.LauncherApp }
 	ended := func(o client.Object) bool {
@@ -59,7 +57,6 @@ func guestEnded() predicate.Predicate {
 	}
 }
 
-// itsNode is the node that a pod is on.
 func itsNode(_ context.Context, o client.Object) []reconcile.Request {
 	pod, ok := o.(*corev1.Pod)
 	if !ok || pod.Spec.NodeName == "" {
@@ -68,8 +65,8 @@ func itsNode(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: pod.Spec.NodeName}}}
 }
 
-// otherNodes lets through virt-handler's DaemonSet when it may want other nodes, or a pod has gone from one that it does
-// not want. In a rollout that changes with none of its pods.
+// otherNodes selects virt-handler's DaemonSet when it may select other nodes, or when a pod has gone from a node that
+// it does not select. None of its pods changes these fields in a rollout.
 func otherNodes() predicate.Predicate {
 	handlers := func(o client.Object) (*appsv1.DaemonSet, bool) {
 		ds, ok := o.(*appsv1.DaemonSet)
@@ -91,7 +88,6 @@ func otherNodes() predicate.Predicate {
 	}
 }
 
-// candidates are the nodes that virt-handler is away from.
 func (r *Reconciler) candidates(ctx context.Context, _ client.Object) []reconcile.Request {
 	var nodes corev1.NodeList
 	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
