@@ -1,8 +1,8 @@
-// Package rivals finds the guests and the maintenance pods beside which a guest, or somebody with a machine's disks, must
-// not run.
+// Package rivals finds the guests and maintenance pods that must not run beside a guest or beside a maintainer of a
+// machine's disks.
 //
-// It owns the questions: to the API server by labels, which a policy keeps as virt-controller has made them, and besides
-// by what nobody can change. Which pods count is package vmilifecycle's rule. It changes nothing.
+// It owns the lookups: by labels, which a policy keeps as virt-controller set them, and also by facts that nobody can
+// change. Package vmilifecycle decides which pods count. It changes nothing.
 package rivals
 
 import (
@@ -26,10 +26,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
-// index finds the launcher pods of VMIs of a name by the pods' names.
+// index names the index of launcher pods by the stem of their VMI's name.
 const index = "drydock.launcher-pods"
 
-// Register adds the index to a cache. It can be added once.
+// Register adds the index to a cache, once.
 func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	if err := indexer.IndexField(ctx, &corev1.Pod{}, index, stems); err != nil {
 		return fmt.Errorf("indexing launcher pods by VMI: %w", err)
@@ -44,7 +44,7 @@ func stems(o client.Object) []string {
 	return nil
 }
 
-// Named returns the launcher pods of VMIs of a name that a cache has. They are the cache's own and must not be changed.
+// Named returns the cached launcher pods of VMIs of a name. They belong to the cache and must not be changed.
 func Named(ctx context.Context, cache client.Reader, name types.NamespacedName) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	err := cache.List(ctx, &list, client.InNamespace(name.Namespace), client.UnsafeDisableDeepCopy,
@@ -61,23 +61,22 @@ func Named(ctx context.Context, cache client.Reader, name types.NamespacedName) 
 	return out, nil
 }
 
-// Question is for whom rivals are looked for.
+// Question describes whose rivals are sought.
 type Question struct {
-	// Namespace and Name are those of the machine.
+	// Namespace and Name are the machine's.
 	Namespace, Name string
-	// SameName has earlier guests of the machine's name count.
+	// SameName includes earlier guests of the machine's name.
 	SameName bool
-	// Claims are those that nobody else may write to.
+	// Claims are the claims that nobody else may write to.
 	Claims []string
-	// Judge reports whether a launcher pod is a rival.
-	Judge func(*corev1.Pod) (vmilifecycle.Rival, bool)
-	// Maintenance means that it is the machine's maintenance that asks: the machine's maintenance pods are none.
+	Judge  func(*corev1.Pod) (vmilifecycle.Rival, bool)
+	// Maintenance means that the machine's maintenance asks, so its own maintenance pods do not count.
 	Maintenance bool
 }
 
-// Ask asks for the rivals. The API server's answers are complete as long as pods have the labels that they were made with.
-// Where some have lost theirs, pods of the machine's name and VMIs that write to the claims lead to them: both are a cache's,
-// and each pod is then asked for.
+// Ask returns the rivals. The API server's lists are complete as long as the pods keep their labels. Pods that lost
+// them are found by the machine's name and by the VMIs that write to the claims. Both come from a cache, so each pod
+// is read from the API server then.
 func Ask(ctx context.Context, reader, cache client.Reader, q Question) ([]vmilifecycle.Rival, error) {
 	s := &search{reader: reader, cache: cache, q: q, seen: map[string]bool{}}
 	for _, step := range []func(context.Context) error{s.byLabels, s.byName, s.byClaims} {
@@ -91,7 +90,7 @@ func Ask(ctx context.Context, reader, cache client.Reader, q Question) ([]vmilif
 type search struct {
 	reader, cache client.Reader
 	q             Question
-	// seen are the names of the pods that were judged.
+	// seen has the names of the judged pods.
 	seen  map[string]bool
 	found []vmilifecycle.Rival
 }
@@ -125,7 +124,7 @@ func (s *search) byLabels(ctx context.Context) error {
 	return nil
 }
 
-// look judges a pod that the API server has shown. One that is of neither kind may still be found as another VMI's.
+// look judges a pod from the API server. A pod of neither kind may still be found as another VMI's.
 func (s *search) look(ctx context.Context, pod *corev1.Pod) error {
 	if s.seen[pod.Name] {
 		return nil
@@ -145,7 +144,7 @@ func (s *search) look(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// byName looks at the pods of the machine's name that do not say so any more.
+// byName judges the pods of the machine's name that have lost their label.
 func (s *search) byName(ctx context.Context) error {
 	if !s.q.SameName {
 		return nil
@@ -171,11 +170,11 @@ func (s *search) byName(ctx context.Context) error {
 	return nil
 }
 
-// manyPods is from how many pods on it costs less to ask which there are than to ask for each.
+// manyPods is the number of pods from which listing their names costs less than reading each.
 const manyPods = 8
 
-// byClaims looks at the pods of other VMIs that do not say any more that their guest writes to one of the claims. Of
-// VMIs that wait for each other there may be any number, and none of them has a pod.
+// byClaims judges the pods of other VMIs that have lost the label of a claim that their guest writes to. Any number
+// of VMIs may wait for each other, all without a pod.
 func (s *search) byClaims(ctx context.Context) error {
 	owners := map[string]*v1.VirtualMachineInstance{}
 	for _, claim := range s.q.Claims {
@@ -208,7 +207,7 @@ func (s *search) byClaims(ctx context.Context) error {
 	return nil
 }
 
-// unseen are the names of the pods that another VMI may have, as far as the API server has not shown them before.
+// unseen returns the names of the pods that another VMI may have and that are not judged yet.
 func (s *search) unseen(other *v1.VirtualMachineInstance) []string {
 	if other.Name == s.q.Name || vmilifecycle.WrittenBy(s.q.Claims, other) == "" {
 		return nil
@@ -218,7 +217,7 @@ func (s *search) unseen(other *v1.VirtualMachineInstance) []string {
 	})
 }
 
-// existing are those of the pods that may exist, by the API server's word.
+// existing returns the names of the pods that may exist by the API server's list.
 func (s *search) existing(ctx context.Context, names []string) ([]string, error) {
 	if len(names) <= manyPods {
 		return names, nil
@@ -235,7 +234,7 @@ func (s *search) existing(ctx context.Context, names []string) ([]string, error)
 	return slices.DeleteFunc(names, func(name string) bool { return !there[name] }), nil
 }
 
-// pod asks the API server for a pod, nil for none.
+// pod reads a pod from the API server, nil for none.
 func (s *search) pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	return versioned.Read[corev1.Pod](ctx, s.reader, "pod", types.NamespacedName{Namespace: s.q.Namespace, Name: name})
 }
