@@ -1,8 +1,7 @@
-// Package attachmentpods finds out what keeps an attachment pod from running, for the loops that
-// tell of it.
+// Package attachmentpods finds the reason why an attachment pod does not run, for the loops that report it.
 //
-// It owns the order in which that is looked for: what the pod says itself is package hotplugpod's, and
-// which event counts package objectevent's. It changes nothing.
+// It owns the order of the lookups. Package hotplugpod reads the pod's own status, and package objectevent decides
+// which event counts. It changes nothing.
 package attachmentpods
 
 import (
@@ -16,9 +15,8 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplugpod"
 )
 
-// Obstacle is what keeps a pod from running: what it says itself, or else the newest warning about it,
-// since only events report a volume that can't be attached or mounted. The reader must ask the API server
-// itself.
+// Obstacle returns the reason in the pod's status, or else the newest warning about the pod, since only events report
+// a volume that can't be attached or mounted. The reader must ask the API server.
 func Obstacle(ctx context.Context, reader client.Reader, pod *corev1.Pod) (string, error) {
 	if said := hotplugpod.Obstacle(pod); said != "" {
 		return said, nil

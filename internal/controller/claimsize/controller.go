@@ -1,8 +1,8 @@
-// Package claimsize is the loop that reports grown claims in the status of running
-// VMIs: virt-handler, which grows the disks, watches VMIs but no claims (decision 119).
+// Package claimsize is the loop that reports grown claims in the status of running VMIs: virt-handler, which grows
+// the disks, watches VMIs but no claims (decision 119).
 //
-// It owns persistentVolumeClaimInfo.capacity and .requests of a running VMI's
-// volume status. It must not touch claims, nor anything else of a VMI.
+// It owns persistentVolumeClaimInfo.capacity and .requests of a running VMI's volume status. It must not touch
+// claims, nor anything else of a VMI.
 package claimsize
 
 import (
@@ -29,8 +29,7 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// again is the pause after somebody else has written the VMI; by then the cache
-// knows.
+// again is the pause after a conflict, in which the cache catches up.
 const again = time.Second
 
 // Reconciler is the loop.
@@ -38,8 +37,8 @@ type Reconciler struct {
 	Client client.Client
 }
 
-// SetupWithManager registers the loop, which needs the index of package claimusers. It is
-// woken by claims that have grown, and by VMIs that list their volumes for the first time.
+// SetupWithManager registers the loop, which needs the index of package claimusers. Claims that have grown wake it,
+// and VMIs that list their volumes for the first time.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("claimsize").
@@ -59,14 +58,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// grew reports whether a claim has another size than before.
 func grew(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*corev1.PersistentVolumeClaim)
 	after, alike := e.ObjectNew.(*corev1.PersistentVolumeClaim)
 	return ok && alike && !equality.Semantic.DeepEqual(before.Status.Capacity, after.Status.Capacity)
 }
 
-// claims are those that the VMI's status names.
 func claims(o client.Object) []string {
 	if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
 		return volumeclaim.InStatus(vmi)
@@ -74,14 +71,13 @@ func claims(o client.Object) []string {
 	return nil
 }
 
-// users are the VMIs whose status names a claim.
 func (r *Reconciler) users(ctx context.Context, claim client.Object) []reconcile.Request {
 	return claimusers.Requests(ctx, r.Client, claim, func(vmi *v1.VirtualMachineInstance) bool {
 		return slices.Contains(claims(vmi), claim.GetName())
 	})
 }
 
-// Reconcile brings the sizes of one VMI's claims up to date.
+// Reconcile updates the sizes of one VMI's claims.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	vmi := &v1.VirtualMachineInstance{}
 	if err := r.Client.Get(ctx, req.NamespacedName, vmi); err != nil {
@@ -115,8 +111,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, nil
 }
 
-// Update brings the claims' sizes in a volume status up to date, and reports
-// whether it has changed any.
+// Update sets the claims' sizes in a volume status and reports whether any has changed.
 func Update(list []v1.VolumeStatus, claims map[string]*corev1.PersistentVolumeClaim) bool {
 	changed := false
 	for i := range list {

@@ -1,9 +1,8 @@
-// Package claimusers finds the VMIs and the pods that use a claim, and what fills it.
+// Package claimusers finds the VMIs and the pods that use a claim, and its fillers.
 //
-// It owns the index of the VMIs, which several loops share, and the questions to the API server by which guests and what
-// fills claims exclude each other. Which claims a VMI uses is
-// package volumeclaim's rule, and for that of its VM's state package vmstate's; what uses and fills a claim
-// package datavolume's. It changes nothing.
+// It owns the index of VMIs by claim, which several loops share, and the requests to the API server that keep a
+// claim's guests and its fillers apart. Package volumeclaim decides which claims a VMI uses, package vmstate which
+// claim has its VM's state, and package datavolume which pods use and fill a claim. It changes nothing.
 package claimusers
 
 import (
@@ -19,10 +18,10 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// index is the name of the index of VMIs by claim.
+// index names the index of VMIs by claim.
 const index = "drydock.claims"
 
-// Register adds the index to a cache. The loops below need it, and it can be added once.
+// Register adds the index to a cache. It must be called once, before the loops that use the index start.
 func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	if err := indexer.IndexField(ctx, &v1.VirtualMachineInstance{}, index, claims); err != nil {
 		return fmt.Errorf("indexing VMIs by claim: %w", err)
@@ -38,7 +37,7 @@ func claims(object client.Object) []string {
 	return append(volumeclaim.UsedBy(vmi), stateClaims(vmi)...)
 }
 
-// stateClaims is the claim of the state of the VMI's VM, if there is one.
+// stateClaims returns the claim of the VM's state, if there is one.
 func stateClaims(vmi *v1.VirtualMachineInstance) []string {
 	if claim := vmstate.ClaimName(vmi); claim != "" {
 		return []string{claim}
@@ -46,8 +45,8 @@ func stateClaims(vmi *v1.VirtualMachineInstance) []string {
 	return nil
 }
 
-// List returns the VMIs that use the claim of an object's name and namespace: a
-// DataVolume has those of its claim. They are the cache's own and must not be changed.
+// List returns the VMIs that use the claim of an object's name and namespace, which may also be a DataVolume. They
+// belong to the cache and must not be changed.
 func List(ctx context.Context, cache client.Reader, claim client.Object) ([]v1.VirtualMachineInstance, error) {
 	var list v1.VirtualMachineInstanceList
 	err := cache.List(ctx, &list, client.InNamespace(claim.GetNamespace()), client.UnsafeDisableDeepCopy,
@@ -58,7 +57,7 @@ func List(ctx context.Context, cache client.Reader, claim client.Object) ([]v1.V
 	return list.Items, nil
 }
 
-// Requests names those of the claim's VMIs that count to a loop's queue.
+// Requests returns reconcile requests for the claim's VMIs that counts accepts.
 func Requests(ctx context.Context, cache client.Reader, claim client.Object, counts func(*v1.VirtualMachineInstance) bool) []reconcile.Request {
 	users, err := List(ctx, cache, claim)
 	if err != nil {

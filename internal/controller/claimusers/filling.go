@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
-// User names a pod or a VMI that uses a claim beside what fills it, "" when there is none. The reader must ask the API server
-// itself. With dataVolume it is a DataVolume that fills the claim.
+// User names a pod or a VMI that uses a claim, other than its fillers, "" for none. dataVolume means that a
+// DataVolume fills the claim. The reader must ask the API server.
 func User(ctx context.Context, reader client.Reader, claim types.NamespacedName, dataVolume bool) (string, error) {
 	var pods corev1.PodList
 	if err := reader.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
@@ -35,7 +35,7 @@ func User(ctx context.Context, reader client.Reader, claim types.NamespacedName,
 	})
 }
 
-// Filling says what fills a claim, or is still to fill it, "" for nothing. The reader must ask the API server itself.
+// Filling says why a claim is not filled yet, "" if it is. The reader must ask the API server.
 func Filling(ctx context.Context, reader client.Reader, key types.NamespacedName) (string, error) {
 	claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, reader, "the claim", key)
 	if err != nil || claim == nil {
@@ -51,7 +51,7 @@ func Filling(ctx context.Context, reader client.Reader, key types.NamespacedName
 	if why := datavolume.Unfilled(claim, filler); why != "" {
 		return why, nil
 	}
-	// A worker may be left of what does not say any more that the claim is to be filled.
+	// A worker may still run although the claim and its DataVolume no longer show that the claim is to be filled.
 	for _, name := range datavolume.Workers(key.Name) {
 		pod, err := versioned.Read[corev1.Pod](ctx, reader, "the pod", types.NamespacedName{Namespace: key.Namespace, Name: name})
 		if err != nil {

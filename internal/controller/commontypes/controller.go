@@ -1,8 +1,8 @@
-// Package commontypes is the loop that has a cluster have the instance types and preferences that come with Drydock, or not,
-// as the KubeVirt object says.
+// Package commontypes is the loop that deploys or removes the instance types and preferences that come with Drydock,
+// as the KubeVirt object configures.
 //
-// It owns those objects as long as they are as Drydock wrote them. What is done about which is decided in the package of the
-// same name in the rules. It must not touch a type or a preference of a namespace, nor any VM.
+// It owns those objects as long as nobody else has changed them. The package of the same name in the rules decides.
+// It must not touch a type or a preference of a namespace, nor any VM.
 package commontypes
 
 import (
@@ -33,18 +33,19 @@ import (
 // Reconciler is the loop. All exported fields are required.
 type Reconciler struct {
 	Client client.Client
-	// KubeVirt reads the object that counts from the cache; nil for none.
+	// KubeVirt reads the effective object from the cache, nil for none.
 	KubeVirt func(context.Context) (*v1.KubeVirt, error)
 	Recorder events.EventRecorder
 
-	// told is what was last said of each kind's objects that are left as they are. There is one worker.
+	// told has the last report for each kind. The loop has one worker.
 	told map[string]report
 }
 
-// theOne is the only request: all objects are looked at together.
+// theOne is the only request: all objects are handled together.
 var theOne = reconcile.Request{NamespacedName: client.ObjectKey{Name: clusterconfig.Name}}
 
-// SetupWithManager registers the loop. It runs at the start, too: nothing may be there that could wake it.
+// SetupWithManager registers the loop. It also runs at the start, since there may be no object yet that could wake
+// it.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	wake := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{theOne}
@@ -63,7 +64,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// Reconcile does what is to be done about all of them.
+// Reconcile handles all common types and preferences.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	kv, err := r.KubeVirt(ctx)
 	if err != nil {
@@ -96,7 +97,7 @@ func pointers[T any](items []T) []*T {
 	return out
 }
 
-// act writes what is planned. What somebody else has written meanwhile is left to the next round, which that wakes.
+// act executes a plan. A conflict is left to the next round, which the other write enqueues.
 func act[T client.Object](ctx context.Context, c client.Client, kind string, p commontypes.Plan[T]) error {
 	for _, object := range p.Create {
 		if err := c.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -109,7 +110,7 @@ func act[T client.Object](ctx context.Context, c client.Client, kind string, p c
 		}
 	}
 	for _, object := range p.Delete {
-		// Only in the version that was judged: what somebody changes is not Drydock's any more.
+		// Only the judged version is deleted: an object that a user changed is not Drydock's any more.
 		err := deletion.AsSeen(ctx, c, object)
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("deleting the %s %s: %w", kind, object.GetName(), err)
@@ -118,15 +119,15 @@ func act[T client.Object](ctx context.Context, c client.Client, kind string, p c
 	return nil
 }
 
-// report is what was said of the objects of one kind.
+// report is the last message about the objects of one kind.
 type report struct {
-	// left are those that are left as they are.
+	// left names the objects that are left as they are.
 	left string
-	// event is whether there was a KubeVirt object, which the event is about.
+	// event means that there was a KubeVirt object for the event.
 	event bool
 }
 
-// tell says once which objects are left as they are, and once more when there is a KubeVirt object.
+// tell reports once which objects are left as they are, and again when there is a KubeVirt object.
 func (r *Reconciler) tell(ctx context.Context, kv *v1.KubeVirt, kind, left string) {
 	now := report{left: left, event: kv != nil}
 	if r.told[kind] == now {

@@ -1,7 +1,7 @@
-// Package deletion deletes an object that was seen, and no other that has its name by now.
+// Package deletion deletes an object that the caller has seen, and no later object of its name.
 //
-// It owns how that is asked of the API server, and nothing else: whether an object is to go is
-// the caller's decision, and what was asked for before is package mutationcache's memory.
+// It owns the form of the request, and nothing else: the caller decides whether an object is to be deleted, and
+// package mutationcache remembers earlier requests.
 package deletion
 
 import (
@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/controller/mutationcache"
 )
 
-// Exact deletes the object of that name and UID. gone means that there was nothing to delete: there
-// is none of the name, or another one. what is what the object is, for the error.
+// Exact deletes the object of that name and UID. gone means that it did not exist, or that another object has its
+// name. what names the kind in errors.
 func Exact(ctx context.Context, writer client.Writer, object client.Object, what string, options ...client.DeleteOption) (gone bool, err error) {
 	uid := object.GetUID()
 	err = writer.Delete(ctx, object, append(options, client.Preconditions{UID: &uid})...)
@@ -28,14 +28,15 @@ func Exact(ctx context.Context, writer client.Writer, object client.Object, what
 	return false, nil
 }
 
-// AsSeen deletes the object in the very version that was seen. The error is the API server's own: of reason NotFound or
-// Conflict if there is no such version any more.
+// AsSeen deletes exactly the version that was seen. The error is the API server's own: of reason NotFound or Conflict
+// if that version does not exist any more.
 func AsSeen(ctx context.Context, writer client.Writer, object client.Object) error {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	return writer.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
 }
 
-// Once is Exact for an owner's dependent, once as long as the cache still shows that.
+// Once is Exact for an owner's dependent. It does nothing while the cache still shows a dependent whose deletion was
+// requested.
 func Once(ctx context.Context, writer client.Writer, asked *mutationcache.Deletions, owner, dependent client.Object, what string) error {
 	key := client.ObjectKeyFromObject(owner)
 	if asked.Asked(key, dependent.GetUID()) {

@@ -1,7 +1,7 @@
-// Package fairqueue has the queue of a control loop that serves namespaces in turn, so that
-// the objects of one tenant don't keep those of another waiting.
+// Package fairqueue is a control loop's queue that serves namespaces in turn, so that one tenant's objects don't
+// delay another's.
 //
-// It orders what waits; what is done, and when it is tried again, is the loop's.
+// It only orders the waiting requests. The loop decides how they are handled and retried.
 package fairqueue
 
 import (
@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// New is a NewQueue of a controller's options. In a namespace requests keep their order.
+// New is a NewQueue for controller options. Requests of one namespace keep their order.
 func New(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: NewTurns()})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: name, Queue: queue})
@@ -17,10 +17,10 @@ func New(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) wor
 		workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name, DelayingQueue: delaying})
 }
 
-// Turns holds the requests that wait. Its caller sees to it that no two use it at once.
+// Turns holds the waiting requests. It is not safe for concurrent use.
 type Turns struct {
-	// waiting are the requests of each namespace that has any, turns these namespaces in
-	// the order in which they are served.
+	// waiting has the requests of each namespace that has any. turns has these namespaces in the order in which they
+	// are served.
 	waiting map[string][]reconcile.Request
 	turns   []string
 	count   int
@@ -28,13 +28,13 @@ type Turns struct {
 
 var _ workqueue.Queue[reconcile.Request] = (*Turns)(nil)
 
-// NewTurns makes an empty one.
+// NewTurns returns an empty queue.
 func NewTurns() *Turns { return &Turns{waiting: map[string][]reconcile.Request{}} }
 
 // Touch does nothing: a request that is added again keeps its place.
 func (*Turns) Touch(reconcile.Request) {}
 
-// Push adds a request. A namespace that had none is served after those that wait.
+// Push adds a request. A namespace that had none goes to the end.
 func (t *Turns) Push(request reconcile.Request) {
 	namespace := request.Namespace
 	if len(t.waiting[namespace]) == 0 {
@@ -44,10 +44,10 @@ func (t *Turns) Push(request reconcile.Request) {
 	t.count++
 }
 
-// Len is how many requests wait.
+// Len returns the number of waiting requests.
 func (t *Turns) Len() int { return t.count }
 
-// Pop takes the first request of the namespace whose turn it is. There must be one.
+// Pop removes the first request of the namespace whose turn it is. The queue must not be empty.
 func (t *Turns) Pop() reconcile.Request {
 	namespace := t.turns[0]
 	t.turns = t.turns[1:]

@@ -1,7 +1,7 @@
-// Package maintainers asks the API server whether a maintenance pod stands beside a guest, for the loops that start guests
-// and that lock VMs.
+// Package maintainers asks the API server whether a maintenance pod is in the way of a guest, for the loops that
+// start guests and that lock VMs.
 //
-// It owns the question; which pods count is package vmilifecycle's rule. It changes nothing.
+// It owns the requests; package vmilifecycle decides which pods count. It changes nothing.
 package maintainers
 
 import (
@@ -20,8 +20,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
-// On reports whether a maintenance pod, which the reader has shown before, may write to one of the claims. The reader
-// must ask the API server itself. What the pod names is any text of its author's.
+// On reports whether a maintenance pod from the API server may write to one of the claims. The reader must ask the
+// API server. The machine's name in the pod is any text of the pod's author.
 func On(ctx context.Context, reader client.Reader, claims []string, pod *corev1.Pod) (vmilifecycle.Rival, bool, error) {
 	var of lock.Machine
 	if name := lock.For(pod); lock.Gated(pod) && len(validation.IsDNS1123Subdomain(name)) == 0 {
@@ -34,8 +34,8 @@ func On(ctx context.Context, reader client.Reader, claims []string, pod *corev1.
 	return rival, is, nil
 }
 
-// OnClaim returns a maintenance pod that may write to a claim, and whether there is one. The reader must ask the API server
-// itself.
+// OnClaim returns a maintenance pod that may write to a claim, and whether there is one. The reader must ask the API
+// server.
 func OnClaim(ctx context.Context, reader client.Reader, claim types.NamespacedName) (vmilifecycle.Rival, bool, error) {
 	var list corev1.PodList
 	err := reader.List(ctx, &list, client.InNamespace(claim.Namespace),
@@ -52,7 +52,7 @@ func OnClaim(ctx context.Context, reader client.Reader, claim types.NamespacedNa
 	return vmilifecycle.Rival{}, false, nil
 }
 
-// Machine reads the machine that the maintenance pods of a name are for, nil for none.
+// Machine returns the machine of the maintenance pods of a name, nil for none.
 func Machine(ctx context.Context, reader client.Reader, name types.NamespacedName) (lock.Machine, error) {
 	vm, err := versioned.Read[v1.VirtualMachine](ctx, reader, "VM", name)
 	if err != nil {

@@ -1,10 +1,8 @@
-// Package mutationcache remembers the newest version of each object that this
-// process wrote, until the cache has it too. A loop that runs in between
-// would otherwise decide on the state before its own write, and make writes that the
+// Package mutationcache remembers the newest version of each object that this process wrote, until the cache has it
+// too. Otherwise a loop that runs in between would decide on the state before its own write, and make writes that the
 // API server refuses.
 //
-// It owns that memory and nothing else: it must not read or write the cluster.
-// See decision 073.
+// It owns that memory and nothing else: it must not read or write the cluster. See decision 073.
 package mutationcache
 
 import (
@@ -15,14 +13,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Memory is the memory for one kind of object. The zero value is empty; it is
-// safe for concurrent use.
+// Memory is the memory for one kind of object. The zero value is empty. It is safe for concurrent use.
 type Memory[T client.Object] struct {
 	mu     sync.Mutex
 	newest map[types.NamespacedName]T
 }
 
-// Wrote remembers an object as the API server answered it.
+// Wrote remembers an object from the API server's response.
 func (m *Memory[T]) Wrote(object T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -32,8 +29,7 @@ func (m *Memory[T]) Wrote(object T) {
 	m.newest[client.ObjectKeyFromObject(object)] = object
 }
 
-// Newer gives what was written of the object when that is newer than cached,
-// and cached otherwise. The caller must not change what it gets.
+// Newer returns the remembered version if that is newer than cached, else cached. The caller must not change it.
 func (m *Memory[T]) Newer(cached T) T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,30 +56,28 @@ func (m *Memory[T]) Has(key types.NamespacedName) bool {
 	return ok
 }
 
-// Forget drops what is remembered of an object that is gone.
+// Forget drops the version of an object that does not exist any more.
 func (m *Memory[T]) Forget(key types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.newest, key)
 }
 
-// Deletions remembers, for each object that a loop works on, which dependent
-// this process has asked the API server to delete, so that it does not ask
-// again while the cache does not show it yet. The zero value is empty; it is
-// safe for concurrent use.
+// Deletions remembers, for each key of a loop, the dependent whose deletion this process requested, so that the
+// request is not repeated while the cache is late. The zero value is empty. It is safe for concurrent use.
 type Deletions struct {
 	mu    sync.Mutex
 	asked map[types.NamespacedName]types.UID
 }
 
-// Asked reports whether the deletion of the owner's dependent has been asked for.
+// Asked reports whether the deletion of the owner's dependent was requested.
 func (d *Deletions) Asked(owner types.NamespacedName, dependent types.UID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.asked[owner] == dependent
 }
 
-// Ask remembers that the API server has taken the deletion of the dependent.
+// Ask remembers that the API server has accepted the deletion of the dependent.
 func (d *Deletions) Ask(owner types.NamespacedName, dependent types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +87,7 @@ func (d *Deletions) Ask(owner types.NamespacedName, dependent types.UID) {
 	d.asked[owner] = dependent
 }
 
-// Forget drops what is remembered for an owner.
+// Forget drops the owner's entry.
 func (d *Deletions) Forget(owner types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

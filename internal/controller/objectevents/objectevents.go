@@ -1,7 +1,7 @@
-// Package objectevents asks the API server for events about an object.
+// Package objectevents reads the events about an object from the API server.
 //
-// It owns the question; which event counts is package objectevent's rule. Events are
-// not watched: they are many, and are needed only for what does not go on.
+// It owns the request; package objectevent decides which event counts. Events are not watched: there are many, and
+// they matter only for objects that make no progress.
 package objectevents
 
 import (
@@ -15,11 +15,10 @@ import (
 	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
-// most bounds how many events about one object are read: whoever may make events in a namespace may make any number.
+// most bounds how many events about one object are read, since the users of a namespace may make any number.
 const most = 500
 
-// NewestWarning returns the newest warning about an object, nil when there is none. The
-// reader must ask the API server itself.
+// NewestWarning returns the newest warning about an object, nil for none. The reader must ask the API server.
 func NewestWarning(ctx context.Context, reader client.Reader, about metav1.Object) (*objectevent.Warning, error) {
 	var list corev1.EventList
 	err := reader.List(ctx, &list, client.InNamespace(about.GetNamespace()), client.Limit(most),

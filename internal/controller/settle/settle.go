@@ -1,12 +1,11 @@
-// Package settle has a loop decide until its plan holds, and act until it comes to rest:
+// Package settle runs a loop's decisions until its plan holds, and its actions until it comes to rest:
 //
-//   - Plan decides on what the caches show, asks for what the decision turns out to
-//     depend on, and decides again;
-//   - Rounds observes, plans and acts again after an act that more follows at once; Turns also tells when to look
-//     again afterwards.
+//   - Plan decides from the caches, asks for the facts that the decision depends on, and decides again;
+//   - Rounds observes, plans and acts again after an action that another follows at once; Turns also returns
+//     when to look again.
 //
-// It owns the order of that and its bounds, and nothing else: what is decided, asked and
-// done is the caller's (decision 268).
+// It owns that order and its bounds, and nothing else: decisions, questions and actions are the caller's
+// (decision 268).
 package settle
 
 import (
@@ -15,10 +14,9 @@ import (
 	"time"
 )
 
-// Plan decides until nothing has to be asked any more, and returns the plan. decide
-// returns a plan and the question that it depends on, the zero value for none; ask has
-// the answer observed before the next decision. A question that has been answered must
-// not come up again: that is an error, which names it.
+// Plan decides until there is no question left, and returns the plan. decide returns a plan and the question that it
+// depends on, the zero value for none. ask stores the answer for the next decision. If an answered question comes up
+// again, Plan returns an error that names it.
 func Plan[P any, Q comparable](ctx context.Context, decide func() (P, Q), ask func(context.Context, Q) error) (P, error) {
 	var none Q
 	asked := map[Q]bool{}
@@ -37,8 +35,8 @@ func Plan[P any, Q comparable](ctx context.Context, decide func() (P, Q), ask fu
 	}
 }
 
-// Rounds takes rounds until one reports that nothing follows at once, at most so many.
-// It reports whether the loop came to rest.
+// Rounds runs at most that many rounds, until one has nothing to follow at once. It reports whether the loop came to
+// rest.
 func Rounds(ctx context.Context, most int, round func(context.Context) (again bool, err error)) (rests bool, err error) {
 	for range most {
 		again, err := round(ctx)
@@ -49,11 +47,11 @@ func Rounds(ctx context.Context, most int, round func(context.Context) (again bo
 	return false, nil
 }
 
-// again is when a loop that has not come to rest goes on, after others had their turn.
+// again is the pause of a loop that has not come to rest, in which other keys have their turn.
 const again = time.Millisecond
 
-// Turns is Rounds for a loop whose plan says when it is to be looked again, 0 for when something happens: it
-// returns that of the last round, or at once when the loop has not come to rest.
+// Turns is Rounds for a loop whose plan returns when to look again, 0 for the next event. It returns the last round's
+// value, or a short pause if the loop has not come to rest.
 func Turns(ctx context.Context, most int, round func(context.Context) (again bool, after time.Duration, err error)) (time.Duration, error) {
 	var after time.Duration
 	rests, err := Rounds(ctx, most, func(ctx context.Context) (goes bool, err error) {

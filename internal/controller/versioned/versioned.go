@@ -1,7 +1,7 @@
-// Package versioned reads objects as the API server has them, past the cache, and writes them on condition that nobody
-// has written in between. That somebody was faster, or that the object is gone, is no error: whoever asked looks again.
+// Package versioned reads objects from the API server, past the cache, and writes them on condition that nobody wrote
+// in between. A conflict or a missing object is no error: the caller's loop reconciles again.
 //
-// It must not decide what is written, or whether it is tried again.
+// It must not decide the content of a write, or whether it is retried.
 package versioned
 
 import (
@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Read asks for an object, which is nil when there is none. what is what an error calls it.
+// Read returns an object, nil if it does not exist. what names the kind in errors.
 func Read[T any, P interface {
 	*T
 	client.Object
@@ -34,25 +34,25 @@ func Read[T any, P interface {
 	return object, nil
 }
 
-// Patch writes how an object differs from what it was. doing is what an error says was being done, and to what kind.
+// Patch writes the difference between two versions of an object. doing begins the error and names the kind.
 func Patch(ctx context.Context, c client.Client, doing string, from, to client.Object) error {
 	_, err := Wrote(ctx, c, doing, from, to)
 	return err
 }
 
-// Wrote is Patch for whoever has to know whether it was written: false means that somebody was faster.
+// Wrote is Patch that also reports whether it wrote: false means that another writer was faster.
 func Wrote(ctx context.Context, c client.Client, doing string, from, to client.Object) (bool, error) {
 	return outcome(doing, from, c.Patch(ctx, replica(to), difference(from)))
 }
 
-// PatchStatus writes how the status of an object differs from what it was.
+// PatchStatus writes the difference between two versions of an object's status.
 func PatchStatus(ctx context.Context, c client.Client, doing string, from, to client.Object) error {
 	_, err := outcome(doing, from, c.Status().Patch(ctx, replica(to), difference(from)))
 	return err
 }
 
-// FollowStatus is PatchStatus where more is to be written of the object afterwards: to gets the version that was written.
-// It reports false when to is not what the API server has, because somebody was faster.
+// FollowStatus is PatchStatus for callers that write more of the object afterwards: to gets the written version. It
+// reports false when another writer was faster, so that to is not the API server's object.
 func FollowStatus(ctx context.Context, c client.Client, doing string, from, to client.Object) (bool, error) {
 	if equality.Semantic.DeepEqual(from, to) {
 		return true, nil
@@ -65,15 +65,14 @@ func FollowStatus(ctx context.Context, c client.Client, doing string, from, to c
 	return wrote, err
 }
 
-// difference is a patch that applies to the version of from alone.
+// difference is a patch that applies only to the version of from.
 func difference(from client.Object) client.Patch {
 	return client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
 }
 
-// replica keeps what the API server answers out of the caller's object.
+// replica keeps the API server's response out of the caller's object.
 func replica(object client.Object) client.Object { return object.DeepCopyObject().(client.Object) }
 
-// outcome is what the answer to a write means.
 func outcome(doing string, object client.Object, err error) (wrote bool, _ error) {
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
@@ -84,8 +83,8 @@ func outcome(doing string, object client.Object, err error) (wrote bool, _ error
 	return true, nil
 }
 
-// HeldUp reports whether the API server refuses a write for now: another's admission webhook says no, or does not answer.
-// It is none of what somebody else was faster with, and of what is refused for good.
+// HeldUp reports whether the API server refuses a write for now, because another admission webhook denies it or does
+// not answer. Conflicts and permanent refusals are not such errors.
 func HeldUp(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err)

@@ -1,8 +1,7 @@
-// Package waiting finds the objects of a loop that wait for another object, so that an event
-// of that has the loop look at them.
+// Package waiting finds a loop's objects that wait for another object, so that an event of that object enqueues them.
 //
-// It owns the index of them, so that an event costs as much as there are that wait. Whether an object waits, and for what,
-// is its loop's to say.
+// It owns an index of them, so that an event costs only as much as there are waiting objects. Each loop decides
+// whether an object waits, and for which other.
 package waiting
 
 import (
@@ -18,16 +17,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// index finds objects that wait by what they wait for.
+// index names the index of objects by the object that they wait for.
 const index = "drydock.waits-for"
 
-// VM is a VM in the namespace of what waits for it.
+// VM returns the index key of a VM in the waiting object's namespace.
 func VM(name string) string { return "VirtualMachine/" + name }
 
-// Snapshot is a snapshot likewise.
+// Snapshot returns the index key of a snapshot in the waiting object's namespace.
 func Snapshot(name string) string { return "VirtualMachineSnapshot/" + name }
 
-// Register adds the index of a kind to a cache, once. on returns what an object waits for, and must not change it.
+// Register adds the index of a kind to a cache, once. on returns the keys that an object waits for, and must not
+// change the object.
 func Register[T client.Object](ctx context.Context, indexer client.FieldIndexer, kind T, on func(T) []string) error {
 	err := indexer.IndexField(ctx, kind, index, func(object client.Object) []string {
 		of, is := object.(T)
@@ -42,7 +42,7 @@ func Register[T client.Object](ctx context.Context, indexer client.FieldIndexer,
 	return nil
 }
 
-// For returns the objects that wait for a VM or a snapshot. list says of which kind they are.
+// For returns the objects that wait for a VM or a snapshot. list gives their kind.
 func For(ctx context.Context, cache client.Reader, list client.ObjectList, other client.Object) []reconcile.Request {
 	var on string
 	switch other.(type) {
@@ -57,7 +57,7 @@ func For(ctx context.Context, cache client.Reader, list client.ObjectList, other
 		return nil
 	}
 	var requests []reconcile.Request
-	// The list has a kind's items, and for each no error.
+	// A list kind has items, and the function returns no error.
 	_ = meta.EachListItem(list, func(item runtime.Object) error {
 		if object, is := item.(client.Object); is {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)})
