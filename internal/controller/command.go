@@ -1,9 +1,7 @@
-// Package controller is virt-controller: the process, its manager and the list
-// of its loops.
+// Package controller is virt-controller: the process, its manager and the list of its loops.
 //
-// It owns how the loops are run (leader election, caches, metrics, health).
-// It must not hold a decision about any object; those are the loops' and the
-// rule packages'.
+// It owns how the loops run: leader election, caches, metrics, health. It must not decide about any object; the loops
+// and the rule packages do.
 package controller
 
 import (
@@ -36,28 +34,28 @@ type options struct {
 	namespace     string
 	launcherImage string
 	importerImage string
-	// serving is where metrics and health are.
+	// serving configures the server of metrics and health.
 	serving metricsserver.Options
-	// pprofAddr is empty where nobody looks for what time and memory go into.
+	// pprofAddr is the address of the profiles, "" for none.
 	pprofAddr string
-	// deniedNetworks and allowedNetworks are where imports must not go, beside what
-	// is always denied, and may go all the same.
+	// deniedNetworks are denied to imports in addition to those that always are. allowedNetworks are allowed despite
+	// either.
 	deniedNetworks, allowedNetworks []string
-	// maxAttachmentPods is how many attachment pods a VMI keeps at rest.
+	// maxAttachmentPods is how many attachment pods a VMI keeps when nothing changes.
 	maxAttachmentPods int
-	// identity is this process's name in the election.
+	// identity names this process in the leader election.
 	identity string
-	// several lets more than one manager live in a process, as tests need.
+	// several allows more than one manager in a process, for tests.
 	several bool
-	// mapper finds the resources of kinds; nil to ask the API server for all of them once more.
+	// mapper maps kinds to resources. If it is nil, the API server is asked for all of them.
 	mapper meta.RESTMapper
-	// guests holds guests still while their disks are snapshotted; nil to ask the API server for it.
+	// guests quiesces guests while their disks are snapshotted. If it is nil, it is made from the manager's
+	// configuration.
 	guests snapshot.Guests
-	// now is the loops' clock.
-	now func() time.Time
+	now    func() time.Time
 }
 
-// NewCommand is the command `virt controller`.
+// NewCommand returns the command `virt controller`.
 func NewCommand() *cobra.Command {
 	o := options{now: time.Now}
 	cmd := &cobra.Command{
@@ -107,7 +105,6 @@ func NewCommand() *cobra.Command {
 	return cmd
 }
 
-// checkNetworks reports the first network that is none.
 func checkNetworks(lists ...[]string) error {
 	for _, text := range slices.Concat(lists...) {
 		if _, err := netip.ParsePrefix(text); err != nil {
@@ -117,7 +114,7 @@ func checkNetworks(lists ...[]string) error {
 	return nil
 }
 
-// prepare makes sure of what the caches watch.
+// prepare installs the definitions that the caches watch.
 func prepare(ctx context.Context, config *rest.Config) error {
 	c, err := client.New(config, client.Options{Scheme: newScheme()})
 	if err != nil {
@@ -126,9 +123,8 @@ func prepare(ctx context.Context, config *rest.Config) error {
 	return cdi.Install(ctx, c)
 }
 
-// defaultIdentity is the pod's name. A container that is started again in the
-// same pod keeps it and with it the lease: the process that held it before is
-// dead by then, and waiting for its lease to run out would be an outage.
+// defaultIdentity returns the pod's name. A container restarted in the same pod keeps the name and thereby the lease:
+// the process that held it has ended, and waiting for the lease to expire would be an outage.
 func defaultIdentity() string {
 	if name := os.Getenv("POD_NAME"); name != "" {
 		return name

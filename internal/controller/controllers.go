@@ -38,20 +38,19 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// workers is how many VMs, and how many VMIs, are worked on at once. One step is
-// a handful of requests that wait on the API server, so more than the CPUs is
-// right.
+// workers is the concurrency of each loop of VMs, VMIs, hotplugged volumes and DataVolumes. A step waits for a
+// handful of API requests, so more workers than CPUs are right.
 const workers = 16
 
-// migrationWorkers is how many migrations are worked on at once: about as many as run.
+// migrationWorkers is the concurrency of each loop of migrations and evacuations: about as many migrations run.
 const migrationWorkers = 4
 
-// snapshotWorkers is how many snapshots, and how many restores, are worked on at once. Each is a handful of
-// requests now and then, for as long as the storage takes.
+// snapshotWorkers is the concurrency of each loop of snapshots, restores, clones and maintenance pods. Each object
+// needs a handful of requests now and then, for as long as the storage takes.
 const snapshotWorkers = 4
 
-// pace is for a loop with so many workers. What fails is tried again soon, and
-// never less than twice a minute. Namespaces are served in turn.
+// pace returns a loop's options. Failures are retried with backoff, at least every 30 seconds. Namespaces are served
+// in turn.
 func pace(workers int) controller.Options {
 	return controller.Options{
 		NewQueue:                fairqueue.New,
@@ -60,14 +59,13 @@ func pace(workers int) controller.Options {
 	}
 }
 
-// loop is a part of virt-controller that watches objects of a kind and acts on them.
+// loop watches objects of a kind and acts on them.
 type loop struct {
-	// of says what the loop is about.
+	// of names the loop's objects in errors.
 	of    string
 	setup func() error
 }
 
-// register adds every loop to the manager.
 func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	for _, index := range []func(context.Context, client.FieldIndexer) error{
 		claimusers.Register, rivals.Register, snapshot.Register, restore.Register, clone.Register,
@@ -88,7 +86,6 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	return nil
 }
 
-// loops are all loops.
 func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 	cached, reader := mgr.GetClient(), mgr.GetAPIReader()
 	theOne := kubeVirt(cached, o.namespace)
@@ -206,7 +203,6 @@ func newCommonTypes(mgr ctrl.Manager, theOne func(context.Context) (*v1.KubeVirt
 	}
 }
 
-// directClient asks the API server and no cache.
 func directClient(mgr ctrl.Manager) (client.Client, error) {
 	c, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
@@ -215,8 +211,8 @@ func directClient(mgr ctrl.Manager) (client.Client, error) {
 	return c, nil
 }
 
-// kubeVirt reads the KubeVirt object that counts from the cache; nil for none. What it
-// returns is the cache's, and must not be changed.
+// kubeVirt returns a function that reads the effective KubeVirt object from the cache, nil for none. The object
+// belongs to the cache and must not be changed.
 func kubeVirt(c client.Reader, namespace string) func(context.Context) (*v1.KubeVirt, error) {
 	return func(ctx context.Context) (*v1.KubeVirt, error) {
 		var all v1.KubeVirtList
@@ -227,8 +223,8 @@ func kubeVirt(c client.Reader, namespace string) func(context.Context) (*v1.Kube
 	}
 }
 
-// settings reads the KubeVirt object whenever it is asked, so that a change is in force
-// with the next launcher pod.
+// settings returns a function that reads the KubeVirt object on each call, so that a change applies to the next
+// launcher pod.
 func settings(theOne func(context.Context) (*v1.KubeVirt, error)) func(context.Context) (clusterconfig.Settings, error) {
 	return func(ctx context.Context) (clusterconfig.Settings, error) {
 		kv, err := theOne(ctx)

@@ -49,11 +49,11 @@ import (
 	"drydock.dev/drydock/internal/rules/instancetype"
 )
 
-// leaseName is the lease that the leader holds.
+// leaseName names the lease of the leader.
 const leaseName = "virt-controller"
 
-// The lease's times. They are Kubernetes' own: a leader that is cut off stops
-// before another starts, and one that ends releases the lease at once.
+// The lease's times are Kubernetes' own: a leader that is cut off stops before another starts, and one that ends
+// releases the lease at once.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
@@ -73,10 +73,9 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newManager makes the manager that runs the loops while this process leads. The API
-// server's own fairness limits it; a limit of ours, which the KubeVirt object can set
-// (pace), would only make a hundred VMs that start at once wait for each other. The lease
-// is renewed at any pace.
+// newManager returns the manager that runs the loops while this process leads. The API server's priority and fairness
+// limits its requests; a client-side limit, which the KubeVirt object can set (pace), would only make a hundred VMs
+// that start at once wait for each other. Renewals of the lease are never limited.
 func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manager, error) {
 	server = rest.CopyConfig(server)
 	server.QPS = -1
@@ -125,19 +124,18 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 	}}))
 }
 
-// noTimeout lets a loop wait for the kinds that it watches as long as it takes: a
-// kind that can't be listed (its definition is gone, say) would else end the
-// process after two minutes, and every other loop with it. Readiness reports it.
+// noTimeout lets a loop wait without end for the kinds that it watches. With a timeout, a kind that can't be listed
+// (because its definition was deleted, for example) would end the process after two minutes, and every other loop
+// with it. Readiness reports it.
 const noTimeout = 365 * 24 * time.Hour
 
-// loopDefaults are the settings of every loop. The queue is client-go's:
-// controller-runtime's own can block for ever when it is shut down, and the process
-// would then hold the lease until its grace period is over (decision 178).
+// loopDefaults returns the settings of every loop. The queue is client-go's: controller-runtime's own can block
+// forever at shutdown, and the process would hold the lease until its grace period is over (decision 178).
 func loopDefaults(o options) config.Controller {
 	return config.Controller{SkipNameValidation: &o.several, UsePriorityQueue: new(false), CacheSyncTimeout: noTimeout}
 }
 
-// cachesSynced is ready as soon as the process could lead.
+// cachesSynced reports readiness as soon as the process could lead.
 func cachesSynced(mgr ctrl.Manager) healthz.Checker {
 	return func(req *http.Request) error {
 		if !mgr.GetCache().WaitForCacheSync(req.Context()) {
@@ -147,8 +145,8 @@ func cachesSynced(mgr ctrl.Manager) healthz.Checker {
 	}
 }
 
-// cacheOptions keeps of the cluster what the loops look at and no more. The kinds
-// that users write as custom resources are read object by object.
+// cacheOptions limits the caches to the objects and fields that the loops read. Kinds that users write as custom
+// resources are decoded object by object.
 func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache.Options, error) {
 	newInformer, err := lenient.Informers(server, scheme, map[schema.GroupVersionKind]string{
 		v1.VirtualMachineInstanceGroupVersionKind:                                      "virtualmachineinstances",
@@ -192,7 +190,7 @@ func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache
 	}, nil
 }
 
-// podsOfDrydock are the pods that the loops make, and those that VMs are locked for.
+// podsOfDrydock selects the pods that the loops make, and the maintenance pods, for which VMs are locked.
 func podsOfDrydock() labels.Selector {
 	ours, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{
 		layout.LauncherApp, layout.AttachmentApp, datavolume.WorkerAppLabel, layout.MaintenanceApp,
@@ -201,14 +199,13 @@ func podsOfDrydock() labels.Selector {
 	return labels.NewSelector().Add(*ours)
 }
 
-// budgetsOfDrydock are the disruption budgets that the loops make.
 func budgetsOfDrydock() labels.Selector {
 	ours, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{layout.LauncherApp, layout.AttachmentApp})
 	utilruntime.Must(err)
 	return labels.NewSelector().Add(*ours)
 }
 
-// nameAndLabels keeps of an object what it is known by.
+// nameAndLabels drops the annotations and managed fields of an object's metadata.
 func nameAndLabels(object any) (any, error) {
 	if definition, ok := object.(*metav1.PartialObjectMetadata); ok {
 		definition.Annotations, definition.ManagedFields = nil, nil
@@ -216,8 +213,7 @@ func nameAndLabels(object any) (any, error) {
 	return object, nil
 }
 
-// uncached are the kinds that are read so rarely that a copy of all of them
-// is not worth its memory.
+// uncached returns the kinds that are read too rarely to be worth the memory of a cache.
 func uncached() []client.Object {
 	return []client.Object{&appsv1.ControllerRevision{}}
 }

@@ -9,10 +9,9 @@ import (
 	"drydock.dev/drydock/internal/rules/nichotplug"
 )
 
-// trimPod keeps of a launcher pod what the loops look at. There is one for each
-// VMI, and most of it says to the kubelet what the loops have said themselves:
-// whole pods are two thirds of all that virt-controller remembers. A loop that
-// wants more of a launcher pod than this leaves must keep it here (decision 142).
+// trimPod keeps the fields of a launcher pod that the loops read. There is one for each VMI, and most of its spec is
+// for the kubelet: whole pods would be two thirds of virt-controller's memory. A loop that reads more of a launcher
+// pod must keep it here (decision 142).
 func trimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -21,7 +20,8 @@ func trimPod(object any) (any, error) {
 	pod.ManagedFields = nil
 	switch pod.Labels[v1.AppLabel] {
 	case layout.MaintenanceApp:
-		// They are anybody's, with anything in them, and only wake a loop, which asks for them.
+		// Anybody makes these pods, with any content. They only wake a loop, which then reads the pod from the API
+		// server.
 		pod.Annotations, pod.Spec, pod.Status = nil, corev1.PodSpec{}, corev1.PodStatus{}
 		return pod, nil
 	case layout.LauncherApp:
@@ -29,7 +29,7 @@ func trimPod(object any) (any, error) {
 		return pod, nil
 	}
 	if len(pod.Annotations[nichotplug.StatusAnnotation]) > nichotplug.MaxAnnotation {
-		delete(pod.Annotations, nichotplug.StatusAnnotation) // nobody would read it
+		delete(pod.Annotations, nichotplug.StatusAnnotation) // it would not be read
 	}
 	pod.Spec = corev1.PodSpec{
 		NodeName:          pod.Spec.NodeName,
@@ -42,9 +42,8 @@ func trimPod(object any) (any, error) {
 	return pod, nil
 }
 
-// trimNode keeps of a node whether it takes new pods, and what tells that virt-handler is away from it
-// (schedulable.Candidate), which is all that loops look at by themselves: what else a node says is asked for when it
-// matters.
+// trimNode keeps whether a node takes new pods, and the fields that show that virt-handler is away from it
+// (schedulable.Candidate). Loops read everything else of a node from the API server when it matters.
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -64,7 +63,6 @@ func trimNode(object any) (any, error) {
 	return kept, nil
 }
 
-// whatCounts is of containers what says which they are, and what they are to have.
 func whatCounts(containers []corev1.Container) []corev1.Container {
 	out := make([]corev1.Container, len(containers))
 	for i := range containers {
@@ -81,7 +79,6 @@ func withSELinux(security *corev1.PodSecurityContext) *corev1.PodSecurityContext
 	return &corev1.PodSecurityContext{SELinuxOptions: security.SELinuxOptions}
 }
 
-// onClaims are the volumes by which a pod holds claims.
 func onClaims(volumes []corev1.Volume) []corev1.Volume {
 	var out []corev1.Volume
 	for i := range volumes {
