@@ -16,8 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
-// CancelEvacuation refuses to cancel what is not under way: any evacuation, or if a node is
-// named, that from this node.
+// CancelEvacuation refuses unless an evacuation is in progress and, if a node is named, from that node.
 func CancelEvacuation(vmi *v1.VirtualMachineInstance, node string) error {
 	switch marked := vmi.Status.EvacuationNodeName; {
 	case marked == "":
@@ -28,8 +27,8 @@ func CancelEvacuation(vmi *v1.VirtualMachineInstance, node string) error {
 	return nil
 }
 
-// cancelEvacuationOfInstance takes the mark off a VMI. virt-controller then cancels what has
-// not begun.
+// cancelEvacuationOfInstance removes the mark from a VMI. virt-controller then cancels migrations that have not
+// begun.
 func (s *Server) cancelEvacuationOfInstance(w http.ResponseWriter, r *http.Request) error {
 	return s.cancelEvacuation(w, r, func(ctx context.Context, name types.NamespacedName) (*v1.VirtualMachineInstance, error) {
 		vmi := &v1.VirtualMachineInstance{}
@@ -37,7 +36,6 @@ func (s *Server) cancelEvacuationOfInstance(w http.ResponseWriter, r *http.Reque
 	})
 }
 
-// cancelEvacuationOfMachine takes it off a VM's VMI.
 func (s *Server) cancelEvacuationOfMachine(w http.ResponseWriter, r *http.Request) error {
 	return s.cancelEvacuation(w, r, func(ctx context.Context, name types.NamespacedName) (*v1.VirtualMachineInstance, error) {
 		vm, vmi, err := s.read(ctx, name)
@@ -60,7 +58,7 @@ func (s *Server) cancelEvacuation(w http.ResponseWriter, r *http.Request, read f
 			return err
 		}
 		if refusal = CancelEvacuation(vmi, options.EvacuationNodeName); refusal != nil {
-			return nil // it is a conflict too, but none that another look mends
+			return nil // this conflict is not worth a retry
 		}
 		conditional := client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{})
 		return s.cluster.Patch(r.Context(), evacuation.Clear(vmi), conditional, &client.PatchOptions{DryRun: slices.Clone(options.DryRun)})

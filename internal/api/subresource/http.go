@@ -15,10 +15,10 @@ import (
 	"drydock.dev/drydock/internal/rules/listbounds"
 )
 
-// maxBody bounds a request's body; the largest is a whole VirtualMachine.
+// maxBody bounds, in bytes, a request's body. The largest is a whole VirtualMachine.
 const maxBody = 3 << 20
 
-// handler does what a route is for; what it returns as an error is the answer.
+// handler serves a route. An error that it returns is the response.
 type handler func(http.ResponseWriter, *http.Request) error
 
 func serve(do handler) http.HandlerFunc {
@@ -29,12 +29,12 @@ func serve(do handler) http.HandlerFunc {
 	}
 }
 
-// key is the object that a request names.
+// key returns the key of the object in the request's path.
 func key(r *http.Request) types.NamespacedName {
 	return types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
 }
 
-// readOptions reads a verb's options; none are all defaults.
+// readOptions reads a verb's options. Without a body all have their defaults.
 func readOptions[T any](r *http.Request) (*T, error) {
 	options, err := readBody[T](r)
 	if options == nil && err == nil {
@@ -43,8 +43,7 @@ func readOptions[T any](r *http.Request) (*T, error) {
 	return options, err
 }
 
-// readBody decodes the body; nil when there is none. A field that the type
-// doesn't have is refused: the caller means something by it.
+// readBody decodes the body, nil for none. An unknown field is an error, since the caller expects an effect of it.
 func readBody[T any](r *http.Request) (*T, error) {
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
@@ -70,7 +69,7 @@ func readBody[T any](r *http.Request) (*T, error) {
 	return body, nil
 }
 
-// version describes this build in the fields that KubeVirt's clients read.
+// version returns this build's version in the fields that KubeVirt's clients read.
 func (s *Server) version(w http.ResponseWriter, _ *http.Request) {
 	if err := answer.JSON(w, http.StatusOK, version.Get()); err != nil {
 		answer.Error(w, err)

@@ -22,13 +22,13 @@ import (
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
-// precondition refuses a verb that a VMI can't follow in its present state.
+// precondition refuses a verb that does not fit the VMI's state.
 type precondition func(*v1.VirtualMachineInstance) error
 
-// act passes a verb without an answer on to the guest's node.
+// act forwards a verb without a response body to the guest's node.
 func (s *Server) act(verb nodeapi.Verb, allowed precondition) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		// All verbs' options have dryRun and nothing else.
+		// The options of all verbs have only the field dryRun.
 		options, err := readOptions[v1.PauseOptions](r)
 		if err != nil {
 			return err
@@ -46,8 +46,8 @@ func (s *Server) act(verb nodeapi.Verb, allowed precondition) handler {
 	}
 }
 
-// stream passes a GET on to the guest's node: a question to the agent, or a
-// connection that is upgraded to a WebSocket.
+// stream forwards a request to the guest's node: a query of the agent, or a connection that is upgraded to a
+// WebSocket.
 func (s *Server) stream(verb nodeapi.Verb, allowed precondition) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var extra []string
@@ -70,7 +70,6 @@ func (s *Server) stream(verb nodeapi.Verb, allowed precondition) handler {
 	}
 }
 
-// target checks the guest's port and protocol.
 func target(port, protocol string) ([]string, error) {
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || number == 0 {
@@ -86,7 +85,6 @@ func target(port, protocol string) ([]string, error) {
 	return []string{strconv.FormatUint(number, 10), protocol}, nil
 }
 
-// instance reads the VMI and checks whether it can follow.
 func (s *Server) instance(r *http.Request, allowed precondition) (*v1.VirtualMachineInstance, error) {
 	vmi := &v1.VirtualMachineInstance{}
 	if err := s.cluster.Get(r.Context(), key(r), vmi); err != nil {
@@ -95,22 +93,22 @@ func (s *Server) instance(r *http.Request, allowed precondition) (*v1.VirtualMac
 	return vmi, allowed(vmi)
 }
 
-// pass hands the request on to virt-handler. What the caller authenticated
-// itself with stays here.
+// pass forwards the request to virt-handler, without the caller's credentials.
 func (s *Server) pass(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMachineInstance, verb nodeapi.Verb, extra ...string) {
 	s.passTo(w, r, vmi, nodeapi.Path(vmi.Namespace, vmi.Name, string(vmi.UID), verb, extra...))
 }
 
 const (
-	// handoverPatience is how long a request waits for a guest that runs, and that its node does not have: a migration hands it
-	// over, or virt-handler was replaced. The VMI's status names the new node a moment after the guest is there.
+	// handoverPatience bounds how long a request waits for a running guest that its node does not have: a migration
+	// is handing it over, or virt-handler was replaced. The VMI's status names the new node a moment after the guest
+	// is there.
 	handoverPatience = 15 * time.Second
-	// handoverPause is between two looks.
+	// handoverPause is the interval between two attempts.
 	handoverPause = 100 * time.Millisecond
 )
 
-// passTo is pass to one of virt-handler's paths. What its query has can't be overridden by the caller's. A guest that is not
-// where its VMI says it is asked for again, where the VMI says by then.
+// passTo is pass to a given path of virt-handler. The caller can't override its query parameters. If the guest is not
+// on the VMI's node, the VMI is read again and the request repeated.
 func (s *Server) passTo(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMachineInstance, destination *url.URL) {
 	late := time.After(handoverPatience)
 	for {
@@ -140,7 +138,8 @@ func (s *Server) passTo(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualM
 	}
 }
 
-// passOnce passes a request on to a node, and returns what that says if it does not have the guest; nothing is answered then.
+// passOnce forwards a request to a node. If the node does not have the guest, it writes no response and returns the
+// node's error.
 func (s *Server) passOnce(w http.ResponseWriter, r *http.Request, node string, destination *url.URL) error {
 	to := *destination
 	to.Scheme = "https"
@@ -148,7 +147,7 @@ func (s *Server) passOnce(w http.ResponseWriter, r *http.Request, node string, d
 	var away error
 	proxy := &httputil.ReverseProxy{
 		Transport: s.transport,
-		// Streams must not wait in a buffer.
+		// Streams must not be buffered.
 		FlushInterval: -1,
 		Rewrite:       func(p *httputil.ProxyRequest) { rewrite(p.Out, &to) },
 		ModifyResponse: func(response *http.Response) error {
@@ -167,10 +166,10 @@ func (s *Server) passOnce(w http.ResponseWriter, r *http.Request, node string, d
 	return away
 }
 
-// maxRefusal bounds what is read of a virt-handler's refusal.
+// maxRefusal bounds, in bytes, an error response of virt-handler.
 const maxRefusal = 64 << 10
 
-// refusalOf reads the Status that a virt-handler has answered.
+// refusalOf decodes the Status in a response of virt-handler.
 func refusalOf(response *http.Response) error {
 	status := metav1.Status{}
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxRefusal)).Decode(&status); err != nil {
@@ -199,7 +198,6 @@ func rewrite(out *http.Request, destination *url.URL) {
 	}
 }
 
-// credential reports whether a header says who the caller is.
 func credential(header string) bool {
 	switch http.CanonicalHeaderKey(header) {
 	case "Authorization", "Cookie", "Origin":
@@ -220,8 +218,8 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// guestfs answers KubeVirt's virtctl, which asks for the image that `virtctl guestfs` runs on a claim. It goes by gsImage if that
-// is there, and else puts a name together from a registry and a tag.
+// guestfs serves KubeVirt's virtctl, which asks for the image that `virtctl guestfs` runs on a claim. It uses gsImage
+// if that is set, and otherwise combines a registry and a tag.
 func (s *Server) guestfs(w http.ResponseWriter, _ *http.Request) {
 	if err := answer.JSON(w, http.StatusOK, map[string]string{"gsImage": s.maintenance.Image}); err != nil {
 		answer.Error(w, err)

@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/expansion"
 )
 
-// fieldOwner names virt-api in the managed fields of what it changes.
+// fieldOwner names virt-api in managed fields.
 const fieldOwner = client.FieldOwner("virt-api")
 
 func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
@@ -50,8 +50,8 @@ func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// change does what plan says. Each write carries the version that the plan
-// was made on; when it is no longer the newest, everything is looked at again.
+// change executes a plan. Each write requires the version from which the plan was made; after a conflict everything
+// is read and planned again.
 func (s *Server) change(w http.ResponseWriter, r *http.Request, dryRun []string,
 	plan func(*v1.VirtualMachine, *v1.VirtualMachineInstance) (Plan, error)) error {
 	name := key(r)
@@ -63,7 +63,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, dryRun []string,
 		}
 		p, err := plan(vm, vmi)
 		if err != nil {
-			// A refusal is a conflict too, but none that another look mends.
+			// A refusal is a conflict, too, but not worth a retry.
 			refusal = err
 			return nil
 		}
@@ -79,7 +79,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, dryRun []string,
 	return nil
 }
 
-// read gets the VM and, if there is one, its VMI.
+// read returns the VM and its VMI, nil for none.
 func (s *Server) read(ctx context.Context, name types.NamespacedName) (*v1.VirtualMachine, *v1.VirtualMachineInstance, error) {
 	vm := &v1.VirtualMachine{}
 	if err := s.cluster.Get(ctx, name, vm); err != nil {
@@ -97,9 +97,8 @@ func (s *Server) read(ctx context.Context, name types.NamespacedName) (*v1.Virtu
 	return vm, vmi, nil
 }
 
-// apply writes what a plan changes: the grace period first, so that the
-// shutdown that follows has it; the run strategy last, so that a reader who sees
-// the VM start also sees how.
+// apply writes a plan's changes: the grace period first, so that it applies to the shutdown that follows, and the run
+// strategy last, so that a reader who sees the VM start also sees how.
 func (s *Server) apply(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p Plan, dryRun []string) error {
 	options := writeOptions(dryRun)
 	if p.GracePeriod != nil {
@@ -119,7 +118,7 @@ func (s *Server) apply(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Virtu
 			return err
 		}
 		if len(dryRun) == 0 {
-			// The next write goes on top of this one.
+			// The next write requires the version of this one.
 			vm = changed
 			locked = client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})
 		}
@@ -140,7 +139,7 @@ func statusOptions(dryRun []string) *client.SubResourcePatchOptions {
 	return &client.SubResourcePatchOptions{PatchOptions: *writeOptions(dryRun)}
 }
 
-// expandSpec answers with the VM as it is with what its instance type and its preference say.
+// expandSpec returns the VM expanded with its instance type and its preference.
 func (s *Server) expandSpec(w http.ResponseWriter, r *http.Request) error {
 	vm := &v1.VirtualMachine{}
 	if err := s.cluster.Get(r.Context(), key(r), vm); err != nil {
@@ -176,7 +175,7 @@ func (s *Server) writeExpanded(w http.ResponseWriter, r *http.Request, vm *v1.Vi
 	return writeVM(w, expanded)
 }
 
-// expanded is a VM that says by itself what it refers to. What can't be expanded is a bad request.
+// expanded expands a VM with its instance type and preference. Failures of that are bad requests.
 func (s *Server) expanded(ctx context.Context, vm *v1.VirtualMachine) (*v1.VirtualMachine, error) {
 	expanded, errs, err := expansion.VM(ctx, s.cluster, vm, s.maintenance.Settings().DefaultNetworkInterface)
 	if err != nil {

@@ -28,16 +28,16 @@ import (
 	"drydock.dev/drydock/internal/rules/podlimits"
 )
 
-// Maintenance is what maintenance pods are made with.
+// Maintenance configures maintenance pods.
 type Maintenance struct {
-	// Settings are the cluster's of the moment.
+	// Settings returns the current settings of the cluster.
 	Settings func() clusterconfig.Settings
-	// Image is what a pod runs that names no other.
+	// Image is the default image of the pods.
 	Image string
 }
 
-// createMaintenance makes a maintenance pod. What virt-api does here it does for the caller, who could make the same
-// pod himself: so he must have the right to (decision 475).
+// createMaintenance creates a maintenance pod. virt-api acts for the caller, who could create the same pod directly,
+// and so must have the right to (decision 475).
 func (s *Server) createMaintenance(w http.ResponseWriter, r *http.Request) error {
 	body, err := readOptions[maintenance.Request](r)
 	if err != nil {
@@ -73,7 +73,8 @@ func (s *Server) createMaintenance(w http.ResponseWriter, r *http.Request) error
 	return answer.JSON(w, http.StatusOK, state)
 }
 
-// machine reads the machine of a request, and of a VM its VMI. A VMI of a VM is no machine of its own: its disks are the VM's.
+// machine reads the machine of a request, and the VMI of a VM. The VMI of a VM is not a machine: its disks are the
+// VM's.
 func (s *Server) machine(r *http.Request) (lock.Machine, *v1.VirtualMachineInstance, error) {
 	if !ofInstance(r) {
 		return s.readVM(r)
@@ -96,10 +97,9 @@ func (s *Server) readVM(r *http.Request) (lock.Machine, *v1.VirtualMachineInstan
 	return vm, vmi, nil
 }
 
-// ofInstance reports whether a request is about a VMI.
 func ofInstance(r *http.Request) bool { return strings.Contains(r.Pattern, "/"+instances+"/") }
 
-// asVM is a machine as a VM with its disks. Nobody writes it.
+// asVM returns a machine as a VM with its disks, which is never written.
 func asVM(m lock.Machine) *v1.VirtualMachine {
 	if vm, is := m.(*v1.VirtualMachine); is {
 		return vm
@@ -111,7 +111,6 @@ func asVM(m lock.Machine) *v1.VirtualMachine {
 	}
 }
 
-// maintenancePod renders the pod of a request.
 func (s *Server) maintenancePod(ctx context.Context, m lock.Machine, body *maintenance.Request) (*corev1.Pod, error) {
 	vm, err := s.expanded(ctx, asVM(m))
 	if err != nil {
@@ -126,7 +125,7 @@ func (s *Server) maintenancePod(ctx context.Context, m lock.Machine, body *maint
 		claim := &corev1.PersistentVolumeClaim{}
 		switch err := s.cluster.Get(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: name}, claim); {
 		case apierrors.IsNotFound(err):
-			// Which disk lacks its claim is said when the pod is rendered.
+			// Rendering the pod reports which disk lacks its claim.
 		case err != nil:
 			return nil, fmt.Errorf("reading PVC %s/%s: %w", vm.Namespace, name, err)
 		default:
@@ -146,7 +145,6 @@ func (s *Server) maintenancePod(ctx context.Context, m lock.Machine, body *maint
 	return pod, nil
 }
 
-// maintained reads a machine, of a VM its VMI, and the maintenance pods.
 func (s *Server) maintained(r *http.Request) (lock.Machine, *v1.VirtualMachineInstance, []corev1.Pod, error) {
 	m, vmi, err := s.machine(r)
 	if err != nil {
@@ -156,7 +154,6 @@ func (s *Server) maintained(r *http.Request) (lock.Machine, *v1.VirtualMachineIn
 	return m, vmi, pods, err
 }
 
-// getMaintenance tells who has the disks and who waits.
 func (s *Server) getMaintenance(w http.ResponseWriter, r *http.Request) error {
 	vm, vmi, pods, err := s.maintained(r)
 	if err != nil {
@@ -165,7 +162,8 @@ func (s *Server) getMaintenance(w http.ResponseWriter, r *http.Request) error {
 	return answer.JSON(w, http.StatusOK, Queue(vm, vmi, pods))
 }
 
-// deleteMaintenance ends the pod that holds the disks, or one that waits: the lock goes when it can no longer write.
+// deleteMaintenance deletes the pod that holds the disks, or one that waits. The lock is removed when the pod can no
+// longer write.
 func (s *Server) deleteMaintenance(w http.ResponseWriter, r *http.Request) error {
 	options, err := readOptions[metav1.DeleteOptions](r)
 	if err != nil {
@@ -189,7 +187,7 @@ func (s *Server) deleteMaintenance(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	// Somebody may have made another pod of that name.
+	// The precondition protects a later pod of that name.
 	same := client.Preconditions{UID: &pod.UID}
 	err = s.cluster.Delete(r.Context(), pod, same, &client.DeleteOptions{DryRun: slices.Clone(options.DryRun)})
 	if client.IgnoreNotFound(err) != nil {
@@ -198,8 +196,8 @@ func (s *Server) deleteMaintenance(w http.ResponseWriter, r *http.Request) error
 	return answer.JSON(w, http.StatusOK, Queue(vm, vmi, pods))
 }
 
-// forceRelease asks virt-controller to take the lock away from a pod of which the caller vouches that it writes no more.
-// It needs a right of its own: who is wrong loses the disks' content.
+// forceRelease asks virt-controller to remove the lock of a pod, for which the caller guarantees that it does not
+// write any more. This needs a separate right, since a mistake destroys the disks' content.
 func (s *Server) forceRelease(w http.ResponseWriter, r *http.Request, dryRun []string) error {
 	name := key(r)
 	right := authorizationv1.ResourceAttributes{
@@ -234,7 +232,7 @@ func (s *Server) forceRelease(w http.ResponseWriter, r *http.Request, dryRun []s
 	return s.getMaintenance(w, r)
 }
 
-// maintenancePods are a machine's, whoever made them.
+// maintenancePods lists the maintenance pods of a machine, whoever created them.
 func (s *Server) maintenancePods(ctx context.Context, m lock.Machine) ([]corev1.Pod, error) {
 	list := &corev1.PodList{}
 	err := s.cluster.List(ctx, list, client.InNamespace(m.GetNamespace()),
@@ -245,7 +243,7 @@ func (s *Server) maintenancePods(ctx context.Context, m lock.Machine) ([]corev1.
 	return list.Items, nil
 }
 
-// ofPods is what a caller needs for something that is done to pods in the namespace of the request.
+// ofPods returns the attributes of an action on pods in the request's namespace.
 func ofPods(r *http.Request, verb string) authorizationv1.ResourceAttributes {
 	return authorizationv1.ResourceAttributes{Namespace: key(r).Namespace, Verb: verb, Version: "v1", Resource: "pods"}
 }

@@ -9,8 +9,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
-// streams counts the streams of one kind that are open, by VMI. A VMI without
-// any has no series.
+// streams counts the open streams of one kind by VMI. A VMI without any has no series.
 type streams struct {
 	gauge *prometheus.GaugeVec
 
@@ -18,7 +17,7 @@ type streams struct {
 	open map[types.NamespacedName]int
 }
 
-// newStreams gives the counters of all kinds, by KubeVirt's names.
+// newStreams returns the counters of all kinds, with KubeVirt's names.
 func newStreams() map[nodeapi.Verb]*streams {
 	return map[nodeapi.Verb]*streams{
 		nodeapi.Console: countStreams("kubevirt_console_active_connections",
@@ -37,7 +36,6 @@ func countStreams(name, help string) *streams {
 	}
 }
 
-// add counts n streams more, or less, of a VMI.
 func (s *streams) add(vmi types.NamespacedName, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +48,7 @@ func (s *streams) add(vmi types.NamespacedName, n int) {
 	s.gauge.WithLabelValues(vmi.Namespace, vmi.Name).Set(float64(s.open[vmi]))
 }
 
-// Collectors are the server's metrics.
+// Collectors returns the server's metrics.
 func (s *Server) Collectors() []prometheus.Collector {
 	var all []prometheus.Collector
 	for _, counted := range s.streams {

@@ -11,10 +11,10 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 )
 
-// migrationPrefix begins the names of the migrations that are asked for here, as in KubeVirt.
+// migrationPrefix begins the names of migrations that this API creates, as in KubeVirt.
 const migrationPrefix = "kubevirt-migrate-vm-"
 
-// Migrate refuses to migrate what can't be.
+// Migrate refuses a guest that can't be migrated.
 func Migrate(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 	if vmi == nil || vmi.Status.Phase != v1.Running {
 		return conflict(vm, "VM is not running")
@@ -25,7 +25,7 @@ func Migrate(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// migrate makes a migration of the VM's VMI, which admission judges as anybody's.
+// migrate creates a migration of the VM's VMI, which admission validates like any other.
 func (s *Server) migrate(w http.ResponseWriter, r *http.Request) error {
 	options, err := readOptions[v1.MigrateOptions](r)
 	if err != nil {

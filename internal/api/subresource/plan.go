@@ -13,20 +13,17 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// Plan is what a verb on a VirtualMachine changes, in this order.
+// Plan has the changes of a verb on a VirtualMachine, in this order.
 type Plan struct {
-	// GracePeriod is written into the running VMI, for a stop that is shorter
-	// than the VM's own; nil leaves it.
+	// GracePeriod is written to the running VMI if a stop is to be shorter than the VM's own. nil leaves it.
 	GracePeriod *int64
-	// Requests replace status.stateChangeRequests; nil leaves them, an empty
-	// list takes them away.
+	// Requests replace status.stateChangeRequests. nil leaves them, an empty list removes them.
 	Requests []v1.VirtualMachineStateChangeRequest
-	// RunStrategy is what the VM is to have; empty leaves it.
+	// RunStrategy is the VM's new run strategy, "" leaves it.
 	RunStrategy v1.VirtualMachineRunStrategy
 }
 
-// apply edits the VM's spec and status as planned. A VM that uses the older
-// field running keeps using it.
+// apply edits the VM's spec and status. A VM with the deprecated field running keeps using it.
 func (p Plan) apply(vm *v1.VirtualMachine) {
 	if p.Requests != nil {
 		vm.Status.StateChangeRequests = p.Requests
@@ -43,7 +40,7 @@ func (p Plan) apply(vm *v1.VirtualMachine) {
 	vm.Spec.RunStrategy = &strategy
 }
 
-// Start plans to start vm; vmi is its VMI, nil when there is none.
+// Start plans to start vm. vmi is its VMI, nil for none.
 func Start(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.StartOptions) (Plan, error) {
 	strategy, err := vm.RunStrategy()
 	if err != nil {
@@ -64,8 +61,7 @@ func Start(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Sta
 	}
 	switch strategy {
 	case v1.RunStrategyHalted:
-		// What may be pending is a start like this one, of which the second
-		// write did not come about; it is replaced, not waited for.
+		// A pending request is an earlier start whose second write failed. It is replaced.
 		plan := Plan{RunStrategy: v1.RunStrategyAlways, Requests: forget(vm)}
 		if options.Paused {
 			plan.Requests = []v1.VirtualMachineStateChangeRequest{start}
@@ -96,11 +92,9 @@ func Stop(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Stop
 	}
 	switch strategy {
 	case v1.RunStrategyAlways:
-		// Also without a VMI: a VM that is about to start, or waits in a crash
-		// loop, is stopped by this.
+		// This also applies without a VMI: it stops a VM that is about to start or waits in a crash loop.
 		plan.RunStrategy = v1.RunStrategyHalted
-		// A start that was asked for and has not happened must not wait for
-		// the next one.
+		// A requested start that has not happened must not remain for the next one.
 		plan.Requests = forget(vm)
 		return plan, nil
 	case v1.RunStrategyManual, v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure:
@@ -122,24 +116,24 @@ func Stop(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Stop
 		if options.GracePeriod == nil {
 			return Plan{}, conflict(vm, "%s only supports manual stop requests with a shorter graceperiod", strategy)
 		}
-		// It is being stopped already; only sooner.
+		// It is already being stopped; this only shortens the time.
 		return plan, nil
 	default:
 		return Plan{}, conflict(vm, "%s does not support manual stop requests", strategy)
 	}
 }
 
-// rerun reports whether a VM that has failed is about to run again.
+// rerun reports whether a failed VM is about to run again.
 func rerun(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	return underway(vm) || exists(vmi) && vmi.Status.Phase == v1.Failed
 }
 
-// startWaits reports whether a start was asked for that has not happened: it waits for the VM's disks, for example.
+// startWaits reports whether a requested start has not happened, for example because it waits for the VM's disks.
 func startWaits(vm *v1.VirtualMachine) bool {
 	return slices.ContainsFunc(vm.Status.StateChangeRequests, func(r v1.VirtualMachineStateChangeRequest) bool { return r.Action == v1.StartRequest })
 }
 
-// takeBack leaves a VM off that is about to run. The VMI before, if it is there, goes.
+// takeBack cancels the start of a VM that is about to run, and deletes its previous VMI.
 func takeBack(vmi *v1.VirtualMachineInstance) Plan {
 	if exists(vmi) {
 		return Plan{Requests: []v1.VirtualMachineStateChangeRequest{stop(vmi)}}
@@ -173,7 +167,7 @@ func Restart(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.R
 	}, nil
 }
 
-// after is a start that first puts an ended VMI out of its way.
+// after returns a start that is preceded by the deletion of an ended VMI.
 func after(vmi *v1.VirtualMachineInstance, start v1.VirtualMachineStateChangeRequest) []v1.VirtualMachineStateChangeRequest {
 	if exists(vmi) {
 		return []v1.VirtualMachineStateChangeRequest{stop(vmi), start}
@@ -190,11 +184,10 @@ func exists(vmi *v1.VirtualMachineInstance) bool {
 	return vmi != nil && vmi.DeletionTimestamp == nil
 }
 
-// active reports whether there is a guest, or will be one, that was not told to
-// end.
+// active reports whether there is or will be a guest that was not told to stop.
 func active(vmi *v1.VirtualMachineInstance) bool { return exists(vmi) && !vmi.IsFinal() }
 
-// forget takes away requests that have not been done, where there are any.
+// forget returns an empty list if there are requests to remove, else nil.
 func forget(vm *v1.VirtualMachine) []v1.VirtualMachineStateChangeRequest {
 	if !underway(vm) {
 		return nil
@@ -202,11 +195,10 @@ func forget(vm *v1.VirtualMachine) []v1.VirtualMachineStateChangeRequest {
 	return []v1.VirtualMachineStateChangeRequest{}
 }
 
-// underway reports whether an earlier request has not been done yet.
 func underway(vm *v1.VirtualMachine) bool { return len(vm.Status.StateChangeRequests) > 0 }
 
-// validGrace refuses a grace period that is none, or longer than the VMI's
-// own: its launcher pod would not live that long.
+// validGrace refuses a negative grace period, and one longer than the VMI's own: its launcher pod would not live that
+// long.
 func validGrace(vmi *v1.VirtualMachineInstance, seconds *int64) error {
 	if seconds == nil {
 		return nil
@@ -222,8 +214,7 @@ func validGrace(vmi *v1.VirtualMachineInstance, seconds *int64) error {
 	return nil
 }
 
-// conflict is the refusal of a verb in the VM's present state, in the words
-// that users of virtctl know.
+// conflict is the refusal of a verb in the VM's present state, with the messages that virtctl's users know.
 func conflict(vm *v1.VirtualMachine, format string, args ...any) error {
 	return apierrors.NewConflict(v1.Resource("virtualmachine"), vm.Name, fmt.Errorf(format, args...))
 }
@@ -236,7 +227,7 @@ func ready(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// Pause refuses to pause a guest that can't be.
+// Pause refuses a guest that can't be paused.
 func Pause(vmi *v1.VirtualMachineInstance) error {
 	if err := ready(vmi); err != nil {
 		return err
@@ -252,8 +243,7 @@ func Pause(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// Unpause refuses to resume a guest that runs. One that has suspended itself is
-// woken up.
+// Unpause refuses a guest that runs. A guest that has suspended itself is woken up.
 func Unpause(vmi *v1.VirtualMachineInstance) error {
 	if err := ready(vmi); err != nil {
 		return err
@@ -266,7 +256,7 @@ func Unpause(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// SoftReboot refuses what the guest would not hear.
+// SoftReboot refuses a guest that would not receive the request.
 func SoftReboot(vmi *v1.VirtualMachineInstance) error {
 	if err := ready(vmi); err != nil {
 		return err
@@ -282,10 +272,10 @@ func SoftReboot(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// Reset refuses to reset what does not run.
+// Reset refuses a guest that does not run.
 func Reset(vmi *v1.VirtualMachineInstance) error { return ready(vmi) }
 
-// Agent refuses questions to a guest whose agent is silent.
+// Agent refuses queries of a guest whose agent is not connected.
 func Agent(vmi *v1.VirtualMachineInstance) error {
 	if err := ready(vmi); err != nil {
 		return err
@@ -296,7 +286,7 @@ func Agent(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// Freeze refuses to freeze the file systems of a guest whose agent is silent, by the code that KubeVirt has for it.
+// Freeze refuses a guest whose agent is not connected, with KubeVirt's status code for that.
 func Freeze(vmi *v1.VirtualMachineInstance) error {
 	if err := ready(vmi); err != nil {
 		return err
@@ -307,8 +297,7 @@ func Freeze(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// Console refuses a serial console that the guest does not have. 400 is what
-// clients take for 'not yet' and try again on.
+// Console refuses a guest without a serial console. Clients interpret 400 as 'not yet' and retry.
 func Console(vmi *v1.VirtualMachineInstance) error {
 	if attach := vmi.Spec.Domain.Devices.AutoattachSerialConsole; attach != nil && !*attach {
 		return apierrors.NewBadRequest("No serial consoles are present.")
@@ -316,7 +305,7 @@ func Console(vmi *v1.VirtualMachineInstance) error {
 	return connectable(vmi)
 }
 
-// VNC refuses a screen that the guest does not have.
+// VNC refuses a guest without a screen.
 func VNC(vmi *v1.VirtualMachineInstance) error {
 	if attach := vmi.Spec.Domain.Devices.AutoattachGraphicsDevice; attach != nil && !*attach {
 		return apierrors.NewBadRequest("No graphics devices are present.")
@@ -324,7 +313,7 @@ func VNC(vmi *v1.VirtualMachineInstance) error {
 	return connectable(vmi)
 }
 
-// PortForward refuses ports of a guest that does not run.
+// PortForward refuses a guest that does not run.
 func PortForward(vmi *v1.VirtualMachineInstance) error { return connectable(vmi) }
 
 func connectable(vmi *v1.VirtualMachineInstance) error {

@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// Queue tells who has the disks of a machine, and who waits for them, out of the machine's maintenance pods. vmi is the VM's,
-// nil when there is none, or the machine is a VMI.
+// Queue returns which maintenance pod has the disks of a machine and which wait. vmi is the VM's, nil for none or if
+// the machine is a VMI.
 func Queue(m lock.Machine, vmi *v1.VirtualMachineInstance, pods []corev1.Pod) maintenance.State {
 	state := maintenance.State{}
 	holder, locked := m.GetLabels()[layout.MaintenanceLabel]
@@ -43,7 +43,7 @@ func Queue(m lock.Machine, vmi *v1.VirtualMachineInstance, pods []corev1.Pod) ma
 	return state
 }
 
-// inOrder are pods in the order in which they get the lock.
+// inOrder returns the pods in the order in which they get the lock.
 func inOrder(pods []corev1.Pod) []corev1.Pod {
 	return slices.SortedFunc(slices.Values(pods), func(a, b corev1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
@@ -57,7 +57,7 @@ func tell(pod *corev1.Pod) maintenance.Pod {
 	}
 }
 
-// inTheWay says why nobody who waits gets the disks now; empty if nothing is known to be in the way.
+// inTheWay returns why no waiting pod gets the disks now, "" if no obstacle is known.
 func inTheWay(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, holder *maintenance.Pod) string {
 	strategy, err := vm.RunStrategy()
 	switch {
@@ -73,7 +73,6 @@ func inTheWay(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, holder *mai
 	return ""
 }
 
-// inTheWayOfInstance is inTheWay for a VMI without a VM.
 func inTheWayOfInstance(vmi *v1.VirtualMachineInstance, holder *maintenance.Pod) string {
 	switch {
 	case holder != nil:
@@ -86,7 +85,7 @@ func inTheWayOfInstance(vmi *v1.VirtualMachineInstance, holder *maintenance.Pod)
 	return ""
 }
 
-// machineConflict refuses a verb on a machine in the state that it is in.
+// machineConflict is the refusal of a verb in the machine's present state.
 func machineConflict(m lock.Machine, format string, args ...any) error {
 	if vmi, is := m.(*v1.VirtualMachineInstance); is {
 		return vmiConflict(vmi, fmt.Sprintf(format, args...))
@@ -94,8 +93,7 @@ func machineConflict(m lock.Machine, format string, args ...any) error {
 	return conflict(m.(*v1.VirtualMachine), format, args...)
 }
 
-// ToRelease is the pod to be deleted so that a machine is unlocked, or one that waits is gone: the one that is named, or the
-// holder.
+// ToRelease returns the pod to delete: the named one, or else the holder of the lock.
 func ToRelease(m lock.Machine, pods []corev1.Pod, name string) (*corev1.Pod, error) {
 	holder, locked := m.GetLabels()[layout.MaintenanceLabel]
 	if name == "" && !locked {
@@ -114,7 +112,8 @@ func ToRelease(m lock.Machine, pods []corev1.Pod, name string) (*corev1.Pod, err
 	return nil, apierrors.NewNotFound(corev1.Resource("pods"), wanted)
 }
 
-// ForcedRelease is the machine with the request that its lock be taken away from its holder. A pod that is named must be that.
+// ForcedRelease returns the machine with a request to remove the lock from its holder. If a pod is named, it must be
+// the holder.
 func ForcedRelease(m lock.Machine, pod, by string) (lock.Machine, error) {
 	l, locked := lock.Of(m)
 	switch {

@@ -12,10 +12,10 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
-// defaultFreeze is how long the file systems stay frozen if nobody thaws them and nothing was asked for.
+// defaultFreeze is how long file systems stay frozen if the request does not say.
 const defaultFreeze = 5 * time.Minute
 
-// FreezeTimeout is after how long file systems are thawed that nobody has thawed.
+// FreezeTimeout returns after how long file systems are thawed by themselves.
 func FreezeTimeout(options *v1.FreezeUnfreezeTimeout) (time.Duration, error) {
 	if options.UnfreezeTimeout == nil || options.UnfreezeTimeout.Duration == 0 {
 		return defaultFreeze, nil
@@ -27,7 +27,7 @@ func FreezeTimeout(options *v1.FreezeUnfreezeTimeout) (time.Duration, error) {
 	return timeout, nil
 }
 
-// freeze has the guest agent freeze the guest's file systems until unfreeze, or for as long as is asked for.
+// freeze makes the guest agent freeze the guest's file systems until unfreeze or the timeout.
 func (s *Server) freeze(w http.ResponseWriter, r *http.Request) error {
 	options, err := readOptions[v1.FreezeUnfreezeTimeout](r)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Server) freeze(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// unfreeze undoes freeze. File systems that are not frozen are no error.
+// unfreeze undoes freeze. It is no error if the file systems are not frozen.
 func (s *Server) unfreeze(w http.ResponseWriter, r *http.Request) error {
 	vmi, err := s.instance(r, ready)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
-// refusedVerb is a subresource of KubeVirt's that Drydock does not serve, and what to do instead. KubeVirt's virtctl and
-// other clients call it and show their users the sentence. Discovery does not tell about it.
+// refusedVerb is a subresource of KubeVirt that Drydock does not serve, and its alternative. KubeVirt's virtctl and
+// other clients call it and show the message to their users. Discovery does not list it.
 type refusedVerb struct {
 	method string
-	// path is below a namespace's objects, or for a cluster's verb below the group's version.
+	// path is relative to a namespace's objects or, for a cluster-wide verb, to the group's version.
 	path    string
 	instead string
 }
@@ -50,7 +50,8 @@ var refusedVerbs = []refusedVerb{
 	{http.MethodGet, "dump-cluster-profiler", noProfiler},
 }
 
-// routeRefused answers in every version, and describes none of it: there is nothing to be called.
+// routeRefused routes the refused verbs in every version. They are not described in OpenAPI, since they can't be
+// used.
 func (s *Server) routeRefused() {
 	for _, verb := range refusedVerbs {
 		refuse := func(w http.ResponseWriter, r *http.Request) { answer.Error(w, notServed(r, verb.instead)) }
@@ -60,7 +61,7 @@ func (s *Server) routeRefused() {
 	}
 }
 
-// notServed is the answer to what there is not, and what to do instead, if anything.
+// notServed is the error for an unsupported path, with an alternative if there is one.
 func notServed(r *http.Request, instead string) error {
 	message := r.Method + " " + r.URL.Path + ": " + supported.NotSupported
 	if instead != "" {

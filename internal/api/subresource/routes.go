@@ -1,10 +1,8 @@
-// Package subresource serves subresources.kubevirt.io: the verbs on
-// VirtualMachines and VirtualMachineInstances that are no fields, such as
-// start, pause, console. Pure functions (plan.go) decide what a verb means in each state of a VM;
-// verbs on a guest are passed on to the virt-handler of its node, streams unchanged.
+// Package subresource serves subresources.kubevirt.io: the verbs on VirtualMachines and VirtualMachineInstances that
+// are not fields, such as start, pause, console. Pure functions (plan.go) decide the effect of a verb in each state
+// of a VM. Verbs on a guest are forwarded to the virt-handler of its node, streams unchanged.
 //
-// Permissions are not decided here: the API server in front of it asks the
-// cluster's authorizer about every request.
+// Permissions are not decided here: the API server in front asks the cluster's authorizer about every request.
 package subresource
 
 import (
@@ -20,17 +18,16 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
-// GroupVersions are what is served, the preferred one first. They mean the same.
+// GroupVersions are the served versions, the preferred one first. They are equivalent.
 var GroupVersions = []schema.GroupVersion{
 	{Group: v1.SubresourceGroupName, Version: v1.ApiLatestVersion},
 	{Group: v1.SubresourceGroupName, Version: "v1alpha3"},
 }
 
-// Root is the path below which everything is.
+// Root is the path of the group.
 const Root = "/apis/" + v1.SubresourceGroupName + "/"
 
-// Cluster is what the verbs need of the cluster: reads that are not from a
-// cache, since a verb is judged by the state of the moment.
+// Cluster reads and writes objects. It must not be a cache, since a verb is judged by the current state.
 type Cluster interface {
 	client.Client
 }
@@ -46,8 +43,8 @@ type Server struct {
 	streams     map[nodeapi.Verb]*streams
 }
 
-// New makes a Server. transport calls virt-handlers by their nodecert.DNSName; it
-// must speak HTTP/1.1, which streams are upgraded from.
+// New returns a Server. transport calls virt-handlers by their nodecert.DNSName. It must use HTTP/1.1, from which
+// streams are upgraded.
 func New(cluster Cluster, transport http.RoundTripper, maintenance Maintenance) *Server {
 	s := &Server{cluster: cluster, transport: transport, maintenance: maintenance, mux: http.NewServeMux(), streams: newStreams()}
 	s.routeMachines()
@@ -63,10 +60,10 @@ func New(cluster Cluster, transport http.RoundTripper, maintenance Maintenance) 
 // ServeHTTP serves the group's paths.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// Resources are what discovery tells about each version.
+// Resources returns the resources for discovery of each version.
 func (s *Server) Resources() []metav1.APIResource { return s.resources }
 
-// Operations are all methods with their paths, as patterns of http.ServeMux.
+// Operations returns all methods with their paths, as patterns of http.ServeMux.
 func (s *Server) Operations() []string { return s.operations }
 
 const (
@@ -97,7 +94,7 @@ func (s *Server) routeInstances() {
 	s.route(http.MethodPut, instances, "reset", s.act(nodeapi.Reset, Reset))
 	s.route(http.MethodPut, instances, "freeze", s.freeze)
 	s.route(http.MethodPut, instances, "unfreeze", s.unfreeze)
-	// What virt-controller holds guests still with, while their disks are snapshotted; nobody else has the right to.
+	// virt-controller quiesces guests with these while their disks are snapshotted. Nobody else has the right to.
 	s.route(http.MethodPut, instances, "quiesce", s.stream(nodeapi.Quiesce, ready))
 	s.route(http.MethodGet, instances, "quiesce", s.stream(nodeapi.Quiesce, ready))
 	s.route(http.MethodPut, instances, "release", s.stream(nodeapi.Release, ready))
@@ -131,11 +128,10 @@ func (s *Server) routeCluster() {
 		metav1.APIResource{Name: "expand-vm-spec", Namespaced: true, Kind: "VirtualMachine", Verbs: metav1.Verbs{"update"}})
 }
 
-// verbs are what the authorizer is asked for.
+// verbs maps methods to the authorizer's verbs.
 var verbs = map[string]string{http.MethodGet: "get", http.MethodPut: "update", http.MethodPost: "create", http.MethodDelete: "delete"}
 
-// route serves one subresource with a method; each of the optional elements
-// may follow it in the path.
+// route serves a method of a subresource. The optional elements may follow in the path.
 func (s *Server) route(method, resource, subresource string, do handler, optional ...string) {
 	path := "/namespaces/{namespace}/" + resource + "/{name}/" + subresource
 	s.handle(method, path, serve(do))
@@ -155,7 +151,7 @@ func (s *Server) route(method, resource, subresource string, do handler, optiona
 	})
 }
 
-// handle serves a method with a path, which is below a version's, in every version.
+// handle serves a method and a path, relative to a version, in every version.
 func (s *Server) handle(method, path string, do http.HandlerFunc) {
 	for _, version := range GroupVersions {
 		pattern := method + " " + Root + version.Version + path

@@ -73,7 +73,6 @@ func (s *Server) removeFromInstance(w http.ResponseWriter, r *http.Request) erro
 	})
 }
 
-// editInstance changes the volumes of a VMI whose guest runs.
 func (s *Server) editInstance(w http.ResponseWriter, r *http.Request, dryRun []string,
 	edit func(context.Context, *v1.VirtualMachineInstance) error) error {
 	return s.untilWritten(w, func() (refusal, failure error) {
@@ -108,8 +107,8 @@ func (s *Server) held(ctx context.Context, vmi *v1.VirtualMachineInstance) (refu
 	return HeldDisks(vm, func(sentence string) error { return vmiConflict(vmi, sentence) }), nil
 }
 
-// HeldDisks refuses to change the volumes of a VM, or of its guest, while a snapshot or a restore needs them as they
-// are. Virt-api writes the change in its own name, so that admission does not judge it.
+// HeldDisks refuses to change the volumes of a VM, or of its guest, while a snapshot or a restore is in progress.
+// virt-api writes the change under its own name, so admission does not check that.
 func HeldDisks(vm *v1.VirtualMachine, refuse func(sentence string) error) error {
 	by := validate.DisksHeldBy(vm)
 	if by == "" {
@@ -135,12 +134,12 @@ func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
 			return apierrors.NewInvalid(v1.VirtualMachineGroupVersionKind.GroupKind(), vm.Name, errs)
 		}
 		if !active(vmi) {
-			return nil // what is missing may come until it starts
+			return nil // missing objects may be created before it starts
 		}
 		if err := Pluggable(vmi); err != nil {
 			return err
 		}
-		// What somebody has put into the VMI alone may be in the way there.
+		// A volume that was added only to the VMI may conflict.
 		probe := vmi.DeepCopy()
 		if v := hotplugspec.Find(&vmi.Spec, options.Name); v == nil {
 			if err := hotplugspec.Add(&probe.Spec, options); err != nil {
@@ -177,8 +176,7 @@ func (s *Server) removeFromMachine(w http.ResponseWriter, r *http.Request) error
 	})
 }
 
-// editMachine changes the volumes in a VM's template; virt-controller brings
-// the VMI, if there is one, after it.
+// editMachine changes the volumes in a VM's template. virt-controller then updates the VMI, if there is one.
 func (s *Server) editMachine(w http.ResponseWriter, r *http.Request, dryRun []string,
 	edit func(context.Context, *v1.VirtualMachine, *v1.VirtualMachineInstance) error) error {
 	return s.untilWritten(w, func() (refusal, failure error) {
@@ -200,8 +198,7 @@ func (s *Server) editMachine(w http.ResponseWriter, r *http.Request, dryRun []st
 	})
 }
 
-// untilWritten repeats what is to be done until nobody writes in between. A
-// refusal is a conflict, too, but none that another look mends.
+// untilWritten repeats do after conflicts. A refusal is a conflict, too, but not worth a retry.
 func (s *Server) untilWritten(w http.ResponseWriter, do func() (refusal, failure error)) error {
 	var refused error
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -224,7 +221,7 @@ func (s *Server) write(ctx context.Context, from, to client.Object, dryRun []str
 	return s.cluster.Patch(ctx, to, locked, writeOptions(dryRun))
 }
 
-// Pluggable refuses to change the volumes of a guest that does not run.
+// Pluggable refuses to change the volumes of a guest that does not run or that is migrating.
 func Pluggable(vmi *v1.VirtualMachineInstance) error {
 	if err := ready(vmi); err != nil {
 		return err
@@ -239,7 +236,7 @@ func notMigrating(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// validAddition refuses what no machine can be given. The kind and the name are those of the machine that is asked for it.
+// validAddition refuses options that are invalid for any machine. of and name are the machine's.
 func validAddition(of schema.GroupKind, name string, o *v1.AddVolumeOptions) error {
 	switch {
 	case o.Name == "":
@@ -257,11 +254,10 @@ func validAddition(of schema.GroupKind, name string, o *v1.AddVolumeOptions) err
 	return validDisk(of, name, o)
 }
 
-// validDisk judges the disk by the rules of every disk.
 func validDisk(of schema.GroupKind, name string, o *v1.AddVolumeOptions) error {
 	spec := &v1.VirtualMachineInstanceSpec{}
 	if o.Disk.CDRom != nil || hotplugspec.Add(spec, o) != nil {
-		return nil // which is refused in words of its own
+		return nil // it is refused with a message of its own
 	}
 	if errs := validate.Storage(spec, nil); len(errs) > 0 {
 		return apierrors.NewInvalid(of, name, errs)
@@ -276,9 +272,8 @@ func validRemoval(o *v1.RemoveVolumeOptions) error {
 	return nil
 }
 
-// forced reports whether a removal is to be forced. KubeVirt's options have no field
-// for it, so it is asked for in the query, which servers that do not know of it
-// pass over: there it is an ordinary removal.
+// forced reports whether a removal is forced. KubeVirt's options have no field for it, so it is a query parameter,
+// which other servers ignore: there it is an ordinary removal.
 func forced(r *http.Request) (bool, error) {
 	text := r.URL.Query().Get("force")
 	if text == "" {
@@ -291,8 +286,7 @@ func forced(r *http.Request) (bool, error) {
 	return force, nil
 }
 
-// available refuses a disk that is not there, has failed, or is somebody
-// else's.
+// available refuses a disk that does not exist, has failed, or is in use by another VMI.
 func (s *Server) available(ctx context.Context, vmi *v1.VirtualMachineInstance, o *v1.AddVolumeOptions) error {
 	var err error
 	claim := ""
@@ -334,7 +328,7 @@ func (s *Server) dataVolume(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	err := s.cluster.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: name}, dv)
 	switch {
 	case apierrors.IsNotFound(err):
-		// What a DataVolume has made outlives it.
+		// The claim of a DataVolume outlives it.
 		if failed := s.claim(ctx, vmi, volume, name); failed != nil {
 			return unavailable(vmi, volume, "DataVolume [%s] does not exist", name)
 		}
@@ -349,10 +343,9 @@ func (s *Server) dataVolume(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return nil
 }
 
-// unused refuses a claim that another VMI's guest writes to, unless both share
-// it. What is asked is not older than the VMI: to be shown the newest of all takes
-// the API server up to 100 ms when nothing else happens, and would not keep two
-// requests at one time apart either.
+// unused refuses a claim that another VMI's guest writes to, unless both share it. The list is not older than the
+// VMI. The newest state would take the API server up to 100 ms when nothing else happens, and would not separate two
+// concurrent requests either.
 func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, o *v1.AddVolumeOptions, claim string) error {
 	others := &v1.VirtualMachineInstanceList{}
 	since := &client.ListOptions{Raw: &metav1.ListOptions{
