@@ -14,10 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The API server judges these fields only when the launcher pod is made: what it
-// would refuse then would be a VM that never starts.
+// The API server validates these fields only when the launcher pod is created: without these rules an invalid one
+// would be a VM that never starts.
 
-// podAffinity judges the terms of a pod affinity or anti-affinity.
 func podAffinity(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range required {
@@ -44,7 +43,7 @@ func affinityTerm(t *corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
 	return append(errs, topologyKey(t.TopologyKey, path.Child("topologyKey"))...)
 }
 
-// labelKeys judges keys whose values are the pod's own.
+// labelKeys validates keys whose values are the pod's own.
 func labelKeys(keys []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(keys) > 0 && selector == nil {
@@ -63,7 +62,6 @@ func topologyKey(key string, path *field.Path) field.ErrorList {
 	return metav1validation.ValidateLabelName(key, path)
 }
 
-// resourceName judges the name of what is requested or limited.
 func resourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	switch {
 	case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage:
@@ -80,7 +78,7 @@ func resourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	return sentences(string(name), path, validation.IsQualifiedName(string(name)))
 }
 
-// downwardFields are the parts of a pod that a downwardAPI volume can hold.
+// downwardFields are the fields of a pod that a downwardAPI volume can contain.
 var downwardFields = []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"}
 
 func fieldRef(f *corev1.ObjectFieldSelector, path *field.Path) field.ErrorList {
@@ -95,8 +93,8 @@ func fieldRef(f *corev1.ObjectFieldSelector, path *field.Path) field.ErrorList {
 	return append(errs, oneOfThese(f.FieldPath, path.Child("fieldPath"), downwardFields)...)
 }
 
-// downwardResources are the figures of a container that a downwardAPI volume can
-// hold, each with the units that it can be given in.
+// downwardResources are the resources of a container that a downwardAPI volume can contain, with their possible
+// divisors.
 var downwardResources = map[string][]string{
 	"limits.cpu": cpuUnits, "requests.cpu": cpuUnits,
 	"limits.memory": byteUnits, "requests.memory": byteUnits,
@@ -108,7 +106,7 @@ var (
 	byteUnits = []string{"0", "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
 )
 
-// resourceFieldRef judges a figure of the launcher pod's one container.
+// resourceFieldRef validates a resource of the launcher pod's only container.
 func resourceFieldRef(f *corev1.ResourceFieldSelector, container string, path *field.Path) field.ErrorList {
 	if f == nil {
 		return nil
@@ -116,13 +114,13 @@ func resourceFieldRef(f *corev1.ResourceFieldSelector, container string, path *f
 	errs := oneOfThese(f.ContainerName, path.Child("containerName"), []string{container})
 	units, known := downwardResources[f.Resource]
 	if !known {
-		// Which units it has is not known either.
+		// The divisors of an unknown resource are unknown, too.
 		return append(errs, field.NotSupported(path.Child("resource"), f.Resource, slices.Sorted(maps.Keys(downwardResources))))
 	}
 	return append(errs, oneOfThese(f.Divisor.String(), path.Child("divisor"), units)...)
 }
 
-// oneOfThese refuses a value that is none of those allowed, and none at all.
+// oneOfThese refuses an empty value and one that is not allowed.
 func oneOfThese(value string, path *field.Path, allowed []string) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, fmt.Sprintf("must be one of %s", strings.Join(allowed, ", ")))}

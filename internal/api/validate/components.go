@@ -13,8 +13,8 @@ import (
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
-// ownWorkloads judges what the KubeVirt object says of Drydock's own workloads. What passes here must be one that the
-// API server takes in a pod template: what it refuses later only the KubeVirt object's condition tells.
+// ownWorkloads validates the KubeVirt object's settings for Drydock's own workloads. A valid setting must be valid in
+// a pod template, too: only the KubeVirt object's condition reports a later refusal by the API server.
 func ownWorkloads(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, secret := range spec.ImagePullSecrets {
@@ -35,7 +35,7 @@ func ownWorkloads(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// monitoring judges the names that Prometheus is looked for by.
+// monitoring validates the names by which Prometheus is found.
 func monitoring(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, namespace := range []struct{ child, name string }{
@@ -54,7 +54,7 @@ func monitoring(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// customization judges patches as far as that can be done without what they are applied to.
+// customization validates patches as far as that is possible without their targets.
 func customization(c *v1.CustomizeComponents, path *field.Path) field.ErrorList {
 	if len(c.Patches) > components.MaxPatches {
 		return field.ErrorList{field.TooMany(path.Child("patches"), len(c.Patches), components.MaxPatches)}
@@ -68,7 +68,8 @@ func customization(c *v1.CustomizeComponents, path *field.Path) field.ErrorList 
 	return errs
 }
 
-// customizationWarnings tells what of it has no effect whatever it is applied to: patches, and flags that can't be set.
+// customizationWarnings returns warnings about customizations without an effect on any target: patches, and flags
+// that can't be set.
 func customizationWarnings(c *v1.CustomizeComponents, path *field.Path) []string {
 	var all []string
 	for i := range c.Patches {
@@ -99,7 +100,7 @@ func nodePlacement(p *v1.NodePlacement, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// rates judges how fast the components may ask the API server.
+// rates validates the limits of the components' requests to the API server.
 func rates(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, of := range []struct {
@@ -123,5 +124,5 @@ func rates(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// minQPS is the least limit: with less, a component that starts takes minutes to read what it must know.
+// minQPS is the lowest limit: below it, a starting component takes minutes to fill its caches.
 const minQPS = 5

@@ -17,13 +17,12 @@ import (
 	"drydock.dev/drydock/internal/rules/quantity"
 )
 
-// maxVCPUs is what a machine can have.
+// maxVCPUs is the maximum of a machine.
 const maxVCPUs = machine.MaxVCPUs
 
 // minGuestMemory is less than any guest can start with.
 var minGuestMemory = resource.MustParse("1Mi")
 
-// compute judges CPUs, memory and resources.
 func compute(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	domain, path := &spec.Domain, path.Child("domain")
 	errs := resources(&domain.Resources, path.Child("resources"))
@@ -41,7 +40,6 @@ func compute(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorL
 	return append(errs, hyperv(domain.Features, path.Child("features", "hyperv"))...)
 }
 
-// resources judges what is asked of the cluster beside the guest's own figures.
 func resources(r *v1.ResourceRequirements, path *field.Path) field.ErrorList {
 	errs := quantities(r.Requests, path.Child("requests"))
 	errs = append(errs, quantities(r.Limits, path.Child("limits"))...)
@@ -62,7 +60,6 @@ func resources(r *v1.ResourceRequirements, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// quantities judges the names and the figures in a list of requests or limits.
 func quantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
@@ -73,7 +70,7 @@ func quantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// amount refuses a quantity with which something is wrong.
+// amount returns the error about a quantity.
 func amount(q resource.Quantity, path *field.Path, wrong error) field.ErrorList {
 	if wrong == nil {
 		return nil
@@ -81,7 +78,7 @@ func amount(q resource.Quantity, path *field.Path, wrong error) field.ErrorList 
 	return field.ErrorList{field.Invalid(path, q.String(), wrong.Error())}
 }
 
-// memory judges the guest's memory, and what of the pod's it could not fit in.
+// memory validates the guest's memory, also against the pod's limit.
 func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 	guest, errs := guestMemory(domain, path)
 	m := domain.Memory
@@ -106,7 +103,7 @@ func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 	return append(errs, hugepages(m.Hugepages, guest, path.Child("memory", "hugepages", "pageSize"))...)
 }
 
-// guestMemory judges the guest's memory alone. It is nil when it is none that others could be compared with.
+// guestMemory validates the guest's memory alone. It returns nil if the value can't be used in comparisons.
 func guestMemory(domain *v1.DomainSpec, path *field.Path) (*resource.Quantity, field.ErrorList) {
 	at := path.Child("memory", "guest")
 	if domain.Memory == nil || domain.Memory.Guest == nil {
@@ -138,7 +135,7 @@ func hugepages(pages *v1.Hugepages, guest *resource.Quantity, path *field.Path) 
 	return nil
 }
 
-// cpuName is what QEMU calls models and features.
+// cpuName matches QEMU's names of models and features.
 var cpuName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
 func cpuModel(model string, path *field.Path) field.ErrorList {
@@ -169,10 +166,10 @@ func cpu(cpu *v1.CPU, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// maxIOThreads bounds how many threads a guest's disks may have.
+// maxIOThreads bounds the threads for a guest's disks.
 const maxIOThreads = 64
 
-// ioThreads judges a pool of threads for disks.
+// ioThreads validates a pool of threads for disks.
 func ioThreads(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 	pooled := domain.IOThreadsPolicy != nil && *domain.IOThreadsPolicy == v1.IOThreadsPolicySupplementalPool
 	switch t := domain.IOThreads; {
@@ -188,7 +185,7 @@ func ioThreads(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// machineType lets the one machine through whose devices have stable places.
+// machineType accepts the only machine type whose devices have stable addresses.
 func machineType(name string, path *field.Path) field.ErrorList {
 	if name == "" || machinetype.Known(name) || machinetype.Foreign(name) {
 		return nil

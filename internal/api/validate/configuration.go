@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/selinux"
 )
 
-// configuration judges the values of what is supported of the KubeVirt object.
+// configuration validates the values of the supported fields of the KubeVirt object.
 func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	errs := pullPolicy(spec.ImagePullPolicy, path.Child("imagePullPolicy"))
 	errs = append(errs, ownWorkloads(spec, path)...)
@@ -55,7 +55,7 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	return append(errs, migrations(c.MigrationConfiguration, path.Child("migrations"))...)
 }
 
-// guestDefaults judges what an administrator says for the pods of all guests, and for what talks to them.
+// guestDefaults validates the cluster's settings for the pods of all guests, and for TLS.
 func guestDefaults(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if q := c.CPURequest; q != nil {
@@ -87,10 +87,9 @@ func guestDefaults(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// minOvercommit is the least memoryOvercommit, which the CRD names, too.
+// minOvercommit is the lowest memoryOvercommit. The CRD has it, too.
 const minOvercommit = 10
 
-// machineTypes judges which machines guests have by default, and may have.
 func machineTypes(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
 	errs := machineType(c.MachineType, path.Child("machineType"))
 	errs = append(errs, patterns(c.EmulatedMachines, path.Child("emulatedMachines"))...)
@@ -102,7 +101,6 @@ func machineTypes(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList
 	return errs
 }
 
-// patterns judges patterns of machine types.
 func patterns(list []string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, pattern := range list {
@@ -113,7 +111,6 @@ func patterns(list []string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// networkBindings judges what bindings interfaces may ask for.
 func networkBindings(list networkbinding.Registered, path *field.Path) field.ErrorList {
 	if len(list) > networkbinding.Max {
 		return field.ErrorList{field.TooMany(path, len(list), networkbinding.Max)}
@@ -130,7 +127,6 @@ func networkBindings(list networkbinding.Registered, path *field.Path) field.Err
 	return errs
 }
 
-// workloadUpdate judges how guests are to be brought into newer pods.
 func workloadUpdate(s *v1.KubeVirtWorkloadUpdateStrategy, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, method := range s.WorkloadUpdateMethods {

@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/rules/accesscredential"
 )
 
-// accessCredentials judges by which way the guest gets keys and passwords, and that the way is there.
+// accessCredentials validates the propagation methods of keys and passwords, and that their volumes exist.
 func accessCredentials(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	list, at := spec.AccessCredentials, path.Child("accessCredentials")
 	if len(list) > accesscredential.MaxCredentials {
@@ -69,7 +69,6 @@ func credentialSecret(secret *v1.AccessCredentialSecretSource, at *field.Path) f
 	return named(secret.SecretName, at.Child("secretName"), "names the Secret")
 }
 
-// cloudInitVolume requires the volume by which cloud-init gets the keys.
 func cloudInitVolume(volumes []v1.Volume, at *field.Path, kind string, is func(*v1.Volume) bool) field.ErrorList {
 	if slices.ContainsFunc(volumes, func(v v1.Volume) bool { return is(&v) }) {
 		return nil

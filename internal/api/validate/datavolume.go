@@ -19,8 +19,8 @@ import (
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
-// DataVolume judges a DataVolume; old is nil on creation. That its creator may
-// read a source in another namespace is what defaults have noted.
+// DataVolume validates a DataVolume. old is nil on creation. Package defaults has noted whether its creator may read
+// a source in another namespace.
 func DataVolume(dv, old *cdiv1.DataVolume) field.ErrorList {
 	spec := field.NewPath("spec")
 	if old != nil {
@@ -47,12 +47,11 @@ func DataVolume(dv, old *cdiv1.DataVolume) field.ErrorList {
 	return append(errs, dataVolumeAnnotations(dv, annotations)...)
 }
 
-// dataVolumeAnnotations judges those of a DataVolume, or of a VM's template for one.
 func dataVolumeAnnotations(dv *cdiv1.DataVolume, path *field.Path) field.ErrorList {
 	return append(supported.DataVolumeAnnotations(dv.Annotations, path), checksum(dv, path)...)
 }
 
-// CloneNamespace is where a spec names the namespace that it clones from.
+// CloneNamespace returns the path of the source's namespace in a spec.
 func CloneNamespace(spec *cdiv1.DataVolumeSpec, path *field.Path) *field.Path {
 	switch {
 	case spec.SourceRef != nil:
@@ -63,7 +62,7 @@ func CloneNamespace(spec *cdiv1.DataVolumeSpec, path *field.Path) *field.Path {
 	return path.Child("source", "pvc", "namespace")
 }
 
-// CloneForbidden is what somebody is told who may not clone from a namespace.
+// CloneForbidden returns the message for a user who may not clone from a namespace.
 func CloneForbidden(namespace string) string {
 	return fmt.Sprintf("you may not create datavolumes/source in namespace %s, which is the right to clone from there", namespace)
 }
@@ -87,7 +86,7 @@ func checksum(dv *cdiv1.DataVolume, path *field.Path) field.ErrorList {
 	return pattern(sum, path, sums, oneOfSums)
 }
 
-// DataVolumeSpec judges what a DataVolume, or a VM's template for one, asks for.
+// DataVolumeSpec validates the spec of a DataVolume, or of a VM's template for one.
 func DataVolumeSpec(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
 	errs := supported.DataVolumeSpec(spec, path)
 	if spec.SourceRef != nil {
@@ -135,13 +134,13 @@ func dataVolumeSource(source *cdiv1.DataVolumeSource, path *field.Path) field.Er
 		}
 	}
 	if len(chosen) == 0 && *source != (cdiv1.DataVolumeSource{}) {
-		// Of a kind that is not supported, which is said already.
+		// The kind is not supported, which was already reported.
 		return nil
 	}
 	return append(exactlyOne(path, chosen, sentence), errs...)
 }
 
-// nothing is what there is to judge of a source that says no more than its kind.
+// nothing validates a source that has no fields.
 func nothing(*cdiv1.DataVolumeSource, *field.Path) field.ErrorList { return nil }
 
 func claimSource(source *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
@@ -188,7 +187,7 @@ func httpSource(of *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// reference judges the name of an object that need not be named.
+// reference validates the name of an optional object.
 func reference(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return nil
@@ -217,7 +216,6 @@ func registrySource(of *cdiv1.DataVolumeSource, path *field.Path) field.ErrorLis
 	return append(errs, reference(ptr.Deref(source.CertConfigMap, ""), path.Child("certConfigMap"))...)
 }
 
-// dataVolumeTarget judges what the claim is to be like.
 func dataVolumeTarget(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
 	const sentence = "one of pvc and storage must be set"
 	var errs field.ErrorList
@@ -238,7 +236,7 @@ func dataVolumeTarget(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorL
 	return errs
 }
 
-// claimAsWritten judges a claim that is to be as it is written.
+// claimAsWritten validates spec.pvc, from which the claim is created unchanged.
 func claimAsWritten(spec *cdiv1.DataVolumeSpec, at *field.Path) field.ErrorList {
 	pvc := spec.PVC
 	errs := claimSize(pvc.Resources.Requests, false, at)

@@ -8,11 +8,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// maxDiskSerial is how long a serial may be; of more than its bus can carry the guest sees the beginning.
+// maxDiskSerial bounds the length of a serial. If its bus can't carry all of it, the guest sees the beginning.
 const maxDiskSerial = 256
 
-// pciAddress is an address that a device can be given: alone on the bus behind
-// a port of its own.
+// pciAddress matches the addresses that a device can have: alone on the bus behind its own port.
 var pciAddress = regexp.MustCompile(`^0000:[0-9a-f]{2}:00\.0$`)
 
 const pciSentence = "must be a PCI address 0000:BB:00.0, where BB is a bus from 01 on, such as 0000:05:00.0"
@@ -39,7 +38,6 @@ func disks(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList 
 	return errs
 }
 
-// backed judges whether there is something to read from behind a disk.
 func backed(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.ErrorList {
 	switch {
 	case d.Name == "":
@@ -52,7 +50,7 @@ func backed(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.ErrorList
 	return nil
 }
 
-// canBeWritten refuses what SATA does not have: a hard disk that is only read.
+// canBeWritten refuses a read-only hard disk on SATA, which has none.
 func canBeWritten(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.ErrorList {
 	if d.Disk == nil || d.Disk.Bus != v1.DiskBusSATA {
 		return nil
@@ -71,7 +69,7 @@ func canBeWritten(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.Err
 	return errs
 }
 
-// target judges the kind of a disk and its bus, which must have its default.
+// target validates the kind of a disk and its bus, which must have its default.
 func target(d *v1.Disk, at *field.Path) field.ErrorList {
 	var chosen []string
 	var errs field.ErrorList
@@ -94,7 +92,6 @@ func target(d *v1.Disk, at *field.Path) field.ErrorList {
 	return append(errs, exactlyOne(at, chosen, "a disk is exactly one of disk, lun and cdrom")...)
 }
 
-// bus is the bus of a disk with its defaults.
 func bus(d *v1.Disk) v1.DiskBus {
 	switch {
 	case d.Disk != nil:
@@ -107,7 +104,7 @@ func bus(d *v1.Disk) v1.DiskBus {
 	return ""
 }
 
-// tuning judges what is said of a disk of any kind.
+// tuning validates the options of disks of any kind.
 func tuning(d *v1.Disk, at *field.Path) field.ErrorList {
 	errs := pattern(d.Serial, at.Child("serial"), word, "must be made of letters, digits and _.+-")
 	if len(d.Serial) > maxDiskSerial {

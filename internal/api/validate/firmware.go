@@ -12,7 +12,6 @@ import (
 	"drydock.dev/drydock/internal/rules/firmware"
 )
 
-// firmwareOf judges how the guest boots and what it knows itself by.
 func firmwareOf(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
 	errs := chassis(spec.Domain.Chassis, at.Child("domain", "chassis"))
 	f := spec.Domain.Firmware
@@ -76,7 +75,7 @@ func kernelBoot(boot *v1.KernelBoot, at *field.Path) field.ErrorList {
 	return append(errs, pullPolicy(c.ImagePullPolicy, at.Child("imagePullPolicy"))...)
 }
 
-// absolute judges a path; none is fine.
+// absolute validates a path; an empty one is valid.
 func absolute(value string, at *field.Path) field.ErrorList {
 	if value == "" || path.IsAbs(value) && path.Clean(value) == value && value != "/" {
 		return nil
@@ -84,7 +83,6 @@ func absolute(value string, at *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(at, value, "must be an absolute path without . and ..")}
 }
 
-// clock judges the guest's clock.
 func clock(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
 	c, at := spec.Domain.Clock, at.Child("domain", "clock")
 	if c == nil {

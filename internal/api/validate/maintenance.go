@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
-// MaintenancePod judges a new maintenance pod, after MaintenancePod of package defaults. of is the machine that it names,
-// nil if there is none.
+// MaintenancePod validates a new maintenance pod, after MaintenancePod of package defaults. of is the machine that it
+// names, nil for none.
 func MaintenancePod(pod *corev1.Pod, of lock.Machine) field.ErrorList {
 	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
 	var errs field.ErrorList
@@ -49,8 +49,8 @@ func MaintenancePod(pod *corev1.Pod, of lock.Machine) field.ErrorList {
 	return errs
 }
 
-// MaintenancePodUpdate judges what anybody but virt-controller changes of a pod that is a maintenance pod or is to be
-// one.
+// MaintenancePodUpdate validates an update, by anybody but virt-controller, of a pod that is a maintenance pod or
+// would become one.
 func MaintenancePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	if lock.For(old) == "" {
@@ -73,7 +73,7 @@ func MaintenancePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// ours are the labels of a maintenance pod that Drydock goes by.
+// ours returns the labels of a maintenance pod on which Drydock relies.
 func ours(labels map[string]string) map[string]string {
 	out := map[string]string{}
 	for name, value := range labels {
@@ -84,13 +84,13 @@ func ours(labels map[string]string) map[string]string {
 	return out
 }
 
-// lockNotes are the annotations of a VM or a VMI that tell of its lock.
+// lockNotes are the annotations of a VM or a VMI about its lock.
 var lockNotes = []string{
 	layout.MaintenanceUIDAnnotation, layout.MaintenanceSinceAnnotation, layout.MaintenanceOpenAnnotation,
 	layout.MaintenanceReleaseAnnotation, layout.MaintenanceReleaseByAnnotation,
 }
 
-// MaintenanceLock keeps anybody but Drydock's components from a VM's lock; old is nil on creation.
+// MaintenanceLock keeps users from changing a VM's lock. old is nil on creation.
 func MaintenanceLock(vm, old *v1.VirtualMachine) field.ErrorList {
 	before := &v1.VirtualMachine{}
 	if old != nil {
@@ -104,7 +104,6 @@ func MaintenanceLock(vm, old *v1.VirtualMachine) field.ErrorList {
 	return append(errs, startOfLocked(vm, old)...)
 }
 
-// startOfLocked refuses to start a VM that is locked.
 func startOfLocked(vm, old *v1.VirtualMachine) field.ErrorList {
 	if old == nil {
 		return nil
@@ -124,13 +123,13 @@ func startOfLocked(vm, old *v1.VirtualMachine) field.ErrorList {
 	return field.ErrorList{field.Forbidden(path, lock.Refusal(old))}
 }
 
-// instanceLock keeps anybody but Drydock's components from the record of a VMI's lock; its label is reserved anyway.
+// instanceLock keeps users from changing the record of a VMI's lock. Its label is reserved anyway.
 func instanceLock(now, before map[string]string, path *field.Path) field.ErrorList {
 	return unchanged(lockNotes, now, before, path, "only Drydock's components keep this record of a VMI's lock")
 }
 
-// lasting refuses a VMI that is to have no guest for now, and whose pod is to stay when its guest has ended: it asks for
-// disks that are free, and for a pod that has them.
+// lasting refuses a VMI that is to have no guest for now and whose pod is to stay after its guest: the first requires
+// free disks, and the second a pod that has them.
 func lasting(vmi *v1.VirtualMachineInstance) field.ErrorList {
 	if !lock.Wanted(vmi) || vmi.Annotations[layout.LeaveLauncherPodAnnotation] != "true" {
 		return nil
@@ -140,7 +139,7 @@ func lasting(vmi *v1.VirtualMachineInstance) field.ErrorList {
 		lock.StartStrategy, layout.LeaveLauncherPodAnnotation))}
 }
 
-// takesToMaintenance reports whether nothing of a VMI's spec changes but that it is to have no guest for now, or that it may
+// takesToMaintenance reports whether the only change of a VMI's spec is that it is to have no guest for now, or may
 // have one again.
 func takesToMaintenance(vmi, old *v1.VirtualMachineInstance) bool {
 	if lock.Wanted(vmi) == lock.Wanted(old) {
@@ -151,7 +150,7 @@ func takesToMaintenance(vmi, old *v1.VirtualMachineInstance) bool {
 	return equality.Semantic.DeepEqual(vmi.Spec, *same)
 }
 
-// intoMaintenance judges that change.
+// intoMaintenance validates that change.
 func intoMaintenance(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	path := field.NewPath("spec", "startStrategy")
 	owner := metav1.GetControllerOf(old)
@@ -164,7 +163,7 @@ func intoMaintenance(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	return supported.VMISpec(&v1.VirtualMachineInstanceSpec{StartStrategy: vmi.Spec.StartStrategy}, field.NewPath("spec"))
 }
 
-// takeVM is how a VM is taken to maintenance, which no template does.
+// takeVM says how a VM is taken to maintenance, since its template can't request it.
 const takeVM = "a VM is halted and its disks are handed out by virtctl maintenance, or virtctl guestfs --vm; only a VMI without an owner is taken to maintenance by its startStrategy"
 
 // maintainedTemplate refuses a template whose VMIs would have no guest.

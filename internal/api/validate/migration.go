@@ -13,9 +13,8 @@ import (
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
-// Migration judges a new VirtualMachineInstanceMigration by the VMI that it names, nil when
-// there is none, and by the other migrations in its namespace. component says that one of
-// Drydock's components makes it.
+// Migration validates a new VirtualMachineInstanceMigration against its VMI, nil for none, and the other migrations
+// in its namespace. component means that one of Drydock's components creates it.
 func Migration(m *v1.VirtualMachineInstanceMigration, component bool, vmi *v1.VirtualMachineInstance, others []v1.VirtualMachineInstanceMigration) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := betweenClusters(m, spec)
@@ -41,7 +40,7 @@ func betweenClusters(m *v1.VirtualMachineInstanceMigration, spec *field.Path) fi
 	return errs
 }
 
-// migratable judges whether the VMI can be migrated now, or once its guest has started.
+// migratable requires that the VMI can be migrated now, or once its guest has started.
 func migratable(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance, others []v1.VirtualMachineInstanceMigration, path *field.Path) field.ErrorList {
 	name := m.Spec.VMIName
 	switch {
@@ -64,7 +63,7 @@ func migratable(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineIns
 	return nil
 }
 
-// MigrationUpdate judges what anybody changes of a VirtualMachineInstanceMigration.
+// MigrationUpdate validates an update of a VirtualMachineInstanceMigration.
 func MigrationUpdate(m, old *v1.VirtualMachineInstanceMigration) field.ErrorList {
 	errs := unchanged([]string{v1.MigrationSelectorLabel}, m.Labels, old.Labels, field.NewPath("metadata", "labels"),
 		"the migrations of a VMI are found by this label")
@@ -74,7 +73,7 @@ func MigrationUpdate(m, old *v1.VirtualMachineInstanceMigration) field.ErrorList
 	return errs
 }
 
-// MigrationPolicy judges a MigrationPolicy; old is nil on creation.
+// MigrationPolicy validates a MigrationPolicy. old is nil on creation.
 func MigrationPolicy(p, old *migrationsv1alpha1.MigrationPolicy) field.ErrorList {
 	if old != nil && (p.DeletionTimestamp != nil || equality.Semantic.DeepEqual(p.Spec, old.Spec)) {
 		return nil
@@ -106,7 +105,7 @@ func notNegative(value *int64, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, *value, negative)}
 }
 
-// migrations judges how guests are to migrate, by the KubeVirt object.
+// migrations validates the KubeVirt object's settings for migrations.
 func migrations(c *v1.MigrationConfiguration, path *field.Path) field.ErrorList {
 	if c == nil {
 		return nil

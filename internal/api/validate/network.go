@@ -12,13 +12,13 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// maxInterfaceName leaves room for what the host's devices are named after it.
+// maxInterfaceName leaves room for the names of host devices that are derived from it.
 const maxInterfaceName = 63
 
-// interfaceName is what interfaces and networks may be called.
+// interfaceName matches valid names of interfaces and networks.
 var interfaceName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// network judges networks and interfaces, and that each has its other.
+// network validates networks and interfaces, and that each has its counterpart.
 func network(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
 	errs := networks(spec, at.Child("networks"))
 	return append(errs, interfaces(spec, at.Child("domain", "devices", "interfaces"))...)
@@ -51,7 +51,6 @@ func networks(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorLi
 	return errs
 }
 
-// source judges which network one of spec.networks is.
 func source(n *v1.NetworkSource, at *field.Path) field.ErrorList {
 	var chosen []string
 	var errs field.ErrorList
@@ -67,7 +66,6 @@ func source(n *v1.NetworkSource, at *field.Path) field.ErrorList {
 	return append(errs, exactlyOne(at, chosen, "must say which network it is: pod or multus")...)
 }
 
-// attachmentName judges the name of a NetworkAttachmentDefinition, with or without its namespace.
 func attachmentName(text string, at *field.Path) field.ErrorList {
 	if text == "" {
 		return field.ErrorList{field.Required(at, "is the name of a NetworkAttachmentDefinition, as in red or namespace/red")}
@@ -80,8 +78,7 @@ func attachmentName(text string, at *field.Path) field.ErrorList {
 	return append(errs, sentences(text, at, validation.IsDNS1123Subdomain(name))...)
 }
 
-// cidr judges the network that a guest lives in behind masquerade: there must
-// be room for the gateway and the guest.
+// cidr validates the guest's network behind masquerade: it must have room for the gateway and the guest.
 func cidr(text string, v4 bool, at *field.Path) field.ErrorList {
 	if text == "" {
 		return nil
@@ -139,7 +136,7 @@ func interfaces(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.Error
 	return errs
 }
 
-// seenInterfaces is what no two interfaces of a guest may have in common.
+// seenInterfaces has the values that must be unique among a guest's interfaces.
 type seenInterfaces struct {
 	names, macs, addresses, ports map[string]bool
 	indices                       map[int]bool
@@ -156,7 +153,6 @@ func (s seenInterfaces) judge(iface *v1.Interface, at *field.Path) field.ErrorLi
 	return errs
 }
 
-// binding judges how an interface is connected.
 func binding(iface *v1.Interface, at *field.Path) field.ErrorList {
 	var chosen []string
 	if iface.Masquerade != nil {
@@ -174,13 +170,13 @@ func binding(iface *v1.Interface, at *field.Path) field.ErrorList {
 	unsupported := iface.PasstBinding != nil ||
 		iface.DeprecatedMacvtap != nil || iface.DeprecatedPasst != nil || iface.DeprecatedSlirp != nil
 	if unsupported && len(chosen) == 0 {
-		// That it is not supported is said already.
+		// Its lack of support was already reported.
 		return nil
 	}
 	return exactlyOne(at, chosen, "an interface is connected by exactly one of masquerade, bridge, sriov and binding")
 }
 
-// device judges an interface that is a device of the node: what QEMU would do for another one, it can't be asked for.
+// device validates an SR-IOV interface: QEMU can't provide the options of other interfaces for a device of the node.
 func device(iface *v1.Interface, of *v1.Network, at *field.Path) field.ErrorList {
 	if iface.SRIOV == nil {
 		return nil
@@ -201,7 +197,6 @@ func device(iface *v1.Interface, of *v1.Network, at *field.Path) field.ErrorList
 	return errs
 }
 
-// hardware judges what the guest sees of an interface.
 func hardware(iface *v1.Interface, at *field.Path) field.ErrorList {
 	errs := oneOf(iface.Model, at.Child("model"), v1.VirtIO, "e1000", "e1000e", "ne2k_pci", "pcnet", "rtl8139")
 	if iface.MacAddress != "" {
@@ -220,7 +215,6 @@ func hardware(iface *v1.Interface, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// ports judges the ports that are open to the guest.
 func ports(list []v1.Port, at *field.Path) field.ErrorList {
 	seen := map[string]bool{}
 	var errs field.ErrorList
@@ -240,7 +234,6 @@ func ports(list []v1.Port, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// portRanges judges the ranges of ports that lead to the guest.
 func portRanges(iface *v1.Interface, at *field.Path) field.ErrorList {
 	if len(iface.PortRanges) == 0 {
 		return nil
@@ -265,7 +258,7 @@ func portRanges(iface *v1.Interface, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// Options that a DHCP server may use as it likes.
+// These are the first and last DHCP options for private use.
 const (
 	firstPrivateOption = 224
 	lastPrivateOption  = 254

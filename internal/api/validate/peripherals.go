@@ -5,7 +5,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// peripherals judges the devices that are neither disks nor interfaces.
+// peripherals validates the devices other than disks and interfaces.
 func peripherals(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
 	devices, at := &spec.Domain.Devices, at.Child("domain", "devices")
 	var errs field.ErrorList

@@ -11,8 +11,8 @@ import (
 	"drydock.dev/drydock/internal/rules/machinetype"
 )
 
-// permitted judges what depends on the KubeVirt object: what an administrator has to allow or to register first. The
-// spec must have its defaults.
+// permitted validates fields that depend on the KubeVirt object, where an administrator has to allow or register
+// something first. The spec must have its defaults.
 func permitted(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	errs := gated(spec, path, settings)
 	interfaces := path.Child("domain", "devices", "interfaces")
@@ -21,7 +21,6 @@ func permitted(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings c
 	return append(errs, machines(spec, path.Child("domain", "machine", "type"), settings)...)
 }
 
-// gated judges what an administrator has to allow first.
 func gated(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	var errs field.ErrorList
 	forbid := func(at *field.Path, gate string) {
@@ -43,7 +42,6 @@ func gated(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clust
 	return errs
 }
 
-// registered judges the bindings that interfaces ask for by name.
 func registered(list []v1.Interface, at *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	var errs field.ErrorList
 	for i := range list {
@@ -54,7 +52,7 @@ func registered(list []v1.Interface, at *field.Path, settings clusterconfig.Sett
 	return errs
 }
 
-// bridges judges interfaces that take the address of their pod away.
+// bridges validates interfaces that take their pod's address.
 func bridges(spec *v1.VirtualMachineInstanceSpec, at *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	if settings.BridgeOnPodNetwork {
 		return nil
@@ -73,8 +71,8 @@ func bridges(spec *v1.VirtualMachineInstanceSpec, at *field.Path, settings clust
 	return errs
 }
 
-// machines judges a machine type by those that the administrator allows. What guests have by default, or in the place of
-// other types, is allowed always.
+// machines validates a machine type against those that the administrator allows. The default type and the substitutes
+// for other types are always allowed.
 func machines(spec *v1.VirtualMachineInstanceSpec, at *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	if spec.Domain.Machine == nil {
 		return nil

@@ -14,7 +14,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// placement judges where the guest may run and how it is known on the network.
 func placement(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	errs := labelSet(spec.NodeSelector, path.Child("nodeSelector"))
 	errs = append(errs, affinity(spec.Affinity, path.Child("affinity"))...)
@@ -40,9 +39,8 @@ func placement(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	return append(errs, dns(spec, path)...)
 }
 
-// maxGracePeriod, in seconds, is longer than any guest lives. What is measured in
-// nanoseconds, or has a margin added, must not come out negative: such a guest
-// would be given no time at all.
+// maxGracePeriod, in seconds, is longer than any guest lives. A larger one could overflow in nanoseconds, or with a
+// margin added: the guest would get no time at all.
 const maxGracePeriod = math.MaxInt32
 
 func gracePeriod(seconds int64, path *field.Path) field.ErrorList {
@@ -90,7 +88,7 @@ func nodeAffinity(node *corev1.NodeAffinity, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// fieldErrors takes apart what a library found wrong below at.
+// fieldErrors converts a library's error about a field below at.
 func fieldErrors(err error, at *field.Path) field.ErrorList {
 	var many utilerrors.Aggregate
 	var one *field.Error
@@ -169,7 +167,6 @@ func dns(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList 
 	return errs
 }
 
-// probes judges both probes.
 func probes(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	errs := probe(spec.LivenessProbe, len(spec.Networks) > 0, path.Child("livenessProbe"))
 	if p := spec.LivenessProbe; p != nil && p.SuccessThreshold > 1 {
@@ -220,8 +217,7 @@ func probe(p *v1.Probe, networked bool, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// probedPort judges the port of a probe, which the kubelet reaches through the
-// pod's network.
+// probedPort validates the port of a probe, which the kubelet reaches through the pod's network.
 func probedPort(port intstr.IntOrString, networked bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if !networked {
@@ -243,8 +239,8 @@ func portNumber(number int, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// serviceAccount judges what the launcher pod runs as. A pod has one service account: the one whose token the guest gets,
-// if it gets one.
+// serviceAccount validates the launcher pod's service account. A pod has only one, so it must be the one whose token
+// the guest gets, if it gets one.
 func serviceAccount(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	if spec.ServiceAccountName == "" {
 		return nil

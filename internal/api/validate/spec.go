@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
-// Spec judges the values in a VMI's spec, which must have its defaults.
+// Spec validates a VMI's spec, which must have its defaults.
 func Spec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	errs := lists(spec, path)
 	rules := []func(*v1.VirtualMachineInstanceSpec, *field.Path) field.ErrorList{placement, probes, compute, firmwareOf, clock}
@@ -26,8 +26,8 @@ func Spec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList
 	return errs
 }
 
-// lists judges how many devices and volumes there are: admission did for what a user wrote, but not for what has come
-// to it since, or by an instance type.
+// lists bounds the numbers of devices and volumes. Admission bounded those that a user wrote, but not those that were
+// added later or by an instance type.
 func lists(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	devices, at := &spec.Domain.Devices, path.Child("domain", "devices")
@@ -47,9 +47,8 @@ func lists(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// Added gives what is wrong with a VMI's spec and was not before: what somebody who
-// adds a part to it has to mend. Virt-api writes the addition in its own name, so
-// admission does not judge it again, and what is wrong would show at the next start.
+// Added returns the errors in a VMI's spec that were not there before an addition. virt-api writes the addition under
+// its own name, so admission does not validate it again, and an error would only appear at the next start.
 func Added(after, before *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	known := map[string]bool{}
 	for _, err := range complete(before, path) {
@@ -58,16 +57,15 @@ func Added(after, before *v1.VirtualMachineInstanceSpec, path *field.Path) field
 	return slices.DeleteFunc(complete(after, path), func(err *field.Error) bool { return known[err.Error()] })
 }
 
-// complete judges a spec as a whole, with the defaults of a cluster without settings:
-// they are the same before and after.
+// complete validates a whole spec with the defaults of a cluster without settings, which are the same before and
+// after.
 func complete(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	spec = spec.DeepCopy()
 	defaults.Spec(spec, clusterconfig.FromKubeVirt(nil))
 	return append(supported.VMISpec(spec, path), Spec(spec, path)...)
 }
 
-// bootOrder judges the order in which disks and interfaces are tried, which is
-// one order for both.
+// bootOrder validates the boot order, which is common to disks and interfaces.
 func bootOrder(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[uint]bool{}

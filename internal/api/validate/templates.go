@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// dataVolumeTemplates judges the DataVolumes that a VM is to have. Where CDI
-// serves DataVolumes, what is in them is CDI's to judge.
+// dataVolumeTemplates validates a VM's templates for DataVolumes. If CDI serves DataVolumes, it validates their
+// content.
 func dataVolumeTemplates(vm *v1.VirtualMachine, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	var errs field.ErrorList
 	used := claimsOfVolumes(vm)
@@ -43,8 +43,8 @@ func dataVolumeTemplates(vm *v1.VirtualMachine, path *field.Path, settings clust
 	return errs
 }
 
-// claimsOfVolumes names the claims that the VM's volumes are on, and so the
-// DataVolumes that they could be filled by.
+// claimsOfVolumes returns the claims of the VM's volumes, which are also the names of DataVolumes that could fill
+// them.
 func claimsOfVolumes(vm *v1.VirtualMachine) map[string]bool {
 	out := map[string]bool{}
 	if vm.Spec.Template == nil {
@@ -56,8 +56,8 @@ func claimsOfVolumes(vm *v1.VirtualMachine) map[string]bool {
 	return out
 }
 
-// NewTemplates are the indices of the dataVolumeTemplates that were not in old as
-// they are; what was, has been judged when it was written.
+// NewTemplates returns the indices of the dataVolumeTemplates that are not in old unchanged. The others were
+// validated when they were written.
 func NewTemplates(vm, old *v1.VirtualMachine) []int {
 	var out []int
 	for i := range vm.Spec.DataVolumeTemplates {

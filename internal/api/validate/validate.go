@@ -1,9 +1,9 @@
-// Package validate holds the rules by which admission refuses objects: what is
-// wrong with an object, each error with the field's path, the value and what is
-// allowed, all at once; and which changes of an object its owner may make.
+// Package validate holds the rules by which admission refuses objects. It returns all errors of an object at once,
+// each with the field's path, the value and the allowed values. It also decides which changes of an object its owner
+// may make.
 //
-// It is pure: it must neither change an object nor read the cluster. Package
-// supported decides whether a field is implemented at all.
+// It is pure: it must neither change an object nor read the cluster. Package supported decides whether a field is
+// implemented at all.
 package validate
 
 import (
@@ -28,8 +28,7 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// VM judges a VirtualMachine; old is nil on creation. A VM is judged by the
-// VirtualMachineInstance that it will become.
+// VM validates a VirtualMachine as the VirtualMachineInstance that it will become. old is nil on creation.
 func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) field.ErrorList {
 	if Unchanged(vm, old) {
 		return nil
@@ -37,14 +36,14 @@ func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) field.Error
 	return judgeVM(vm, vm, old, settings)
 }
 
-// Unchanged reports whether there is nothing of a VM to be judged: finalizers must come off whatever an earlier
-// release let in.
+// Unchanged reports whether a VM need not be validated: it must be possible to remove finalizers whatever an earlier
+// release admitted.
 func Unchanged(vm, old *v1.VirtualMachine) bool {
 	return old != nil && (vm.DeletionTimestamp != nil || equality.Semantic.DeepEqual(vm.Spec, old.Spec))
 }
 
-// ExpandedVM judges a VM with an instance type or a preference by what is made of it with them. What is wrong with
-// that and not with the VM alone, they have brought.
+// ExpandedVM validates a VM together with its instance type and preference. Errors that the VM alone does not have
+// are attributed to these.
 func ExpandedVM(vm, expanded, old *v1.VirtualMachine, settings clusterconfig.Settings) field.ErrorList {
 	errs := judgeVM(vm, expanded, old, settings)
 	if len(errs) == 0 {
@@ -62,7 +61,7 @@ func ExpandedVM(vm, expanded, old *v1.VirtualMachine, settings clusterconfig.Set
 	return errs
 }
 
-// judgeVM judges what a VM is expanded to, and its changes.
+// judgeVM validates an expanded VM and its changes.
 func judgeVM(vm, expanded, old *v1.VirtualMachine, settings clusterconfig.Settings) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := supported.VMSpec(&expanded.Spec, spec)
@@ -82,8 +81,7 @@ func judgeVM(vm, expanded, old *v1.VirtualMachine, settings clusterconfig.Settin
 	return append(errs, podTemplate(expanded.Spec.Template, template, settings)...)
 }
 
-// pluggedVolumes refuses what would have another disk plugged into a guest in the place of one whose content
-// was to be copied.
+// pluggedVolumes refuses a change that would plug another disk into a guest instead of copying the disk's content.
 func pluggedVolumes(vm, old *v1.VirtualMachine, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if !old.Status.Created || !volumemigration.ByMigration(&vm.Spec) {
@@ -96,8 +94,8 @@ func pluggedVolumes(vm, old *v1.VirtualMachine, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// heldDisks refuses to exchange a VM's disks while they are being snapshotted or restored, and to start a VM
-// that is being restored.
+// heldDisks refuses to exchange a VM's disks while they are being snapshotted or restored, and to start a VM that is
+// being restored.
 func heldDisks(vm, old *v1.VirtualMachine, spec *field.Path) field.ErrorList {
 	by := DisksHeldBy(old)
 	if by == "" {
@@ -120,7 +118,7 @@ func heldDisks(vm, old *v1.VirtualMachine, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-// DisksHeldBy names the restore or the snapshot during which a VM's volumes stay as they are, "" if there is none.
+// DisksHeldBy names the restore or the snapshot during which a VM's volumes can't be changed, "" for none.
 func DisksHeldBy(vm *v1.VirtualMachine) string {
 	switch {
 	case vm.Status.RestoreInProgress != nil:
@@ -142,10 +140,10 @@ func runStrategy(spec *v1.VirtualMachineSpec, path *field.Path) field.ErrorList 
 	return nil
 }
 
-// podTemplate judges the template of a VMI.
+// podTemplate validates the template of a VMI.
 func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	meta := template.ObjectMeta
-	// Of no effect: the VMI has its VM's.
+	// They have no effect: the VMI has its VM's.
 	meta.Name, meta.GenerateName, meta.Namespace = "", "", ""
 	errs := templateMetadata(&meta, path.Child("metadata"))
 	complete := template.Spec.DeepCopy()
@@ -155,8 +153,7 @@ func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Pa
 	return append(errs, Spec(complete, path.Child("spec"))...)
 }
 
-// templateMetadata lets labels and annotations through, all that a template's
-// metadata is used for.
+// templateMetadata accepts only labels and annotations, since nothing else of a template's metadata is used.
 func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	errs := labelSet(meta.Labels, path.Child("labels"))
 	errs = append(errs, ordered(apivalidation.ValidateAnnotations(meta.Annotations, path.Child("annotations")))...)
@@ -181,8 +178,8 @@ func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList
 	return errs
 }
 
-// VMI judges a new VirtualMachineInstance, whoever makes it: the metadata of one that
-// virt-controller makes are those of a user's template.
+// VMI validates a new VirtualMachineInstance, whoever creates it: one from virt-controller has the metadata of a
+// user's template.
 func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) field.ErrorList {
 	spec, metadata := field.NewPath("spec"), field.NewPath("metadata")
 	errs := append(supported.VMISpec(&vmi.Spec, spec), permitted(&vmi.Spec, spec, settings)...)
@@ -194,8 +191,7 @@ func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) field.
 	return append(errs, Spec(&vmi.Spec, spec)...)
 }
 
-// VMIUpdate judges what somebody who is no component of Drydock changes of a
-// VirtualMachineInstance.
+// VMIUpdate validates a user's update of a VirtualMachineInstance.
 func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	errs := reservedLabels(vmi.Labels, old.Labels, metadata.Child("labels"))
@@ -222,7 +218,7 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	return errs
 }
 
-// changed are the annotations that are new since old, nil on creation, or have another value.
+// changed returns the annotations that are new or different since old, nil on creation.
 func changed[T any, O interface {
 	*T
 	metav1.Object
@@ -239,7 +235,7 @@ func changed[T any, O interface {
 	return out
 }
 
-// reserved are labels that Drydock's components go by.
+// reserved are labels on which Drydock's components rely.
 var reserved = []string{
 	v1.CreatedByLabel,
 	v1.MigrationJobLabel,
@@ -255,18 +251,18 @@ func reservedLabels(now, before map[string]string, path *field.Path) field.Error
 	return unchanged(reserved, now, before, path, "modification of the reserved kubevirt.io labels on a VMI object is prohibited")
 }
 
-// machineAnnotations decide what QEMU is started with. The QEMU that a guest migrates to must be started alike.
+// machineAnnotations configure QEMU's command line. The QEMU to which a guest migrates must be started with the same.
 var machineAnnotations = []string{v1.DisablePCIHole64, v1.FreePageReportingDisabledAnnotation, v1.IgnitionAnnotation}
 
-// records are annotations in which Drydock's components keep what they know of a
-// VMI's volumes: a guest's disks hang on them.
+// records are annotations in which Drydock's components record facts about a VMI's volumes, on which the guest's
+// disks depend.
 var records = []string{hotplug.RecordAnnotation, hotplugspec.RemovedAnnotation, hotplugspec.ForcedAnnotation}
 
 func reservedAnnotations(now, before map[string]string, path *field.Path) field.ErrorList {
 	return unchanged(records, now, before, path, "only Drydock's components keep this record of a VMI's volumes")
 }
 
-// unchanged refuses that any of the names has another value than before.
+// unchanged refuses changes of the named values.
 func unchanged(names []string, now, before map[string]string, path *field.Path, message string) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range names {
@@ -279,7 +275,7 @@ func unchanged(names []string, now, before map[string]string, path *field.Path, 
 	return errs
 }
 
-// ReplicaSet judges a VirtualMachineInstanceReplicaSet; old is nil on creation.
+// ReplicaSet validates a VirtualMachineInstanceReplicaSet. old is nil on creation.
 func ReplicaSet(rs, old *v1.VirtualMachineInstanceReplicaSet, settings clusterconfig.Settings) field.ErrorList {
 	if old != nil && (rs.DeletionTimestamp != nil || equality.Semantic.DeepEqual(rs.Spec, old.Spec)) {
 		return nil
@@ -300,7 +296,7 @@ func ReplicaSet(rs, old *v1.VirtualMachineInstanceReplicaSet, settings clusterco
 	return append(errs, podTemplate(template, spec.Child("template"), settings)...)
 }
 
-// selects judges whether a replica set would find the VMIs that it makes.
+// selects requires that a replica set selects the VMIs that it creates.
 func selects(selector *metav1.LabelSelector, templateLabels map[string]string, path *field.Path) field.ErrorList {
 	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		return field.ErrorList{field.Required(path, "an empty selector would select every VMI of the namespace")}
@@ -327,7 +323,7 @@ func describeLabels(set map[string]string) string {
 	return labels.Set(maps.Clone(set)).String()
 }
 
-// KubeVirt judges the configuration; old is nil on creation.
+// KubeVirt validates the configuration. old is nil on creation.
 func KubeVirt(kv, old *v1.KubeVirt) field.ErrorList {
 	if old != nil && kv.DeletionTimestamp != nil {
 		return nil

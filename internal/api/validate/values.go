@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// oneOf refuses a value that is none of those allowed; no value is fine.
+// oneOf refuses a value that is not allowed. An empty one is valid.
 func oneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	if value == "" || slices.Contains(allowed, value) {
 		return nil
@@ -24,8 +24,7 @@ func pullPolicy(policy corev1.PullPolicy, path *field.Path) field.ErrorList {
 	return oneOf(policy, path, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 }
 
-// exactlyOne refuses a choice of which none or several are made; choices are
-// told by name in what is said.
+// exactlyOne refuses a choice of none or several. chosen has the names of the fields.
 func exactlyOne(path *field.Path, chosen []string, sentence string) field.ErrorList {
 	switch len(chosen) {
 	case 1:
@@ -40,7 +39,7 @@ func exactlyOne(path *field.Path, chosen []string, sentence string) field.ErrorL
 	return errs
 }
 
-// unique refuses a value that was seen before; an empty one is none.
+// unique refuses a value that was seen before. An empty one is ignored.
 func unique[K comparable](seen map[K]bool, value K, path *field.Path) field.ErrorList {
 	var none K
 	if value == none {
@@ -53,12 +52,10 @@ func unique[K comparable](seen map[K]bool, value K, path *field.Path) field.Erro
 	return nil
 }
 
-// label refuses what is not a DNS label.
 func label(value string, path *field.Path) field.ErrorList {
 	return sentences(value, path, validation.IsDNS1123Label(value))
 }
 
-// subdomain refuses what is not the name of an object.
 func subdomain(value string, path *field.Path) field.ErrorList {
 	return sentences(value, path, validation.IsDNS1123Subdomain(value))
 }
@@ -71,10 +68,10 @@ func sentences(value string, path *field.Path, problems []string) field.ErrorLis
 	return errs
 }
 
-// maxSMBIOS bounds a text in SMBIOS, in bytes.
+// maxSMBIOS bounds, in bytes, a text in SMBIOS.
 const maxSMBIOS = 256
 
-// smbiosText judges a text that the guest reads in SMBIOS, and QEMU in its arguments.
+// smbiosText validates a text that the guest reads in SMBIOS, and QEMU in its arguments.
 func smbiosText(value string, path *field.Path) field.ErrorList {
 	if len(value) > maxSMBIOS {
 		return field.ErrorList{field.TooLong(path, value, maxSMBIOS)}
@@ -85,7 +82,7 @@ func smbiosText(value string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// word is what the serials of disks may be made of.
+// word matches valid serials of disks.
 var word = regexp.MustCompile(`^[A-Za-z0-9_.+-]+$`)
 
 func pattern(value string, path *field.Path, re *regexp.Regexp, sentence string) field.ErrorList {

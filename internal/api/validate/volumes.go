@@ -16,20 +16,19 @@ import (
 )
 
 const (
-	// maxInline bounds cloud-init data in the object itself, which every
-	// watcher of it carries; a Secret has no such bound.
+	// maxInline bounds, in bytes, cloud-init data in the object itself, which every watcher of it receives. A Secret
+	// has no such bound.
 	maxInline = 2048
 )
 
-// Storage judges volumes and disks, and that each has its other.
+// Storage validates volumes and disks, and that each has its counterpart.
 func Storage(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	errs := volumes(spec.Volumes, path.Child("volumes"))
 	errs = append(errs, disks(spec, path.Child("domain", "devices", "disks"))...)
 	return append(errs, hotplugspec.Judge(spec, path)...)
 }
 
-// volumeRules judge each kind of volume, in the order in which they are named
-// when there are several in one.
+// volumeRules validate each kind of volume, in the order in which errors name the kinds if a volume has several.
 var volumeRules = []struct {
 	name  string
 	of    func(*v1.VolumeSource) bool
@@ -114,14 +113,14 @@ func volumeSource(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 		}
 	}
 	if len(chosen) == 0 && *source != (v1.VolumeSource{}) {
-		// Of a kind that is not supported, which is said already.
+		// The kind is not supported, which was already reported.
 		return nil
 	}
 	return append(errs, exactlyOne(at, chosen, "a volume has exactly one source")...)
 }
 
-// writable is the claim that a volume writes to; two disks on one claim would
-// destroy each other's data.
+// writable returns the claim that a volume writes to, and the field's path. Two disks on one claim would destroy each
+// other's data.
 func writable(source *v1.VolumeSource, at *field.Path) (string, *field.Path) {
 	claim := volumeclaim.Disk(source)
 	switch {
@@ -146,7 +145,7 @@ func onlyOnce(source *v1.VolumeSource) string {
 	return ""
 }
 
-// named judges the name of an object that must be given.
+// named validates the required name of an object.
 func named(name string, at *field.Path, sentence string) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, sentence)}
@@ -230,7 +229,7 @@ func sysprep(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 	return append(errs, exactlyOne(at, chosen, "the answers come from exactly one of configMap and secret")...)
 }
 
-// cloudInitData is what both kinds of cloud-init volume hold.
+// cloudInitData is the content of both kinds of cloud-init volume.
 type cloudInitData v1.CloudInitNoCloudSource
 
 func cloudInit(data cloudInitData, at *field.Path) field.ErrorList {
@@ -286,7 +285,6 @@ func (p cloudInitPart) tooLong(at *field.Path, length int) *field.Error {
 		fmt.Sprintf("must be at most %d bytes; put more into a Secret and name it in %s", maxInline, p.secretName))
 }
 
-// abbreviate keeps a wrong value readable in an error.
 func abbreviate(text string) string {
 	const most = 32
 	if len(text) <= most {

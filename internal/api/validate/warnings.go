@@ -16,12 +16,12 @@ import (
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
-// annotations is where those of an object lie.
+// annotations is the path of an object's annotations.
 var annotations = field.NewPath("metadata", "annotations")
 
-// VMWarnings tells the owner of a VM what of it has no effect, or another one than it says, and what will not be served
-// for ever. old is nil on creation; who changes nothing of the spec is told nothing of it, and of the annotations only what
-// is new.
+// VMWarnings returns warnings for a VM's owner: about fields without the effect that they suggest, and about
+// deprecated ones. old is nil on creation. If the spec is unchanged there is no warning about it, and annotations get
+// one only if they are new.
 func VMWarnings(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) []string {
 	all := supported.VMAnnotationWarnings(changed(vm.Annotations, old), annotations)
 	if old != nil && equality.Semantic.DeepEqual(vm.Spec, old.Spec) {
@@ -34,23 +34,23 @@ func VMWarnings(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) []s
 	return append(all, templateWarnings(vm.Spec.Template, spec.Child("template", "spec"), settings)...)
 }
 
-// VMIWarnings does so for a VMI, as it was sent.
+// VMIWarnings returns the warnings about a VMI, as it was sent.
 func VMIWarnings(vmi, old *v1.VirtualMachineInstance, settings clusterconfig.Settings) []string {
 	all := supported.VMIAnnotationWarnings(changed(vmi.Annotations, old), annotations)
 	if old != nil {
-		return all // its spec stays as it is
+		return all // its spec can't change
 	}
 	spec := field.NewPath("spec")
 	all = append(all, supported.VMISpecWarnings(&vmi.Spec, spec)...)
 	return append(all, guestWarnings(&vmi.Spec, spec, settings)...)
 }
 
-// MigrationWarnings does so for a migration.
+// MigrationWarnings returns the warnings about a migration.
 func MigrationWarnings(m, old *v1.VirtualMachineInstanceMigration) []string {
 	return supported.MigrationAnnotationWarnings(changed(m.Annotations, old), annotations)
 }
 
-// ReplicaSetWarnings does so for a replica set.
+// ReplicaSetWarnings returns the warnings about a replica set.
 func ReplicaSetWarnings(rs, old *v1.VirtualMachineInstanceReplicaSet, settings clusterconfig.Settings) []string {
 	if old != nil && equality.Semantic.DeepEqual(rs.Spec, old.Spec) {
 		return nil
@@ -59,7 +59,7 @@ func ReplicaSetWarnings(rs, old *v1.VirtualMachineInstanceReplicaSet, settings c
 	return append(supported.ReplicaSetSpecWarnings(&rs.Spec, spec), templateWarnings(rs.Spec.Template, spec.Child("template", "spec"), settings)...)
 }
 
-// templateWarnings tells it of a template, as of the VMI that it is for.
+// templateWarnings returns the warnings about a template, as those about its VMI.
 func templateWarnings(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, settings clusterconfig.Settings) []string {
 	if template == nil {
 		return nil
@@ -67,7 +67,7 @@ func templateWarnings(template *v1.VirtualMachineInstanceTemplateSpec, path *fie
 	return guestWarnings(&template.Spec, path, settings)
 }
 
-// DataVolumeWarnings does so for a DataVolume.
+// DataVolumeWarnings returns the warnings about a DataVolume.
 func DataVolumeWarnings(dv, old *cdiv1.DataVolume) []string {
 	all := supported.DataVolumeAnnotationWarnings(changed(dv.Annotations, old), annotations)
 	if old != nil && equality.Semantic.DeepEqual(dv.Spec, old.Spec) {
@@ -76,7 +76,7 @@ func DataVolumeWarnings(dv, old *cdiv1.DataVolume) []string {
 	return append(all, supported.DataVolumeSpecWarnings(&dv.Spec, field.NewPath("spec"))...)
 }
 
-// CDIWarnings does so for a CDI object.
+// CDIWarnings returns the warnings about a CDI object.
 func CDIWarnings(object, old *cdiv1.CDI) []string {
 	if old != nil && equality.Semantic.DeepEqual(object.Spec, old.Spec) {
 		return nil
@@ -84,8 +84,8 @@ func CDIWarnings(object, old *cdiv1.CDI) []string {
 	return supported.CDISpecWarnings(&object.Spec, field.NewPath("spec"))
 }
 
-// dataVolumeTemplateWarnings tells it of the annotations of a VM's templates for DataVolumes. Where CDI serves those,
-// they are CDI's.
+// dataVolumeTemplateWarnings returns the warnings about the annotations of a VM's templates for DataVolumes. If CDI
+// serves DataVolumes, the annotations are for CDI.
 func dataVolumeTemplateWarnings(spec *v1.VirtualMachineSpec, path *field.Path, settings clusterconfig.Settings) []string {
 	if settings.CDI {
 		return nil
@@ -98,7 +98,7 @@ func dataVolumeTemplateWarnings(spec *v1.VirtualMachineSpec, path *field.Path, s
 	return all
 }
 
-// KubeVirtWarnings does so for the configuration.
+// KubeVirtWarnings returns the warnings about the configuration.
 func KubeVirtWarnings(kv, old *v1.KubeVirt) []string {
 	all := supported.KubeVirtAnnotationWarnings(changed(kv.Annotations, old), annotations)
 	if old != nil && equality.Semantic.DeepEqual(kv.Spec, old.Spec) {
@@ -113,7 +113,7 @@ func KubeVirtWarnings(kv, old *v1.KubeVirt) []string {
 	return append(all, customizationWarnings(&kv.Spec.CustomizeComponents, spec.Child("customizeComponents"))...)
 }
 
-// deprecated lists the fields of a VM that are served, but by which nothing new should be written.
+// deprecated returns warnings about deprecated fields that are still served.
 func deprecated(vm *v1.VirtualMachine) []string {
 	if vm.Spec.Running == nil {
 		return nil
@@ -125,7 +125,7 @@ func deprecated(vm *v1.VirtualMachine) []string {
 	return []string{fmt.Sprintf("spec.running is deprecated: set spec.runStrategy to %s instead", instead)}
 }
 
-// guestWarnings tells where the guest sees something else than what is written.
+// guestWarnings returns warnings about values that differ in the guest.
 func guestWarnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clusterconfig.Settings) []string {
 	var all []string
 	if m := spec.Domain.Machine; m != nil && machinetype.Foreign(m.Type) {
