@@ -16,25 +16,21 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// KeysSecret holds the keys that tokens are signed with, in
-// clusterconfig.Namespace. The name of an entry is the second of its making
-// since 1970; the newest signs, the others are known until no token of theirs
-// can be good.
+// KeysSecret names the Secret in clusterconfig.Namespace with the keys that sign tokens. An entry's name is its
+// creation time in Unix seconds. The newest key signs; the others stay until all their tokens have expired.
 const KeysSecret = "kubevirt-upload-token-keys"
 
 const (
 	keySize = 32
 	// keyLife is how long a key signs.
 	keyLife = 24 * time.Hour
-	// keyKept is how long a key is known: its last token's life and a margin
-	// for clocks that differ.
+	// keyKept is how long a key is accepted: its life, that of its last token, and a margin for differing clocks.
 	keyKept = keyLife + tokenLife + 10*time.Minute
 )
 
-// keyring is the content of KeysSecret.
 type keyring map[string][]byte
 
-// newest is the name and the making of the key that signs; empty when there is none.
+// newest returns the name and the creation time of the key that signs, "" for none.
 func (k keyring) newest() (name string, made time.Time) {
 	for entry, key := range k {
 		at, good := keyTime(entry)
@@ -50,10 +46,10 @@ func keyTime(entry string) (time.Time, bool) {
 	return time.Unix(seconds, 0), err == nil
 }
 
-// rotated is the keyring as it should be now, and whether that is a change.
+// rotated returns the keyring that is due now, and whether it differs.
 func (k keyring) rotated(now time.Time, random func([]byte)) (keyring, bool) {
 	name, made := k.newest()
-	// A key from the future would outlive all others: clocks were wrong.
+	// A key from the future would outlive all others: a clock was wrong.
 	if name != "" && now.Sub(made) < keyLife && made.Sub(now) < keyLife {
 		return k, false
 	}
@@ -75,7 +71,6 @@ type keys struct {
 	now     func() time.Time
 }
 
-// read gives the keys as they are.
 func (k *keys) read(ctx context.Context) (keyring, error) {
 	secret, err := k.secret(ctx)
 	if err != nil {
@@ -84,8 +79,8 @@ func (k *keys) read(ctx context.Context) (keyring, error) {
 	return secret.Data, nil
 }
 
-// current gives keys of which the newest may sign. Of several virt-apis that
-// find it too old, one writes and the others see what it wrote.
+// current returns keys of which the newest may sign. If several virt-apis find it too old, one writes and the others
+// read its result.
 func (k *keys) current(ctx context.Context) (keyring, error) {
 	var ring keyring
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {

@@ -20,8 +20,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// routes are the paths that users call, and the worker's for each. v1alpha1 is
-// what the oldest clients know.
+// routes maps users' paths to the worker's. v1alpha1 is for the oldest clients.
 var routes = map[string]string{
 	"/v1beta1/upload":             transfer.UploadPath,
 	"/v1beta1/upload-async":       transfer.UploadAsyncPath,
@@ -33,10 +32,10 @@ var routes = map[string]string{
 	"/v1alpha1/upload-form-async": transfer.UploadFormAsyncPath,
 }
 
-// patience is how long a request waits for its worker to be there.
+// patience is how long a request waits for its worker.
 const patience = 30 * time.Second
 
-// Proxy passes uploads on to workers.
+// Proxy forwards uploads to workers.
 type Proxy struct {
 	cluster  client.Client
 	keys     *keys
@@ -45,22 +44,21 @@ type Proxy struct {
 	patience time.Duration
 }
 
-// NewProxy makes it. cluster must read directly, not from a cache; identity
-// makes the TLS configuration to call a worker of that name with.
+// NewProxy returns a Proxy. cluster must not use a cache. identity returns the TLS configuration for calls to a
+// worker of that name.
 func NewProxy(cluster client.Client, identity func(server string) *tls.Config) *Proxy {
 	return &Proxy{cluster: cluster, identity: identity, now: time.Now, patience: patience,
 		keys: &keys{cluster: cluster, now: time.Now}}
 }
 
-// ServeHTTP takes an upload.
+// ServeHTTP handles an upload.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, known := routes[r.URL.Path]
 	if !known {
 		http.Error(w, r.URL.Path+" is no path of the upload proxy", http.StatusNotFound)
 		return
 	}
-	// Any page may send here: what lets a request in is its token, which no
-	// browser adds by itself.
+	// Any page may send here: only the token admits a request, and no browser adds that by itself.
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	switch r.Method {
 	case http.MethodOptions:
@@ -78,7 +76,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers in words: the callers are browsers and curl, too.
+// refuse answers with plain text: the callers include browsers and curl.
 func refuse(w http.ResponseWriter, err error) {
 	status := answer.Status(err)
 	if status.Code == http.StatusUnauthorized {
@@ -124,7 +122,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, path string) error 
 	return nil
 }
 
-// free refuses content for a claim that is not to be filled any more, or that somebody uses by now: nothing was sent yet.
+// free refuses content for a claim that is not to be filled any more, or that is in use now. No content was sent yet.
 func (p *Proxy) free(r *http.Request, allowed grant) error {
 	if r.Method == http.MethodHead {
 		return nil
@@ -136,8 +134,7 @@ func (p *Proxy) free(r *http.Request, allowed grant) error {
 	return inUse(r.Context(), p.cluster, claim)
 }
 
-// allowed reads the request's token, and sees that its claim is still there
-// and still wants an upload.
+// allowed verifies the request's token, and checks that its claim still exists and still takes an upload.
 func (p *Proxy) allowed(r *http.Request) (grant, error) {
 	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "bearer") || strings.Count(text, ".") != 2 {
@@ -155,7 +152,7 @@ func (p *Proxy) allowed(r *http.Request) (grant, error) {
 	return allowed, err
 }
 
-// claim reads the claim that a token is for, as long as it waits for an upload.
+// claim reads the claim of a token, which must still take an upload.
 func (p *Proxy) claim(ctx context.Context, allowed grant) (*corev1.PersistentVolumeClaim, error) {
 	claim, err := target(ctx, p.cluster, allowed.claim())
 	switch {
@@ -167,15 +164,15 @@ func (p *Proxy) claim(ctx context.Context, allowed grant) (*corev1.PersistentVol
 	return claim, nil
 }
 
-// Serve takes uploads at the listener until ctx ends; those under way are then
-// cut off, since they may take hours.
+// Serve accepts uploads at the listener until ctx ends. Uploads in progress are then cut off, since they may take
+// hours.
 func (p *Proxy) Serve(ctx context.Context, listener net.Listener, serving *tls.Config) error {
 	server := &http.Server{
 		Handler:           p,
 		TLSConfig:         serving,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       time.Minute,
-		// Requests must not end before they are told to.
+		// Requests end with ctx.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })

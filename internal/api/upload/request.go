@@ -16,13 +16,13 @@ import (
 	"drydock.dev/drydock/internal/answer"
 )
 
-// GroupVersion is what Tokens serves.
+// GroupVersion is served by Tokens.
 var GroupVersion = uploadv1.SchemeGroupVersion
 
 const (
 	resource = "uploadtokenrequests"
 	kind     = "UploadTokenRequest"
-	// maxBody bounds an UploadTokenRequest.
+	// maxBody bounds, in bytes, an UploadTokenRequest.
 	maxBody = 1 << 20
 )
 
@@ -37,7 +37,7 @@ type Tokens struct {
 	mux     *http.ServeMux
 }
 
-// NewTokens makes it. cluster must read directly, not from a cache.
+// NewTokens returns Tokens. cluster must not use a cache.
 func NewTokens(cluster client.Client) *Tokens {
 	t := &Tokens{cluster: cluster, now: time.Now, keys: &keys{cluster: cluster, now: time.Now}, mux: http.NewServeMux()}
 	t.mux.HandleFunc(create, t.create)
@@ -50,13 +50,13 @@ func NewTokens(cluster client.Client) *Tokens {
 	return t
 }
 
-// Resources are what discovery tells about.
+// Resources returns the resources for discovery.
 func (*Tokens) Resources() []metav1.APIResource {
 	return []metav1.APIResource{{Name: resource, SingularName: "uploadtokenrequest", Namespaced: true,
 		Kind: kind, Verbs: metav1.Verbs{"create"}, ShortNames: []string{"utr", "utrs"}}}
 }
 
-// Operations are all methods with their paths, as patterns of http.ServeMux.
+// Operations returns all methods with their paths, as patterns of http.ServeMux.
 func (*Tokens) Operations() []string { return []string{create} }
 
 // ServeHTTP serves the group's paths.
@@ -101,7 +101,6 @@ func readRequest(r *http.Request) (*uploadv1.UploadTokenRequest, error) {
 	return request, nil
 }
 
-// answer puts a token into the request's status.
 func (t *Tokens) answer(r *http.Request, request *uploadv1.UploadTokenRequest) error {
 	claim, err := target(r.Context(), t.cluster, types.NamespacedName{Namespace: request.Namespace, Name: request.Spec.PvcName})
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// tokenLife is how long an upload may be begun with a token.
+// tokenLife is how long an upload may be started with a token.
 const tokenLife = 5 * time.Minute
 
-// What a token says of itself, so that one made for something else is not taken.
+// A token names its issuer and audience, so that a token for another purpose is not accepted.
 const (
 	issuer   = "virt-api.kubevirt"
 	audience = "cdi-uploadproxy"
 )
 
-// grant is what a token allows: to fill this very claim.
+// grant is the content of a token: the right to fill exactly this claim.
 type grant struct {
 	Namespace string    `json:"namespace"`
 	PVC       string    `json:"pvc"`
@@ -30,7 +30,6 @@ func (g grant) claim() types.NamespacedName {
 	return types.NamespacedName{Namespace: g.Namespace, Name: g.PVC}
 }
 
-// sign makes a token with the newest of the keys.
 func (g grant) sign(ring keyring, now time.Time) (string, error) {
 	name, _ := ring.newest()
 	key := jose.SigningKey{Algorithm: jose.HS256, Key: ring[name]}
@@ -50,7 +49,7 @@ func (g grant) sign(ring keyring, now time.Time) (string, error) {
 
 var errBadToken = errors.New("the token is not one of this proxy; ask for a new one by an UploadTokenRequest")
 
-// verify reads a token that one of the keys has signed.
+// verify reads a token that one of the keys signed.
 func verify(ring keyring, text string, now time.Time) (grant, error) {
 	token, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.HS256})
 	if err != nil || len(token.Headers) != 1 {

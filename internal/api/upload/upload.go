@@ -1,21 +1,17 @@
-// Package upload lets users fill claims from their own machines: it serves
-// upload.cdi.kubevirt.io/v1beta1 UploadTokenRequest, which answers with a token for
-// one claim, and the upload proxy, which takes that token and passes an image on to
-// the claim's worker.
+// Package upload lets users fill claims from their own machines: it serves upload.cdi.kubevirt.io/v1beta1
+// UploadTokenRequest, whose response is a token for one claim, and the upload proxy, which accepts that token
+// and forwards an image to the claim's worker.
 //
 //	virtctl ──UploadTokenRequest──> kube-apiserver ──> Tokens ──token──┐
 //	   └────image, bearer token──> Proxy ──mutual TLS──> worker <──claim┘
 //
-// The cluster's authorizer decides who may create token requests, before a request
-// gets here. The proxy trusts the token alone, so that it can be
-// reached from outside of the cluster; the token names the claim by its UID,
-// so that it opens no successor of the same name, and ends after minutes (an
-// upload that has begun then goes on). The only state is the keys that sign
-// tokens, in a Secret that all virt-apis share; when a virt-api dies, its uploads
-// break and start again.
+// The cluster's authorizer decides who may create token requests, before a request gets here. The proxy trusts
+// only the token, so that it can be reached from outside the cluster. The token has the claim's UID, so that it
+// is not valid for a later claim of the same name, and expires after minutes (an upload in progress then goes
+// on). The only state is the keys that sign tokens, in a Secret that all virt-apis share; when a virt-api dies,
+// its uploads break and have to be started again.
 //
-// The package must not decide what a claim's worker does with the content, and
-// must not write to claims or pods.
+// The package must not decide how a claim's worker handles the content, and must not write to claims or pods.
 package upload
 
 import (
@@ -36,8 +32,8 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
-// target reads a claim and refuses one that takes no upload. The cluster must
-// be read directly: a user asks for a token in the moment the claim is there.
+// target reads a claim and refuses one that takes no upload. cluster must not use a cache: a user may request a token
+// as soon as the claim exists.
 func target(ctx context.Context, cluster client.Reader, name types.NamespacedName) (*corev1.PersistentVolumeClaim, error) {
 	claim := &corev1.PersistentVolumeClaim{}
 	if err := cluster.Get(ctx, name, claim); err != nil {
@@ -62,9 +58,8 @@ func target(ctx context.Context, cluster client.Reader, name types.NamespacedNam
 	return claim, nil
 }
 
-// wantsUpload reports whether the DataVolume that the claim belongs to, or without one the claim,
-// says that it is to be filled by an upload. What a claim says of itself does not count against its DataVolume, which may
-// have taken it over filled.
+// wantsUpload reports whether the claim's DataVolume, or without one the claim itself, requests an upload. The
+// claim's annotations don't count if it has a DataVolume, which may have adopted it when it was filled.
 func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.PersistentVolumeClaim) (bool, error) {
 	owner := metav1.GetControllerOf(claim)
 	if owner == nil || owner.Kind != "DataVolume" {
@@ -73,7 +68,7 @@ func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.Persi
 	volume := &cdiv1.DataVolume{}
 	err := cluster.Get(ctx, types.NamespacedName{Namespace: claim.Namespace, Name: owner.Name}, volume)
 	if meta.IsNoMatchError(err) {
-		// Where the kind is not installed, the owner is none of ours.
+		// If the kind is not installed, the owner is not Drydock's.
 		return false, nil
 	}
 	if err != nil {
@@ -82,8 +77,9 @@ func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.Persi
 	return volume.UID == owner.UID && volume.Spec.Source != nil && volume.Spec.Source.Upload != nil, nil
 }
 
-// inUse refuses an upload to a claim that somebody uses beside its worker. virt-controller has asked before it made the worker,
-// which may have waited for a long time. Guests get no claim that is to be filled, but pods of others do.
+// inUse refuses an upload to a claim that is in use by others than its worker. virt-controller checked that before it
+// created the worker, which may have waited for a long time. Guests can't use a claim that is to be filled, but other
+// pods can.
 func inUse(ctx context.Context, cluster client.Reader, claim *corev1.PersistentVolumeClaim) error {
 	var pods corev1.PodList
 	if err := cluster.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
@@ -94,7 +90,7 @@ func inUse(ctx context.Context, cluster client.Reader, claim *corev1.PersistentV
 		return fmt.Errorf("listing the guests that use PVC %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
 	filling := hotplug.Filling{Claim: claim.Name, ByDataVolume: !datavolume.TakesUpload(claim), Pods: pods.Items, VMIs: vmis.Items}
-	// A maintenance pod that waits for its lock loses its gate only when nothing is to fill the claim.
+	// A maintenance pod that waits for its lock keeps its gate while the claim is to be filled.
 	user, err := filling.User(func(*corev1.Pod) (bool, error) { return true, nil })
 	switch {
 	case err != nil:

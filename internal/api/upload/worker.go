@@ -21,10 +21,11 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// pause between two looks at a worker that is not there yet.
+// pause is the interval between two checks of a worker that is not ready.
 const pause = 250 * time.Millisecond
 
-// maxUnreachable is how often a worker that is ready is called in vain: the kubelet reaches it, and another time changes nothing.
+// maxUnreachable is how often connecting to a ready worker is tried: the kubelet reaches it, so more attempts would
+// not help.
 const maxUnreachable = 2
 
 // worker is the pod that fills a claim.
@@ -33,9 +34,8 @@ type worker struct {
 	claim   types.NamespacedName
 }
 
-// await waits until the worker takes an upload at path, and gives its address.
-// Its pod is asked for by name rather than its Service, so that what is waited
-// for can be told.
+// await waits until the worker accepts an upload at path, and returns its address. It reads the pod by name, instead
+// of using its Service, so that it can report the reason for waiting.
 func (k *worker) await(ctx context.Context, transport http.RoundTripper, path string, patience time.Duration) (string, error) {
 	var address, waiting string
 	var refusal error
@@ -78,8 +78,7 @@ func ready(pod *corev1.Pod) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// reach gives the address of a worker's pod, or says what it waits for, or why
-// there is no use in waiting.
+// reach returns the address of a worker's pod, or the reason for waiting, or an error if waiting is useless.
 func reach(pod *corev1.Pod, claim types.NamespacedName) (address, waiting string, refusal error) {
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded:
@@ -93,7 +92,7 @@ func reach(pod *corev1.Pod, claim types.NamespacedName) (address, waiting string
 	return net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(transfer.UploadPort)), "", nil
 }
 
-// reason is what the cluster says about a pod that does not run.
+// reason returns the cluster's reason why a pod does not run.
 func reason(pod *corev1.Pod) string {
 	c := podstatus.Condition(pod, corev1.PodScheduled)
 	if c != nil && c.Status == corev1.ConditionFalse && c.Message != "" {
@@ -107,7 +106,7 @@ func reason(pod *corev1.Pod) string {
 	return ""
 }
 
-// ask asks the worker whether it takes an upload. silent means that no connection came about, and no refusal of one.
+// ask asks the worker whether it accepts an upload. silent means that the connection timed out, and was not refused.
 func (k *worker) ask(ctx context.Context, transport http.RoundTripper, url string) (waiting string, silent bool, refusal error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
 	if err != nil {
@@ -119,7 +118,7 @@ func (k *worker) ask(ctx context.Context, transport http.RoundTripper, url strin
 		return "its worker does not answer: " + err.Error(), errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout(), nil
 	}
 	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, response.Body) // a HEAD has none
+	_, _ = io.Copy(io.Discard, response.Body) // a HEAD response has none
 	switch response.StatusCode {
 	case http.StatusOK:
 		return "", false, nil
