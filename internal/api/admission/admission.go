@@ -1,6 +1,5 @@
-// Package admission is the HTTP side of Drydock's admission webhooks: it
-// decodes what kube-apiserver asks, calls the rule that is registered for the
-// path, and encodes the answer, all errors of an object at once.
+// Package admission is the HTTP side of Drydock's admission webhooks: it decodes kube-apiserver's request, calls the
+// rule for the path, and encodes the response with all errors of an object at once.
 //
 // It must not hold a rule itself: defaults and validate do.
 package admission
@@ -25,13 +24,13 @@ import (
 	"drydock.dev/drydock/internal/rules/listbounds"
 )
 
-// Request is one request for admission of a T.
+// Request is a request for the admission of a T.
 type Request[T any] struct {
 	Operation admissionv1.Operation
-	// Username is who asks, User all that is known of him.
+	// Username is the caller's name, User the complete user info.
 	Username string
 	User     authenticationv1.UserInfo
-	// Namespace is where the object is, or is to be, and Name its name as far as it is known.
+	// Namespace is the object's, Name its name if it is known.
 	Namespace, Name string
 	// DryRun means that nothing may be changed.
 	DryRun bool
@@ -39,10 +38,10 @@ type Request[T any] struct {
 	Old, New *T
 }
 
-// Component reports whether one of Drydock's own components asks.
+// Component reports whether the caller is one of Drydock's own components.
 func (r Request[T]) Component() bool { return IsComponent(r.Username) }
 
-// ServiceAccounts of Drydock's components, in clusterconfig.Namespace.
+// These are the ServiceAccounts of Drydock's components in clusterconfig.Namespace.
 const (
 	APIServiceAccount        = "kubevirt-apiserver"
 	ControllerServiceAccount = "kubevirt-controller"
@@ -67,13 +66,13 @@ func IsComponent(username string) bool {
 	return false
 }
 
-// Validating serves a rule that answers with everything that is wrong.
+// Validating serves a rule that returns all errors of an object.
 func Validating[T any](rule func(Request[T]) field.ErrorList, advice ...func(Request[T]) []string) (http.Handler, error) {
 	return ValidatingAsking(func(_ context.Context, r Request[T]) (field.ErrorList, error) { return rule(r), nil }, advice...)
 }
 
-// ValidatingAsking serves a rule that has to ask the cluster, which may fail. With
-// what is admitted the user is told the advice.
+// ValidatingAsking serves a rule that reads the cluster, which may fail. An admitted object gets the warnings of
+// advice.
 func ValidatingAsking[T any](rule func(context.Context, Request[T]) (field.ErrorList, error), advice ...func(Request[T]) []string) (http.Handler, error) {
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
@@ -95,9 +94,9 @@ func ValidatingAsking[T any](rule func(context.Context, Request[T]) (field.Error
 	})
 }
 
-// Deferring serves a rule that says why a request has to wait, "" when it may go on. Whoever
-// asks is to try again, as with an eviction that a PodDisruptionBudget refuses. A request
-// that the rule can't judge goes on with a warning, as one does for which nobody answers.
+// Deferring serves a rule that returns why a request has to wait, "" if it is allowed. The client is asked to retry,
+// as for an eviction that a PodDisruptionBudget refuses. If the rule fails, the request is allowed with a warning, as
+// if the webhook were unreachable.
 func Deferring[T any](rule func(context.Context, Request[T]) (wait string, err error)) (http.Handler, error) {
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
@@ -128,8 +127,8 @@ func Mutating[T any](rule func(Request[T]), advice ...func(Request[T]) []string)
 	}, advice...)
 }
 
-// MutatingAsking serves a rule that has to ask the cluster, which may fail. The user is told the advice about the object
-// as it was sent.
+// MutatingAsking serves a rule that reads the cluster, which may fail. The warnings of advice are about the object as
+// it was sent.
 func MutatingAsking[T any](rule func(context.Context, Request[T]) error, advice ...func(Request[T]) []string) (http.Handler, error) {
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
@@ -156,7 +155,7 @@ func serve(handle admission.HandlerFunc) (http.Handler, error) {
 	return handler, nil
 }
 
-// unreadable answers that a request can't be judged. What is wrong with a field is told as a rule's errors are.
+// unreadable answers a request that can't be decoded. Errors about a field have the form of a rule's errors.
 func unreadable(err error) admission.Response {
 	if problem := (*field.Error)(nil); errors.As(err, &problem) {
 		return refuse(field.ErrorList{problem})
@@ -182,7 +181,7 @@ func decode[T any](raw admission.Request) (Request[T], error) {
 	return request, nil
 }
 
-// bounded refuses an object with too many values, and one with a list that is too long for the rules, which compare entries
+// bounded refuses an object with too many values, and one with a list that is too long for rules that compare entries
 // with each other.
 func bounded(raw []byte) error {
 	tooLong, err := listbounds.Exceeded(raw)
@@ -196,7 +195,7 @@ func decodeObject[T any](raw []byte) (*T, error) {
 	if len(raw) == 0 {
 		return nil, nil
 	}
-	// As Kubernetes reads it, and every component: by exact names.
+	// Kubernetes and every component decode with case-sensitive names.
 	object := new(T)
 	if err := sigsjson.UnmarshalCaseSensitivePreserveInts(raw, object); err != nil {
 		return nil, err
@@ -204,9 +203,8 @@ func decodeObject[T any](raw []byte) (*T, error) {
 	return object, nil
 }
 
-// mutate applies rule and brings what it changed, and only that, into the
-// object as it was sent: what Go's types add or normalize by themselves must
-// not turn up as a change of the user's object.
+// mutate applies rule and merges only its changes into the object as it was sent: fields that Go's types add or
+// normalize must not appear as changes of the user's object.
 func mutate[T any](raw []byte, request Request[T], rule func(Request[T]) error) ([]byte, error) {
 	before, err := json.Marshal(request.New)
 	if err != nil {
@@ -230,7 +228,7 @@ func mutate[T any](raw []byte, request Request[T], rule func(Request[T]) error) 
 	return patched, nil
 }
 
-// maxTold is how many errors of one object are told. Each is a text with a path.
+// maxTold bounds the reported errors of one object. Each is a text with a path.
 const maxTold = 100
 
 // refuse answers with all errors at once, each also as a cause with its field.
@@ -259,8 +257,8 @@ func refuse(errs field.ErrorList) admission.Response {
 	}}
 }
 
-// Sentence is what is wrong, without the field's path: the value and what is
-// allowed; where no value is wrong but the field as such, only the sentence.
+// Sentence returns the error without the field's path: the value and the allowed values, or only the sentence if no
+// value is wrong but the field itself.
 func Sentence(err *field.Error) string {
 	if err.Type == field.ErrorTypeForbidden {
 		return err.Detail

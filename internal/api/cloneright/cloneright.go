@@ -1,7 +1,8 @@
-// Package cloneright asks the cluster whether a user may clone a disk from another
-// namespace: users who may create datavolumes/source (cdi.kubevirt.io) there may.
+// Package cloneright asks the cluster whether a user may clone a disk from another namespace: the right is to create
+// datavolumes/source (cdi.kubevirt.io) there.
 //
-// It also owns the note on a VM of who wrote a source into its dataVolumeTemplates (writers.go). It must not refuse anything: admission does. See decisions 124 and 628.
+// It also owns the note on a VM about who wrote a source into its dataVolumeTemplates (writers.go). It must not
+// refuse anything: admission does. See decisions 124 and 628.
 package cloneright
 
 import (
@@ -16,12 +17,11 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// Checker asks. Client must not be a cache's.
+// Checker checks the right. Client must not use a cache.
 type Checker struct{ Client client.Client }
 
-// Allowed reports whether user may create a DataVolume with the spec in the
-// namespace as far as its source is concerned. What is in the DataVolume's own
-// namespace, or in none, needs no right.
+// Allowed reports whether user may create a DataVolume with the spec in the namespace, regarding its source. A source
+// in the DataVolume's own namespace, or in none, needs no right.
 func (c Checker) Allowed(ctx context.Context, user authenticationv1.UserInfo, spec *cdiv1.DataVolumeSpec, namespace string) (bool, error) {
 	source, _, _ := datavolume.SourceOf(spec, namespace)
 	if source == "" || source == namespace {

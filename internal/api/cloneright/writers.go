@@ -15,22 +15,22 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// writer is who wrote a source into a VM's dataVolumeTemplates, as far as a right is asked of him: without what his
-// authenticator adds, which may be a secret of his.
+// writer is the user who wrote a source into a VM's dataVolumeTemplates, with the fields for a SubjectAccessReview.
+// Extra fields of the authenticator are left out, since they may be secret.
 type writer struct {
 	Username string   `json:"username"`
 	UID      string   `json:"uid,omitempty"`
 	Groups   []string `json:"groups,omitempty"`
 }
 
-// writers are those of a VM's sources in other namespaces, by the source as the note on a DataVolume has it.
+// writers are the writers of a VM's sources in other namespaces, by the source as in the note on a DataVolume.
 type writers map[string]writer
 
-// mostGroups bounds the length of a writer's groups. Who has more is asked for fewer, and may find a right missing.
+// mostGroups bounds, in bytes, a writer's groups. A user with more may lack a right because of that.
 const mostGroups = 8 << 10
 
-// NoteWriters has a VM that a user writes tell whose right its DataVolumes are cloned with: fresh are the indices of the
-// templates that he has written. What he wrote as this note himself is dropped. old is nil on creation.
+// NoteWriters annotates a VM with the users whose rights its DataVolumes are cloned with. fresh are the indices of
+// the templates that user wrote. A note that the user wrote is dropped. old is nil on creation.
 func NoteWriters(vm, old *v1.VirtualMachine, namespace string, fresh []int, user authenticationv1.UserInfo) error {
 	noted := writers{}
 	if old != nil {
@@ -54,25 +54,25 @@ func NoteWriters(vm, old *v1.VirtualMachine, namespace string, fresh []int, user
 	return nil
 }
 
-// Writer returns who wrote the source of a DataVolume that is made for the VM; false when that is not noted.
+// Writer returns who wrote the source of a DataVolume that is created for the VM, and whether that is noted.
 func Writer(vm *v1.VirtualMachine, dv *cdiv1.DataVolume) (authenticationv1.UserInfo, bool) {
 	w, noted := writersOf(vm)[datavolume.AllowedSource(dv)]
 	return authenticationv1.UserInfo{Username: w.Username, UID: w.UID, Groups: w.Groups}, noted
 }
 
-// HasSource reports whether a template of the VM has the source of a DataVolume that is made for it.
+// HasSource reports whether a template of the VM has the source of a DataVolume that is created for it.
 func HasSource(vm *v1.VirtualMachine, dv *cdiv1.DataVolume) bool {
 	return slices.ContainsFunc(vm.Spec.DataVolumeTemplates, func(template v1.DataVolumeTemplateSpec) bool {
 		return sourceOf(&template, dv.Namespace) == datavolume.AllowedSource(dv)
 	})
 }
 
-// sourceOf is a template's source in another namespace, "" when there is none.
+// sourceOf returns a template's source in another namespace, "" for none.
 func sourceOf(template *v1.DataVolumeTemplateSpec, namespace string) string {
 	return datavolume.AllowedSource(&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: template.Spec})
 }
 
-// writersOf reads the note. One that can't be read is none: nobody but virt-api writes it.
+// writersOf reads the note. An unreadable one counts as none, since only virt-api writes it.
 func writersOf(vm *v1.VirtualMachine) writers {
 	noted := writers{}
 	if text := vm.Annotations[layout.AnnCloneWriters]; text != "" && json.Unmarshal([]byte(text), &noted) != nil {
@@ -81,7 +81,7 @@ func writersOf(vm *v1.VirtualMachine) writers {
 	return noted
 }
 
-// keep drops the sources that no template of the VM has.
+// keep drops sources that are in no template of the VM.
 func (w writers) keep(vm *v1.VirtualMachine, namespace string) {
 	used := map[string]bool{}
 	for i := range vm.Spec.DataVolumeTemplates {
@@ -90,7 +90,7 @@ func (w writers) keep(vm *v1.VirtualMachine, namespace string) {
 	maps.DeleteFunc(w, func(source string, _ writer) bool { return !used[source] })
 }
 
-// fit keeps of a user's groups as many as are kept of them.
+// fit returns the first groups within mostGroups.
 func fit(groups []string) []string {
 	length := 0
 	for i, group := range groups {

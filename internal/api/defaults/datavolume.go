@@ -6,9 +6,8 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// DataVolume notes on a new DataVolume which source in another namespace its
-// creator may read, as was found out, and keeps anybody from writing that note
-// himself. old is nil on creation.
+// DataVolume annotates a new DataVolume with the source in another namespace that its creator may read, if mayClone
+// is true, and removes such a note that a user wrote. old is nil on creation.
 func DataVolume(dv, old *cdiv1.DataVolume, mayClone bool) {
 	note := ""
 	switch {

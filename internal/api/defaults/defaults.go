@@ -1,10 +1,8 @@
-// Package defaults fills in what a new object must have from its first moment:
-// in a VirtualMachine only what its guest's identity depends on (firmware UUID,
-// machine type), so that manifests under version control stay as they are; in a
-// VirtualMachineInstance everything that each component would otherwise have to
-// guess.
+// Package defaults fills in the fields that a new object needs from its creation: in a VirtualMachine only those on
+// which its guest's identity depends (firmware UUID, machine type), so that manifests under version control stay as
+// they are; in a VirtualMachineInstance every field that each component would otherwise have to guess.
 //
-// It is pure: it edits the object that it is given and knows no client.
+// It is pure: it edits the given object and has no client.
 package defaults
 
 import (
@@ -22,13 +20,13 @@ import (
 	"drydock.dev/drydock/internal/rules/machinetype"
 )
 
-// Architecture is the only one that Drydock runs guests of.
+// Architecture is the only architecture of Drydock's guests.
 const Architecture = "amd64"
 
-// VM completes a VirtualMachine; old is nil when it is being created.
+// VM completes a VirtualMachine. old is nil on creation.
 func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) {
 	if old == nil && !slices.Contains(vm.Finalizers, v1.VirtualMachineControllerFinalizer) {
-		// Later it would be a write of its own.
+		// Later it would need a write of its own.
 		vm.Finalizers = append(vm.Finalizers, v1.VirtualMachineControllerFinalizer)
 	}
 	if vm.Spec.Template == nil {
@@ -40,8 +38,7 @@ func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) {
 		setMachine(spec, settings.MachineType)
 		return
 	}
-	// A user who replaces a VM by a manifest that does not name the machine type
-	// does not mean to change the guest's hardware.
+	// A user who replaces a VM by a manifest without a machine type does not mean to change the guest's hardware.
 	if old.Spec.Template != nil && old.Spec.Template.Spec.Domain.Machine != nil {
 		setMachine(spec, old.Spec.Template.Spec.Domain.Machine.Type)
 	}
@@ -49,7 +46,7 @@ func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) {
 
 // VMI completes a VirtualMachineInstance that is being created.
 func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
-	// The VM controller says with the creation which template it is made from.
+	// The VM controller sets the template's revision on creation.
 	vmi.Status = v1.VirtualMachineInstanceStatus{VirtualMachineRevisionName: vmi.Status.VirtualMachineRevisionName}
 	if !slices.Contains(vmi.Finalizers, v1.VirtualMachineInstanceFinalizer) {
 		vmi.Finalizers = append(vmi.Finalizers, v1.VirtualMachineInstanceFinalizer)
@@ -59,17 +56,16 @@ func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	ownMachine(&vmi.Spec, settings)
 }
 
-// ownMachine gives a guest the machine of QEMU's that a type of another build stands for. The guest's VM keeps the type
-// as it was written.
+// ownMachine replaces a machine type of another QEMU build by the equivalent one of Drydock's QEMU. The guest's VM
+// keeps the original.
 func ownMachine(spec *v1.VirtualMachineInstanceSpec, settings clusterconfig.Settings) {
 	if kind, err := settings.MachineTypes.Resolve(spec.Domain.Machine.Type); err == nil {
 		spec.Domain.Machine.Type = kind
 	}
 }
 
-// VMIUpdate lets a user write again what he wrote before: `kubectl apply` of the
-// same manifest puts back a list of disks without what was filled in when the
-// VMI was created, and nobody means to change anything by that.
+// VMIUpdate completes a user's update if it changes nothing else: `kubectl apply` of the same manifest restores a
+// list of disks without the fields that were filled in on creation, which is not meant as a change.
 func VMIUpdate(vmi, old *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	completed := vmi.Spec.DeepCopy()
 	if is := old.Spec.Domain.Firmware; is != nil && (completed.Domain.Firmware == nil || completed.Domain.Firmware.UUID == "") {
@@ -83,19 +79,18 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance, settings clusterconfig.Setti
 	}
 	Spec(completed, settings)
 	if is := old.Spec.Domain.Machine; is != nil && machinetype.Foreign(completed.Domain.Machine.Type) {
-		// What it stands for was decided when the VMI was created.
+		// It was resolved when the VMI was created.
 		completed.Domain.Machine.Type = is.Type
 	}
 	same := old.Spec.DeepCopy()
-	same.StartStrategy = completed.StartStrategy // which a VMI is taken to maintenance by
+	same.StartStrategy = completed.StartStrategy // maintenance of a VMI changes this field
 	if equality.Semantic.DeepEqual(*completed, *same) {
 		vmi.Spec = *completed
 	}
 }
 
-// Spec completes a VirtualMachineInstance's spec but for its identity.
-// Admission also applies it to a copy of a VM's template, so that a VM is
-// judged by the VMI that it will become.
+// Spec completes a VirtualMachineInstance's spec except for its identity. Admission also applies it to a copy of a
+// VM's template, so that a VM is judged as the VMI that it will become.
 func Spec(spec *v1.VirtualMachineInstanceSpec, settings clusterconfig.Settings) {
 	setMachine(spec, settings.MachineType)
 	if spec.Architecture == "" {
@@ -131,8 +126,8 @@ func setMachine(spec *v1.VirtualMachineInstanceSpec, machineType string) {
 	}
 }
 
-// setCPU completes the topology. A guest that names none has as many sockets
-// as its CPU limit, or else its CPU request, pays for.
+// setCPU completes the topology. Without one, the guest gets as many sockets as its CPU limit, or else its CPU
+// request, covers.
 func setCPU(domain *v1.DomainSpec, model string) {
 	if domain.CPU == nil {
 		domain.CPU = &v1.CPU{}
@@ -152,15 +147,14 @@ func setCPU(domain *v1.DomainSpec, model string) {
 func wholeCPUs(resources v1.ResourceRequirements) uint32 {
 	for _, list := range []corev1.ResourceList{resources.Limits, resources.Requests} {
 		if q, ok := list[corev1.ResourceCPU]; ok && q.Sign() > 0 {
-			// Value rounds up; a guest has no part of a CPU. Validation
-			// bounds the figure.
+			// Value rounds up, since a guest has no part of a CPU. Validation bounds the number.
 			return uint32(min(q.Value(), 1<<16))
 		}
 	}
 	return 1
 }
 
-// setMemory names the guest's memory where only the pod's is given.
+// setMemory derives the guest's memory from the pod's if only that is given.
 func setMemory(domain *v1.DomainSpec) {
 	if domain.Memory != nil && domain.Memory.Guest != nil {
 		return
@@ -181,7 +175,7 @@ func setMemory(domain *v1.DomainSpec) {
 	domain.Memory.Guest = &guest
 }
 
-// setRequests says what the guest's pod is to ask for, where the guest doesn't say it and an administrator does.
+// setRequests sets the requests of the guest's pod if only the cluster's settings have them.
 func setRequests(domain *v1.DomainSpec, settings clusterconfig.Settings) {
 	request := func(name corev1.ResourceName, q resource.Quantity) {
 		_, requested := domain.Resources.Requests[name]
@@ -197,13 +191,13 @@ func setRequests(domain *v1.DomainSpec, settings clusterconfig.Settings) {
 	if q := settings.CPURequest; q != nil {
 		request(corev1.ResourceCPU, q.DeepCopy())
 	}
-	// The pages of huge ones can't be lent to others.
+	// Huge pages can't be overcommitted.
 	if m := domain.Memory; settings.MemoryOvercommit > 0 && settings.MemoryOvercommit != wholeMemory && m != nil && m.Guest != nil && m.Hugepages == nil {
 		request(corev1.ResourceMemory, *resource.NewQuantity(m.Guest.Value()/int64(settings.MemoryOvercommit)*wholeMemory, resource.BinarySI))
 	}
 }
 
-// wholeMemory is the memoryOvercommit of a guest whose pod asks for all of its memory.
+// wholeMemory is the memoryOvercommit of a guest whose pod requests all of its memory.
 const wholeMemory = 100
 
 // setDisks gives every volume a disk and every disk a kind and a bus.
@@ -222,7 +216,7 @@ func setDisks(spec *v1.VirtualMachineInstanceSpec) {
 		case hot[devices.Disks[i].Name] && device.Disk != nil:
 			device.Disk.Bus = machine.HotBus(&devices.Disks[i])
 		case metrics[devices.Disks[i].Name] && device.Disk != nil && device.Disk.Bus == "":
-			// SATA has no disk that is only read. Upstream's is a virtio one, too.
+			// SATA has no read-only disk. Upstream uses virtio, too.
 			device.Disk.Bus = v1.DiskBusVirtio
 		case device.Disk != nil:
 			device.Disk.Bus = busOr(device.Disk.Bus)
@@ -236,9 +230,8 @@ func setDisks(spec *v1.VirtualMachineInstanceSpec) {
 	}
 }
 
-// busOr is bus, or SATA where none is named: every operating system has a
-// driver for it, and it is what KubeVirt gives, so that a manifest that comes
-// from there finds its disks under the names it had.
+// busOr returns bus, or SATA if it is empty: every operating system has a driver for it, and it is KubeVirt's
+// default, so that the guest of a KubeVirt manifest finds its disks under the same names.
 func busOr(bus v1.DiskBus) v1.DiskBus {
 	if bus == "" {
 		return v1.DiskBusSATA

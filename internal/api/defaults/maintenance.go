@@ -12,11 +12,11 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// MaintenancePod gives a new maintenance pod what makes it wait for its lock, and what it is found by: a gate, a
-// finalizer, labels, and the machine as an owner, so that it goes with that. of is the one that it names, nil if there is
-// none. A pod that has a controller already, a Job's, keeps that.
+// MaintenancePod adds a gate to a new maintenance pod, which waits for its lock, and the finalizer, labels and owner
+// reference by which it is found and deleted with its machine. of is the machine that the pod names, nil for none. A
+// pod keeps the controller that it has already, for example a Job.
 func MaintenancePod(pod *corev1.Pod, of lock.Machine) {
-	if !lock.Gated(pod) && pod.Spec.NodeName == "" { // With a node it is refused, in words.
+	if !lock.Gated(pod) && pod.Spec.NodeName == "" { // A pod with a node is refused with an error.
 		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: layout.MaintenanceGate})
 	}
 	lock.Keep(pod)

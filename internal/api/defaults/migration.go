@@ -9,15 +9,15 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Migration completes a VirtualMachineInstanceMigration that is being created: it is to stay
-// until its target pod is gone, and is found by its VMI's name.
+// Migration completes a VirtualMachineInstanceMigration that is being created: the finalizer keeps it until its
+// target pod is gone, and the label finds it by its VMI's name.
 func Migration(m *v1.VirtualMachineInstanceMigration) {
 	if !slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer) {
 		m.Finalizers = append(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
 	}
 	name := layout.LabelValue(m.Spec.VMIName)
 	if len(validation.IsValidLabelValue(name)) > 0 {
-		// No VMI has such a name, which is what is to be said of it.
+		// No VMI can have such a name, and validation reports that.
 		return
 	}
 	if m.Labels == nil {

@@ -1,8 +1,9 @@
-// Package inference finds out which instance type and which preference a volume of a VM is for: by the labels of the claim,
-// the DataVolume or the DataSource that the volume is of or is made from.
+// Package inference determines the instance type and the preference for a volume of a VM: from the labels of the
+// claim, the DataVolume or the DataSource of the volume or its source.
 //
-// It must not decide what counts; package instancetype of the rules does. Of objects of other namespaces only the labels are
-// read, and only for users who may clone from there: else anybody could find out what there is.
+// It must not decide which labels count; package instancetype of the rules does. Of objects in other namespaces only
+// the labels are read, and only for users who may clone from there: otherwise anybody could find out which objects
+// exist.
 package inference
 
 import (
@@ -25,20 +26,20 @@ import (
 	"drydock.dev/drydock/internal/rules/instancetype"
 )
 
-// most bounds how many objects are asked one after the other: DataSources can point at each other.
+// most bounds how many objects are followed: DataSources can point at each other.
 const most = 8
 
 // Inferrer infers for one user.
 type Inferrer struct {
 	// Cluster must not be a cache.
 	Cluster client.Reader
-	// MayClone reports whether a user may make a DataVolume with a spec in a namespace.
+	// MayClone reports whether a user may create a DataVolume with a spec in a namespace.
 	MayClone func(context.Context, authenticationv1.UserInfo, *cdiv1.DataVolumeSpec, string) (bool, error)
 	User     authenticationv1.UserInfo
 }
 
-// Infer puts into a VM what its volumes are for, where it asks for that. What can't be inferred it leaves as it is, and says
-// why; where the VM is to be made without, the reference is taken out.
+// Infer writes the inferred type and preference into a VM that asks for that. If one can't be inferred, it leaves the
+// reference and returns an error for the field, or removes the reference if the VM ignores failures.
 func (i Inferrer) Infer(ctx context.Context, vm *v1.VirtualMachine) (field.ErrorList, error) {
 	var errs field.ErrorList
 	toType, toPreference := instancetype.References(vm)
@@ -60,7 +61,7 @@ func (i Inferrer) Infer(ctx context.Context, vm *v1.VirtualMachine) (field.Error
 	return errs, nil
 }
 
-// infer asks one object after the other.
+// infer follows the volume's objects until one has the labels.
 func (i Inferrer) infer(ctx context.Context, vm *v1.VirtualMachine, r *instancetype.Reference) (*instancetype.Reference, error) {
 	bearer, template, err := r.FirstBearer(vm)
 	if err != nil {
@@ -93,8 +94,8 @@ func (i Inferrer) infer(ctx context.Context, vm *v1.VirtualMachine, r *instancet
 	return nil, r.Unlabeled(bearer)
 }
 
-// permit refuses to ask an object of another namespace than the VM's, whatever has led there, unless the user may clone
-// from that namespace.
+// permit refuses an object outside the VM's namespace unless the user may clone from its namespace, whatever object
+// led there.
 func (i Inferrer) permit(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer, own string) error {
 	if b.Namespace == own {
 		return nil
@@ -107,7 +108,7 @@ func (i Inferrer) permit(ctx context.Context, r *instancetype.Reference, b insta
 	return err
 }
 
-// ask reads the labels of an object, and what it is made from.
+// ask reads the labels of an object, and its source.
 func (i Inferrer) ask(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer) (map[string]string, *instancetype.Bearer, error) {
 	switch b.Kind {
 	case instancetype.BearerDataVolume:
@@ -135,7 +136,7 @@ func (i Inferrer) askLabels(ctx context.Context, r *instancetype.Reference, b in
 	return object.Labels, nil, err
 }
 
-// askDataVolume asks a DataVolume, or the claim of its name when it is gone.
+// askDataVolume reads a DataVolume. If it does not exist, the claim of its name is next.
 func (i Inferrer) askDataVolume(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer) (map[string]string, *instancetype.Bearer, error) {
 	dv := &cdiv1.DataVolume{}
 	err := i.Cluster.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, dv)

@@ -1,8 +1,8 @@
-// Package notserved answers for kinds of KubeVirt's that Drydock does not serve: whoever writes to one is told what to
-// do instead, and not that the server could not find the requested resource.
+// Package notserved answers requests for KubeVirt kinds that Drydock does not serve: the error says which alternative
+// to use, instead of that the server could not find the requested resource.
 //
-// It owns the table of those groups. It must not do anything but answer: it reads no body and asks nobody. Package
-// registration keeps kube-apiserver knowing of them, as long as nobody else serves them. See decision 605.
+// It owns the table of those groups. It must do nothing else: it reads no body and sends no request. Package
+// registration registers them with kube-apiserver as long as no other component serves them. See decision 605.
 package notserved
 
 import (
@@ -38,10 +38,11 @@ const (
 	template  = "VirtualMachineTemplate"
 )
 
-// Exports and Templates are the groups. Those of Templates belong together: who installs the one serves the other.
+// Exports and Templates are the groups that are not served. The groups of Templates belong together: an installation
+// of one serves the other.
 var (
 	Exports = []Group{{
-		// The oldest version is in no module any more; the virtctl of KubeVirt 1.5 asks for it.
+		// No module has the oldest version any more, but the virtctl of KubeVirt 1.5 requests it.
 		name: export.GroupName, versions: []string{"v1", "v1beta1", "v1alpha1"},
 		kinds: []kind{{
 			name: "VirtualMachineExport", resource: "virtualmachineexports", singular: "virtualmachineexport",
@@ -64,7 +65,7 @@ var (
 	}}
 )
 
-// GroupVersions are the group's versions.
+// GroupVersions returns the group's versions.
 func (g Group) GroupVersions() []schema.GroupVersion {
 	var all []schema.GroupVersion
 	for _, version := range g.versions {
@@ -73,8 +74,9 @@ func (g Group) GroupVersions() []schema.GroupVersion {
 	return all
 }
 
-// Resources are what discovery tells about. The one verb is that by which something is asked for: what lists, deletes or
-// watches whatever can be (namespaces that go, the garbage collector, tools for backups) leaves these kinds alone.
+// Resources returns the resources for discovery. Their only verb is create, which is enough for the error: components
+// that list, delete or watch every resource (the namespace and garbage collectors, backup tools) thus ignore these
+// kinds.
 func (g Group) Resources() []metav1.APIResource {
 	var all []metav1.APIResource
 	for _, k := range g.kinds {
@@ -92,7 +94,7 @@ func (g Group) Resources() []metav1.APIResource {
 	return all
 }
 
-// Handler answers any request for a kind of the group with what to do instead.
+// Handler answers every request for a kind of the group with the alternative.
 func (g Group) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, version := range g.GroupVersions() {

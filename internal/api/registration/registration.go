@@ -1,7 +1,7 @@
-// Package registration keeps APIServices that lead to virt-api and are in no manifest: those of groups that others may
-// serve in the same cluster.
+// Package registration maintains APIServices of virt-api that are in no manifest: those of groups that other
+// components may serve in the same cluster.
 //
-// It owns when such an APIService is made and when it goes. It must not know what is answered.
+// It owns when such an APIService is created and deleted. It must not know how the groups are served.
 package registration
 
 import (
@@ -26,27 +26,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Groups are versions of API groups that are served by one and the same.
+// Groups are versions of API groups that the same component serves.
 type Groups struct {
 	Versions []schema.GroupVersion
-	// Yield has the APIServices go as soon as somebody else serves one of the groups: there is a definition of a kind
-	// of theirs, or an APIService that leads elsewhere. kube-apiserver serves no definition whose APIService somebody
-	// else has made.
+	// Yield deletes the APIServices as soon as another component serves one of the groups: there is a definition of
+	// one of their kinds, or an APIService with another backend. kube-apiserver serves no definition whose APIService
+	// somebody else created.
 	Yield bool
 }
 
-// registrar keeps the APIServices of all groups. They are no part of the manifests, because where another component
-// serves a group, it owns objects of these very names, and keeps them: an APIService that leads elsewhere is not
-// touched. When the component goes, and its APIService with it, ours is made.
+// registrar maintains the APIServices of all groups. The manifests don't have them, because another component that
+// serves a group owns and maintains objects of the same names: an APIService with another backend is not touched.
+// When the component is removed, and its APIService with it, Drydock's is created.
 type registrar struct {
 	client client.Client
-	// like is the name of an APIService that leads to this virt-api as well.
+	// like names an APIService whose backend is this virt-api.
 	like   string
 	groups []Groups
 }
 
-// Add has mgr keep the APIServices, with the Service and the authority of the APIService like, which also owns them:
-// who uninstalls the one is rid of the others. See decisions 106 and 605.
+// Add adds the registrar to mgr. The APIServices get the Service and the authority of the APIService like, which also
+// owns them, so that they are deleted with it. See decisions 106 and 605.
 func Add(mgr manager.Manager, like string, groups ...Groups) error {
 	g := &registrar{client: mgr.GetClient(), like: like, groups: groups}
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
@@ -69,21 +69,21 @@ func Add(mgr manager.Manager, like string, groups ...Groups) error {
 	return nil
 }
 
-// definition is the kind by which definitions are in the cache: their metadata is all that is looked at.
+// definition is the kind of definitions in the cache. Only their metadata is cached.
 func definition() *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	return object
 }
 
-// has reports whether an APIService or a definition is for one of the groups: what is before the first dot of its name
-// is the version or the resource.
+// has reports whether an APIService or a definition is for one of the groups. Its name is the version or the
+// resource, a dot, and the group.
 func (of Groups) has(o client.Object) bool {
 	_, group, _ := strings.Cut(o.GetName(), ".")
 	return slices.ContainsFunc(of.Versions, func(v schema.GroupVersion) bool { return v.Group == group })
 }
 
-// Reconcile makes, mends or removes the APIServices.
+// Reconcile creates, updates or deletes the APIServices.
 func (g *registrar) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var services apiregistrationv1.APIServiceList
 	if err := g.client.List(ctx, &services); err != nil {
@@ -107,7 +107,6 @@ func (g *registrar) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	return reconcile.Result{}, errors.Join(errs...)
 }
 
-// step is what is to be done with one APIService.
 type step struct {
 	do      verb
 	service *apiregistrationv1.APIService
@@ -121,7 +120,7 @@ const (
 	remove verb = "withdrawing the registration of"
 )
 
-// take takes a step. Another process may have been faster, which the watch shows.
+// take executes a step. Another process may have been faster, which the watch shows.
 func (g *registrar) take(ctx context.Context, s step) error {
 	var err error
 	switch s.do {
@@ -138,7 +137,6 @@ func (g *registrar) take(ctx context.Context, s step) error {
 	return fmt.Errorf("%s %s: %w", s.do, s.service.Name, err)
 }
 
-// steps are what is to be done for the groups.
 func (of Groups) steps(services []apiregistrationv1.APIService, definitions []metav1.PartialObjectMetadata, model *apiregistrationv1.APIService) []step {
 	yield := of.Yield && of.servedElsewhere(services, definitions, model)
 	var steps []step
@@ -163,20 +161,19 @@ func (of Groups) steps(services []apiregistrationv1.APIService, definitions []me
 	return steps
 }
 
-// servedElsewhere reports whether somebody else serves one of the groups.
 func (of Groups) servedElsewhere(services []apiregistrationv1.APIService, definitions []metav1.PartialObjectMetadata, model *apiregistrationv1.APIService) bool {
 	return slices.ContainsFunc(definitions, func(d metav1.PartialObjectMetadata) bool { return of.has(&d) }) ||
 		slices.ContainsFunc(services, func(s apiregistrationv1.APIService) bool { return of.has(&s) && elsewhere(&s, model) })
 }
 
-// elsewhere reports whether an APIService leads to somebody else than the model, or to what kube-apiserver serves itself.
+// elsewhere reports whether an APIService has another backend than the model, or is kube-apiserver's own.
 func elsewhere(present, model *apiregistrationv1.APIService) bool {
 	service := present.Spec.Service
 	return service == nil || service.Namespace != model.Spec.Service.Namespace || service.Name != model.Spec.Service.Name
 }
 
-// release lets go of an APIService that was ours and that somebody else has taken over: it must not go with Drydock. nil
-// if it never was.
+// release returns an APIService without Drydock's owner reference if another component has taken it over, so that it
+// is not deleted with Drydock. It returns nil if the reference is absent.
 func release(present, model *apiregistrationv1.APIService) *apiregistrationv1.APIService {
 	owned := func(o metav1.OwnerReference) bool { return o.UID == model.UID }
 	if !slices.ContainsFunc(present.OwnerReferences, owned) {
@@ -190,7 +187,6 @@ func release(present, model *apiregistrationv1.APIService) *apiregistrationv1.AP
 	return released
 }
 
-// registration is a new APIService.
 func registration(version schema.GroupVersion, model *apiregistrationv1.APIService) *apiregistrationv1.APIService {
 	return &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{

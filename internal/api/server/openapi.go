@@ -11,11 +11,9 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// kube-apiserver merges what an aggregated API says of itself into the cluster's OpenAPI, where clients
-// look up what there is. Bodies are not described: their types are KubeVirt's, whose module has no
-// definitions for OpenAPI.
+// kube-apiserver merges an aggregated API's OpenAPI into the cluster's, which clients read. Bodies are not described:
+// their types are KubeVirt's, whose module has no OpenAPI definitions.
 
-// describe adds every group's paths to the server's OpenAPI v2.
 func (c Config) describe(swagger *spec.Swagger) (*spec.Swagger, error) {
 	if swagger.Paths == nil {
 		swagger.Paths = &spec.Paths{}
@@ -31,14 +29,14 @@ func (c Config) describe(swagger *spec.Swagger) (*spec.Swagger, error) {
 	return swagger, nil
 }
 
-// openAPIV3 is the group's document of its own.
+// openAPIV3 returns the group's own document.
 func (g Group) openAPIV3(info *spec.Info) *spec3.OpenAPI {
 	return openapiconv.ConvertV2ToV3(&spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Info: info, Paths: &spec.Paths{Paths: g.openAPI()},
 	}})
 }
 
-// openAPI describes the group's operations by their paths.
+// openAPI describes the group's operations by path.
 func (g Group) openAPI() map[string]spec.PathItem {
 	items := map[string]spec.PathItem{}
 	for _, operation := range g.Operations {
@@ -65,7 +63,7 @@ func (g Group) openAPI() map[string]spec.PathItem {
 	return items
 }
 
-// parameter finds the variable elements of a path.
+// parameter matches the variable elements of a path.
 var parameter = regexp.MustCompile(`\{([a-z]+)\}`)
 
 func pathParameters(path string) []spec.Parameter {
@@ -79,7 +77,6 @@ func pathParameters(path string) []spec.Parameter {
 	return parameters
 }
 
-// operation describes a method with the path below the version's.
 func (g Group) operation(method, below string) *spec.Operation {
 	words := strings.FieldsFunc(strings.ToLower(method)+"/"+g.Version+"/"+below, func(r rune) bool {
 		return strings.ContainsRune("/{}-", r)

@@ -1,8 +1,7 @@
-// Package server makes the HTTPS server of virt-api: a generic Kubernetes API
-// server without storage that authenticates and authorizes by asking the
-// cluster, with APIs mounted on it.
+// Package server provides virt-api's HTTPS server: a generic Kubernetes API server without storage that delegates
+// authentication and authorization to the cluster, with APIs mounted on it.
 //
-// It must not know what is behind them. See decision 062.
+// It must not know these APIs. See decision 062.
 package server
 
 import (
@@ -37,43 +36,40 @@ import (
 	"drydock.dev/drydock/internal/contracts/version"
 )
 
-// Config is what a Server is made of.
+// Config configures Run.
 type Config struct {
 	Listener net.Listener
-	// Cluster reaches the cluster that is asked who a caller is and what it
-	// may do; Kubeconfig is the file it came from, empty inside of a cluster.
+	// Cluster reaches the cluster that authenticates and authorizes callers. Kubeconfig is its file, "" inside a
+	// cluster.
 	Cluster    *rest.Config
 	Kubeconfig string
 	// Certificate must be ready.
 	Certificate *certs.Source
-	// Groups are the APIs that are served.
-	Groups []Group
+	Groups      []Group
 	// Serving is called once requests are answered.
 	Serving func()
 }
 
-// Group is one version of an API group. Of a group's versions the first is preferred.
+// Group is one version of an API group. The first version of a group is the preferred one.
 type Group struct {
 	schema.GroupVersion
-	// API serves the paths below /apis/<group>/<version>/; Resources are what
-	// discovery tells.
+	// API serves the paths below /apis/<group>/<version>/. Resources are listed by discovery.
 	API       http.Handler
 	Resources []metav1.APIResource
-	// Operations are what OpenAPI tells: methods with their paths, as patterns of http.ServeMux.
-	// Those of other versions may be among them.
+	// Operations are listed in OpenAPI: methods with their paths, as patterns of http.ServeMux. Those of other
+	// versions are ignored.
 	Operations []string
-	// Caller is the one user who is served, whatever rights others have. Empty means whoever has the right.
+	// Caller is the only user who is served, whatever rights others have. If it is empty, every authorized user is
+	// served.
 	Caller string
 }
 
-// path is below which the version's resources are.
 func (g Group) path() string { return "/apis/" + g.String() }
 
-// streams are the subresources that have no end of their own, so that no
-// timeout applies to them.
+// streams are the subresources without an end of their own, to which no timeout applies.
 var streams = sets.New("console", "vnc", "portforward")
 
-// verbs of connections that the API server itself knows as long.
+// longVerbs are the verbs of connections that the API server itself treats as long.
 var longVerbs = sets.New("watch", "proxy")
 
 // Run serves until ctx ends and the requests in flight are done.
@@ -103,7 +99,7 @@ func Run(ctx context.Context, config Config) error {
 	return prepared.RunWithContext(ctx)
 }
 
-// generic is the configuration of k8s.io/apiserver.
+// generic returns the configuration for k8s.io/apiserver.
 func (c Config) generic() (genericapiserver.CompletedConfig, error) {
 	scheme := scheme(c.Groups)
 	generic := genericapiserver.NewRecommendedConfig(serializer.NewCodecFactory(scheme))
@@ -111,11 +107,11 @@ func (c Config) generic() (genericapiserver.CompletedConfig, error) {
 	generic.SecureServing = &genericapiserver.SecureServingInfo{
 		Listener: c.Listener,
 		Cert:     certificate{c.Certificate},
-		// kube-apiserver's streams are HTTP/1.1 upgrades; nothing else is
-		// called often enough to gain by HTTP/2.
+		// kube-apiserver's streams are HTTP/1.1 upgrades, and no other call is frequent enough to benefit from
+		// HTTP/2.
 		DisableHTTP2: true,
 	}
-	// Without credentials: a token here would be taken for a privileged caller.
+	// It has no credentials: a token here would be accepted as a privileged caller's.
 	generic.LoopbackClientConfig = rest.AnonymousClientConfig(c.Cluster)
 	generic.ExternalAddress = c.Listener.Addr().String()
 	generic.LongRunningFunc = genericfilters.BasicLongRunningRequestCheck(
@@ -142,7 +138,6 @@ func (c Config) generic() (genericapiserver.CompletedConfig, error) {
 	return generic.Complete(), nil
 }
 
-// install mounts the group and tells discovery about it.
 func (g Group) install(server *genericapiserver.GenericAPIServer) error {
 	mux := server.Handler.NonGoRestfulMux
 	lister := discovery.APIResourceListerFunc(func() []metav1.APIResource { return g.Resources })
@@ -160,7 +155,7 @@ func (g Group) install(server *genericapiserver.GenericAPIServer) error {
 	return nil
 }
 
-// Handler serves the API to whom it is for.
+// Handler returns the API, restricted to Caller if that is set.
 func (g Group) Handler() http.Handler {
 	if g.Caller == "" {
 		return g.API
@@ -177,7 +172,7 @@ func (g Group) Handler() http.Handler {
 	})
 }
 
-// discover tells discovery about the groups, each with all its versions.
+// discover registers the groups with discovery, each with all its versions.
 func discover(server *genericapiserver.GenericAPIServer, groups []Group) {
 	versions := map[string][]metav1.GroupVersionForDiscovery{}
 	for _, g := range groups {
@@ -202,13 +197,13 @@ func scheme(groups []Group) *runtime.Scheme {
 	return s
 }
 
-// certificate lets the server use a certs.Source.
+// certificate adapts a certs.Source to the server.
 type certificate struct{ source *certs.Source }
 
-// Name names the certificate in logs.
+// Name returns the certificate's name for logs.
 func (c certificate) Name() string { return certs.APISecret }
 
-// CurrentCertKeyContent is the newest certificate.
+// CurrentCertKeyContent returns the newest certificate.
 func (c certificate) CurrentCertKeyContent() (cert, key []byte) {
 	pair := c.source.Current()
 	if pair == nil {
@@ -217,7 +212,7 @@ func (c certificate) CurrentCertKeyContent() (cert, key []byte) {
 	return pair.CertPEM, pair.KeyPEM
 }
 
-// AddListener has the server told of a rotation.
+// AddListener notifies the listener of rotations.
 func (c certificate) AddListener(listener dynamiccertificates.Listener) {
 	c.source.OnChange(listener.Enqueue)
 }
