@@ -1,10 +1,8 @@
-// Package api is virt-api: the admission webhooks of Drydock's kinds, the
-// aggregated APIs subresources.kubevirt.io and upload.cdi.kubevirt.io, the answers
-// for groups that are not served, and the upload proxy, in one process behind one
-// certificate that the process makes itself.
+// Package api is virt-api: the admission webhooks of Drydock's kinds, the aggregated APIs subresources.kubevirt.io
+// and upload.cdi.kubevirt.io, error responses for groups that are not served, and the upload proxy, in one process
+// with one certificate that it issues itself.
 //
-// This package only puts the parts together; the rules are in defaults,
-// validate, subresource, notserved and upload.
+// This package only assembles the parts. The rules are in defaults, validate, subresource, notserved and upload.
 package api
 
 import (
@@ -51,23 +49,22 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// What kube-apiserver calls virt-api by; its authority is injected there.
+// These name virt-api's APIServices, which get its certificate's authority.
 const (
 	apiService      = "v1." + v1.SubresourceGroupName
 	olderAPIService = "v1alpha3." + v1.SubresourceGroupName
 )
 
-// options are the command's flags.
 type options struct {
 	kubeconfig    string
 	address       string
 	uploadAddress string
 	guestfsImage  string
-	// serving is where metrics and health are.
+	// serving configures the server of metrics and health.
 	serving metricsserver.Options
 }
 
-// NewCommand is the command that runs virt-api.
+// NewCommand returns the command that runs virt-api.
 func NewCommand() *cobra.Command {
 	o := options{}
 	cmd := &cobra.Command{
@@ -81,7 +78,7 @@ func NewCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty inside of a cluster")
 	cmd.Flags().StringVar(&o.address, "address", ":8443", "address to serve webhooks and the API on")
 	cmd.Flags().StringVar(&o.uploadAddress, "upload-address", ":8444", "address to take uploads of disk images on")
-	// Where the other components have their metrics, virt-api has its API.
+	// The other components serve their metrics on the port of virt-api's API.
 	o.serving.Flags(cmd.Flags(), 8445)
 	cmd.Flags().StringVar(&o.guestfsImage, "guestfs-image", layout.DevelGuestfsImage, "container image of maintenance pods that name no other")
 	return cmd
@@ -93,7 +90,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("reading the cluster's configuration: %w", err)
 	}
-	// Every verb costs a few calls; none of them may wait for another.
+	// Every verb needs a few requests, and none of them may wait for another.
 	config.QPS = -1
 	served := &served{options: o, config: config, serving: make(chan struct{})}
 	config.RateLimiter = &served.pace
@@ -107,22 +104,21 @@ func run(ctx context.Context, o options) error {
 	return mgr.Start(ctx)
 }
 
-// served is virt-api's parts.
+// served assembles virt-api.
 type served struct {
 	options  options
 	config   *rest.Config
 	settings clusterconfig.Current
-	// pace and webhookPace limit what is asked of the API server for the API, and by the webhooks, where the KubeVirt
-	// object says so.
+	// pace limits the API's requests to the API server, and webhookPace those of the webhooks, if the KubeVirt object
+	// configures limits.
 	pace, webhookPace process.Pace
-	// serving is closed once requests are answered, known once
-	// kube-apiserver knows the certificate's authority.
+	// serving is closed once virt-api answers requests, known once kube-apiserver has the certificate's authority.
 	serving chan struct{}
 	known   <-chan struct{}
 }
 
-// manager watches the few objects that virt-api keeps in memory: the KubeVirt
-// object, virt-handler's pods, and what its certificates are kept in.
+// manager returns a manager that caches the few objects that virt-api needs: the KubeVirt object, virt-handler's
+// pods, and the objects with its certificates.
 func (p *served) manager() (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme), instancetypev1.AddToScheme(scheme),
@@ -155,8 +151,8 @@ func (p *served) manager() (manager.Manager, error) {
 	return mgr, metricsserver.Add(mgr, serving)
 }
 
-// ready returns when kube-apiserver can call webhooks and API, or with an error when the probe gives up: the kubelet warns of
-// each answer that says no.
+// ready returns when kube-apiserver can call the webhooks and the API, or with an error when the probe times out: the
+// kubelet emits a warning for each failed probe, so it waits instead of failing at once.
 func (p *served) ready(r *http.Request) error {
 	select {
 	case <-p.serving:
@@ -171,7 +167,6 @@ func (p *served) ready(r *http.Request) error {
 	}
 }
 
-// add puts the parts into the manager.
 func (p *served) add(mgr manager.Manager) error {
 	known, err := certs.Add(mgr, apiService, olderAPIService, webhookVersion.Version+"."+webhookVersion.Group)
 	if err != nil {
@@ -185,7 +180,7 @@ func (p *served) add(mgr manager.Manager) error {
 	serving := certs.NewSource(clientset, certs.APIServer())
 	serving.Restrict(func(config *tls.Config) { p.settings.Get().TLS.Restrict(config) })
 	calling := certs.NewSource(clientset, certs.HandlerClient())
-	// Verbs are judged by the state of the moment, not by a cache's.
+	// Verbs are judged by the API server's current state, not by a cache.
 	direct, err := client.New(p.config, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
@@ -229,7 +224,7 @@ func (p *served) add(mgr manager.Manager) error {
 	return errors.Join(nodesigner.Add(mgr), registration.Add(mgr, apiService, registrations...))
 }
 
-// refusals are the groups that are not served, and how kube-apiserver gets to know of them.
+// refusals returns the groups that are not served, and their registrations.
 func refusals() ([]server.Group, []registration.Groups) {
 	var groups []server.Group
 	var registrations []registration.Groups
@@ -246,14 +241,12 @@ func refusals() ([]server.Group, []registration.Groups) {
 	return groups, registrations
 }
 
-// follow has this process be as the KubeVirt object says.
 func (p *served) follow(s clusterconfig.Settings) {
 	process.SetVerbosity(s.Verbosity.API)
 	p.pace.Set(s.Rates.API)
 	p.webhookPace.Set(s.Rates.Webhook)
 }
 
-// uploads are the parts of the upload proxy.
 func (p *served) uploads(clientset kubernetes.Interface, direct client.Client, serving *certs.Source) []manager.Runnable {
 	calling := certs.NewSource(clientset, certs.UploadProxy())
 	proxy := upload.NewProxy(direct, calling.ClientConfigFor)
@@ -270,7 +263,7 @@ func (p *served) uploads(clientset kubernetes.Interface, direct client.Client, s
 	return []manager.Runnable{calling, serve}
 }
 
-// ready waits for certificates; false means that ctx has ended.
+// ready waits for certificates. It returns false when ctx ends.
 func ready(ctx context.Context, identity *certs.Source) bool {
 	select {
 	case <-identity.Ready():
@@ -280,10 +273,9 @@ func ready(ctx context.Context, identity *certs.Source) bool {
 	}
 }
 
-// handlerTransport calls virt-handlers with mutual TLS, by the names in their
-// certificates (nodecert.DNSName): a connection is one to the node that it was made
-// for, and no other's answers for it. It stays at HTTP/1.1, which streams are
-// upgraded from.
+// handlerTransport returns a transport to virt-handlers with mutual TLS. It uses the names in their certificates
+// (nodecert.DNSName), so no other node can answer for the one that was called. It uses HTTP/1.1, from which streams
+// are upgraded.
 func handlerTransport(identity *certs.Source, nodes *handlers) http.RoundTripper {
 	return &http.Transport{
 		TLSClientConfig:     identity.ClientConfig(),

@@ -20,9 +20,8 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// addDataVolumes serves the rules for DataVolumes. Where CDI serves them they
-// are CDI's to judge, but for the note on who may clone: one that a user wrote
-// meanwhile would count when Drydock serves again.
+// addDataVolumes adds the rules for DataVolumes. If CDI serves them, CDI judges them, except for the note on who may
+// clone: a note that a user wrote in that time would count when Drydock serves again.
 func addDataVolumes(add adder, settings *clusterconfig.Current, right cloneright.Checker) {
 	mutating, err := admission.MutatingAsking(func(ctx context.Context, r admission.Request[cdiv1.DataVolume]) error {
 		mayClone := false
@@ -51,7 +50,7 @@ func addDataVolumes(add adder, settings *clusterconfig.Current, right cloneright
 		return validate.DataVolumeWarnings(dv, old)
 	}))
 	add(validateDV, validating, err)
-	// Nothing of a CDI object is refused: the manifest that installs CDI is the same.
+	// No CDI object is refused, since the same manifest may install CDI.
 	objects, err := admission.Validating(func(admission.Request[cdiv1.CDI]) field.ErrorList { return nil }, advice(func(object, old *cdiv1.CDI) []string {
 		if settings.Get().CDI {
 			return nil
@@ -61,8 +60,8 @@ func addDataVolumes(add adder, settings *clusterconfig.Current, right cloneright
 	add(validateCDI, objects, err)
 }
 
-// mayCloneInto reports whether the DataVolume's creator may read its source. What a component makes of a VM's template is
-// made for the user who wrote its source there, who must have the right still.
+// mayCloneInto reports whether the DataVolume's creator may read its source. A DataVolume that a component creates
+// from a VM's template acts for the user who wrote the source there, who must still have the right.
 func mayCloneInto(ctx context.Context, r admission.Request[cdiv1.DataVolume], right cloneright.Checker) (bool, error) {
 	user := r.User
 	if r.Component() {
@@ -78,9 +77,9 @@ func mayCloneInto(ctx context.Context, r admission.Request[cdiv1.DataVolume], ri
 	return right.Allowed(ctx, user, &r.New.Spec, r.Namespace)
 }
 
-// writerOf returns who wrote the source of the DataVolume into the VM that it is made for. It is not noted on a VM of an
-// earlier version, whose source was judged when it was admitted. A source that the VM does not have any more is an error: it
-// left with its note, and virt-controller has read an older VM.
+// writerOf returns the user who wrote the DataVolume's source into its VM. It reports false for a VM of an earlier
+// version, which has no note and whose source was judged at its admission. A source that the VM does not have any
+// more is an error: its note was removed with it, and virt-controller has read an old VM.
 func writerOf(ctx context.Context, r admission.Request[cdiv1.DataVolume], right cloneright.Checker) (authenticationv1.UserInfo, bool, error) {
 	owner := metav1.GetControllerOf(r.New)
 	if owner == nil || owner.Kind != v1.VirtualMachineGroupVersionKind.Kind {
@@ -100,9 +99,8 @@ func writerOf(ctx context.Context, r admission.Request[cdiv1.DataVolume], right 
 	return user, noted, nil
 }
 
-// mayCloneAll refuses the dataVolumeTemplates whose source the user who writes the VM
-// may not read: virt-controller will make the DataVolumes in its own name. Where a component gives one another
-// name, its source was judged before (decision 342).
+// mayCloneAll refuses dataVolumeTemplates whose source the VM's writer may not read: virt-controller will create the
+// DataVolumes under its own name. A source whose name a component changes was judged before (decision 342).
 func mayCloneAll(ctx context.Context, r admission.Request[v1.VirtualMachine], right cloneright.Checker) (field.ErrorList, error) {
 	if r.Component() {
 		return nil, nil

@@ -20,27 +20,25 @@ import (
 	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
-// markAttempts is how often an eviction is judged again because somebody has changed the VMI
-// meanwhile. Whoever evicts tries again anyway.
+// markAttempts is how often an eviction is judged again after a conflict on the VMI. Clients of evictions retry
+// anyway.
 const markAttempts = 4
 
-// evictions answers evictions of launcher pods. cluster must not be a cache: an answer that
-// is out of date may stop a guest.
+// evictions answers evictions of launcher pods. cluster must not be a cache: an answer from old data may stop a
+// guest.
 type evictions struct {
 	cluster  client.Client
 	settings *clusterconfig.Current
 }
 
-// addEvictions serves them.
 func addEvictions(add adder, cluster client.Client, settings *clusterconfig.Current) {
 	e := &evictions{cluster: cluster, settings: settings}
 	handler, err := admission.Deferring(e.judge)
 	add(validateEviction, handler, err)
 }
 
-// judge answers why an eviction has to wait, "" when it may go on. An error means that nothing
-// is known of the pod. It may be anybody's: if it is a launcher pod, its disruption budget
-// keeps it.
+// judge returns why an eviction has to wait, "" if it is allowed. An error means that the pod could not be judged.
+// Any pod may be evicted; a launcher pod is still protected by its disruption budget.
 func (e *evictions) judge(ctx context.Context, r admission.Request[policyv1.Eviction]) (wait string, err error) {
 	pod := types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 	for range markAttempts {
@@ -63,13 +61,12 @@ func (e *evictions) judge(ctx context.Context, r admission.Request[policyv1.Evic
 	return fmt.Sprintf("the VMI of pod %s changes faster than it can be marked for its evacuation", pod.Name), nil
 }
 
-// dryRun reports whether an eviction is only tried out. Its sender may say so in its options
-// of deletion alone, of which the request for admission knows nothing.
+// dryRun reports whether an eviction is a dry run. Its sender may set that only in the delete options, which the
+// admission request does not show.
 func dryRun(e *policyv1.Eviction) bool {
 	return e != nil && e.DeleteOptions != nil && len(e.DeleteOptions.DryRun) > 0
 }
 
-// observe reads the pod, and the VMI that it says it was made for.
 func (e *evictions) observe(ctx context.Context, key types.NamespacedName) (evacuation.Eviction, error) {
 	out := evacuation.Eviction{Cluster: e.settings.Get().EvictionStrategy}
 	pod := &corev1.Pod{}
@@ -79,7 +76,7 @@ func (e *evictions) observe(ctx context.Context, key types.NamespacedName) (evac
 	out.Pod = pod
 	of := types.NamespacedName{Namespace: key.Namespace, Name: launcherpod.VMIOf(pod)}
 	if len(validation.IsDNS1123Subdomain(of.Name)) > 0 {
-		// It says nothing, or what nothing is called: whoever makes pods writes it.
+		// The pod names no VMI, or an invalid name: users write pods.
 		return out, nil
 	}
 	vmi := &v1.VirtualMachineInstance{}
@@ -95,7 +92,7 @@ func (e *evictions) observe(ctx context.Context, key types.NamespacedName) (evac
 	return out, nil
 }
 
-// ownerOf reads the VM of a VMI, nil when there is none of the name.
+// ownerOf reads the VM of a VMI, nil for none of the name.
 func (e *evictions) ownerOf(ctx context.Context, vmi *v1.VirtualMachineInstance) (*v1.VirtualMachine, error) {
 	vm, key := &v1.VirtualMachine{}, client.ObjectKeyFromObject(vmi)
 	switch err := e.cluster.Get(ctx, key, vm); {
@@ -114,8 +111,7 @@ func ignoreNotFound(err error, kind string, key types.NamespacedName) error {
 	return fmt.Errorf("reading %s %s: %w", kind, key, err)
 }
 
-// mark has the VMI evacuated from its node. It reports false when somebody has changed the
-// VMI meanwhile.
+// mark marks the VMI for evacuation from its node. It reports false after a conflict.
 func (e *evictions) mark(ctx context.Context, vmi *v1.VirtualMachineInstance) (marked bool, err error) {
 	cordoned, err := e.cordoned(ctx, vmi.Status.NodeName)
 	if err != nil {
@@ -131,7 +127,7 @@ func (e *evictions) mark(ctx context.Context, vmi *v1.VirtualMachineInstance) (m
 	return true, nil
 }
 
-// cordoned reports whether a node takes no new pods. One that does not exist takes none.
+// cordoned reports whether a node takes no new pods. A node that does not exist takes none.
 func (e *evictions) cordoned(ctx context.Context, name string) (bool, error) {
 	node := &corev1.Node{}
 	if err := e.cluster.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {

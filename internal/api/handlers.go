@@ -16,10 +16,10 @@ import (
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
-// handlers finds virt-handlers among the pods in the cache.
+// handlers finds virt-handlers among the cached pods.
 type handlers struct{ pods client.Reader }
 
-// dialTimeout is how long a node may take to accept a connection.
+// dialTimeout bounds a connection to a node.
 const dialTimeout = 5 * time.Second
 
 // Dial connects to the virt-handler that the address names by nodecert.DNSName.
@@ -44,7 +44,6 @@ func (h *handlers) Dial(ctx context.Context, network, address string) (net.Conn,
 	return conn, err
 }
 
-// address is the IP of the virt-handler on a node.
 func (h *handlers) address(ctx context.Context, node string) (string, error) {
 	pods := &corev1.PodList{}
 	err := h.pods.List(ctx, pods, client.InNamespace(clusterconfig.Namespace),

@@ -22,11 +22,11 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// webhookVersion is the API that the admission webhooks are. kube-apiserver calls an API of its own aggregation layer
-// with its own identity, and a webhook elsewhere with none (decision 614).
+// webhookVersion is the API version of the admission webhooks. kube-apiserver authenticates itself to an aggregated
+// API, and not to any other webhook (decision 614).
 var webhookVersion = schema.GroupVersion{Group: "admission.drydock.dev", Version: "v1"}
 
-// Paths of the admission webhooks below webhookVersion, as config/deploy/api.yaml registers them.
+// These are the paths of the webhooks below webhookVersion, as registered in config/deploy/api.yaml.
 const (
 	mutateVM     = "/mutate/virtualmachines"
 	mutateVMI    = "/mutate/virtualmachineinstances"
@@ -47,8 +47,7 @@ const (
 	validateMaintenance = "/validate/maintenance-pods"
 )
 
-// webhookAPI serves the webhooks to kube-apiserver and to nobody else. Discovery tells of no resource: there is nothing
-// for people.
+// webhookAPI serves the webhooks only to kube-apiserver. Discovery lists no resource, since there is none for users.
 func webhookAPI(hooks map[string]http.Handler, turns *room) server.Group {
 	mux := http.NewServeMux()
 	for path, hook := range hooks {
@@ -59,7 +58,7 @@ func webhookAPI(hooks map[string]http.Handler, turns *room) server.Group {
 
 func webhookPath(path string) string { return "/apis/" + webhookVersion.String() + path }
 
-// webhooks serves every rule at its path. cluster must not be a cache.
+// webhooks returns the handlers by path. cluster must not be a cache.
 func webhooks(settings *clusterconfig.Current, cluster client.Client) (map[string]http.Handler, error) {
 	served := map[string]http.Handler{}
 	var failed error
@@ -81,7 +80,7 @@ func webhooks(settings *clusterconfig.Current, cluster client.Client) (map[strin
 	return served, failed
 }
 
-// advice turns what is worth a warning into what is told: to an object's owner, and to no component.
+// advice returns a function for warnings, which are only for users, not for components.
 func advice[T any](of func(object, old *T) []string) func(admission.Request[T]) []string {
 	return func(r admission.Request[T]) []string {
 		if r.Component() || r.New == nil {
@@ -112,18 +111,18 @@ func addMutating(add adder, settings *clusterconfig.Current, vms virtualMachines
 func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachines) {
 	vm, err := admission.ValidatingAsking(func(ctx context.Context, r admission.Request[v1.VirtualMachine]) (field.ErrorList, error) {
 		if r.Component() && r.Operation == admissionv1.Update {
-			// The VM was judged when its owner wrote it; what a component
-			// changes must not fail on what an earlier release let in.
+			// The VM was judged when its owner wrote it. A component's update must not fail on a field that an
+			// earlier release admitted.
 			return nil, nil
 		}
 		errs, err := vms.judge(ctx, r)
-		// Also for virt-controller: what a restore or a clone makes is what a user wrote.
+		// This also applies to virt-controller: a user wrote the manifest that a restore or a clone creates.
 		errs = append(errs, validate.MaintenanceLock(r.New, r.Old)...)
 		if err != nil {
 			return errs, err
 		}
-		// Also where CDI serves DataVolumes: it asks for the right of the user who makes
-		// the DataVolume, and that is virt-controller, which may clone everything.
+		// This also applies where CDI serves DataVolumes: CDI checks the right of the DataVolume's creator, which is
+		// virt-controller, and that may clone everything.
 		more, err := mayCloneAll(ctx, r, vms.right)
 		return append(errs, more...), err
 	}, advice(func(vm, old *v1.VirtualMachine) []string { return validate.VMWarnings(vm, old, settings.Get()) }))
@@ -161,7 +160,7 @@ func judgeKubeVirt(ctx context.Context, r admission.Request[v1.KubeVirt], cluste
 	return validate.KubeVirt(r.New, r.Old), nil
 }
 
-// onlyOne refuses a KubeVirt object beside another.
+// onlyOne refuses a second KubeVirt object.
 func onlyOne(ctx context.Context, cluster client.Reader) (field.ErrorList, error) {
 	var all v1.KubeVirtList
 	if err := cluster.List(ctx, &all, client.Limit(1)); err != nil {
@@ -174,7 +173,7 @@ func onlyOne(ctx context.Context, cluster client.Reader) (field.ErrorList, error
 		fmt.Sprintf("the cluster has a KubeVirt object, %s/%s, and can have but one: change that, or delete it before", all.Items[0].Namespace, all.Items[0].Name))}, nil
 }
 
-// mayUninstall refuses to delete the KubeVirt object while there is something that it says must be gone first.
+// mayUninstall refuses the deletion of the KubeVirt object while objects exist that its uninstallStrategy protects.
 func mayUninstall(ctx context.Context, kv *v1.KubeVirt, cluster client.Reader) (field.ErrorList, error) {
 	if kv == nil || kv.Spec.UninstallStrategy != v1.KubeVirtUninstallStrategyBlockUninstallIfWorkloadsExist {
 		return nil, nil

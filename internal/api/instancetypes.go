@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
-// Paths of the webhooks of instance types and preferences.
+// These are the paths of the webhooks of instance types and preferences.
 const (
 	validateType              = "/validate/virtualmachineinstancetypes"
 	validateClusterType       = "/validate/virtualmachineclusterinstancetypes"
@@ -27,7 +27,6 @@ const (
 	validateClusterPreference = "/validate/virtualmachineclusterpreferences"
 )
 
-// addInstancetypes serves the rules for the four kinds.
 func addInstancetypes(add adder) {
 	addTypes(add, validateType, func(o *instancetypev1.VirtualMachineInstancetype) *instancetypev1.VirtualMachineInstancetypeSpec {
 		return &o.Spec
@@ -59,7 +58,7 @@ func addPreferences[T any](add adder, path string, spec func(*T) *instancetypev1
 	add(path, handler, err)
 }
 
-// annotationWarnings tells which of the annotations that VMIs get from a type or preference have no effect.
+// annotationWarnings returns warnings about annotations of a type or preference that have no effect on VMIs.
 func annotationWarnings(annotations map[string]string) []string {
 	return supported.VMIAnnotationWarnings(annotations, field.NewPath("spec", "annotations"))
 }
@@ -72,7 +71,8 @@ type virtualMachines struct {
 	right   cloneright.Checker
 }
 
-// complete fills in what a VM must have from its first moment. What can't be inferred stays, for judge to say why.
+// complete fills in the fields that a VM needs from its creation. A reference that can't be inferred stays, so that
+// judge reports why.
 func (v virtualMachines) complete(ctx context.Context, r admission.Request[v1.VirtualMachine]) error {
 	vm := r.New
 	if instancetype.Refers(vm) {
@@ -98,7 +98,7 @@ func (v virtualMachines) inferrer(r admission.Request[v1.VirtualMachine]) infere
 	return inference.Inferrer{Cluster: v.cluster, MayClone: v.right.Allowed, User: r.User}
 }
 
-// preferMachine gives a new VM the machine type that it prefers, since the cluster's would be written into it.
+// preferMachine gives a new VM its preferred machine type, before the cluster's default is written into it.
 func (v virtualMachines) preferMachine(ctx context.Context, r admission.Request[v1.VirtualMachine]) error {
 	_, preference := instancetype.References(r.New)
 	if r.Old != nil || preference == nil {
@@ -111,7 +111,7 @@ func (v virtualMachines) preferMachine(ctx context.Context, r admission.Request[
 	return err
 }
 
-// judge judges a VM as its guest will be.
+// judge validates a VM as its guest will be.
 func (v virtualMachines) judge(ctx context.Context, r admission.Request[v1.VirtualMachine]) (field.ErrorList, error) {
 	if validate.Unchanged(r.New, r.Old) {
 		return nil, nil

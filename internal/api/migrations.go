@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/api/validate"
 )
 
-// addMigrations serves the rules for migrations and their policies. A new migration is
-// judged by what the API server says of its VMI at that moment.
+// addMigrations adds the rules for migrations and their policies. A new migration is judged by its VMI in the API
+// server.
 func addMigrations(add adder, cluster client.Reader) {
 	mutating, err := admission.Mutating(func(r admission.Request[v1.VirtualMachineInstanceMigration]) {
 		if r.Operation == admissionv1.Create {
@@ -41,11 +41,10 @@ func addMigrations(add adder, cluster client.Reader) {
 	add(validateMP, policy, err)
 }
 
-// newMigration judges a migration that is being created.
 func newMigration(ctx context.Context, r admission.Request[v1.VirtualMachineInstanceMigration], cluster client.Reader) (field.ErrorList, error) {
 	name := types.NamespacedName{Namespace: r.Namespace, Name: r.New.Spec.VMIName}
 	if len(validation.IsDNS1123Subdomain(name.Name)) > 0 {
-		// Nothing has such a name, and it could not be asked for either.
+		// No VMI can have such a name, and the API server would reject the request.
 		return validate.Migration(r.New, r.Component(), nil, nil), nil
 	}
 	vmi := &v1.VirtualMachineInstance{}

@@ -14,17 +14,17 @@ import (
 	"drydock.dev/drydock/internal/api/admission"
 )
 
-// reviews are the requests by which kube-apiserver has objects judged. Many tenants' come from the one caller.
+// reviews are kube-apiserver's admission requests. That single caller sends the requests of many tenants.
 type reviews struct{}
 
-// reviewHead is what the beginning of a review says of the rest.
+// reviewHead has the fields at the beginning of a review.
 type reviewHead struct {
 	uid                 types.UID
 	namespace, username string
 }
 
-// lane has the large objects of a namespace take turns, and those of Drydock's components there by themselves: a VM starts
-// while its namespace's other VMs are judged.
+// lane gives the large objects of a namespace one lane, and those of Drydock's components there another, so that a VM
+// starts while other VMs of its namespace are judged.
 func (reviews) lane(_ *http.Request, head []byte) string {
 	review := readHead(head)
 	if admission.IsComponent(review.username) {
@@ -33,7 +33,7 @@ func (reviews) lane(_ *http.Request, head []byte) string {
 	return "user " + review.namespace
 }
 
-// refuse answers with a review: an HTTP error would be told to the user as a fault of the webhook.
+// refuse answers with a review: kube-apiserver would report an HTTP error to the user as a failure of the webhook.
 func (reviews) refuse(w http.ResponseWriter, head []byte, err error) {
 	review := readHead(head)
 	if review.uid == "" {
@@ -49,7 +49,7 @@ func (reviews) refuse(w http.ResponseWriter, head []byte, err error) {
 	}
 }
 
-// readHead reads as much of a review's beginning as there is. kube-apiserver writes what it is about before the objects.
+// readHead reads the available beginning of a review. kube-apiserver writes these fields before the objects.
 func readHead(text []byte) reviewHead {
 	var head reviewHead
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -74,7 +74,7 @@ func readHead(text []byte) reviewHead {
 	return head
 }
 
-// enterField reads an object as far as the value of a field.
+// enterField reads an object up to the value of a field.
 func enterField(decoder *json.Decoder, name string) bool {
 	opening, err := decoder.Token()
 	for err == nil && opening == json.Delim('{') {
@@ -90,10 +90,10 @@ func enterField(decoder *json.Decoder, name string) bool {
 	return false
 }
 
-// bodies are the requests of users that virt-api serves itself.
+// bodies are users' requests that virt-api serves itself.
 type bodies struct{}
 
-// lane has the large bodies of one user take turns.
+// lane gives the large bodies of one user one lane.
 func (bodies) lane(r *http.Request, _ []byte) string {
 	if caller, known := request.UserFrom(r.Context()); known {
 		return "caller " + caller.GetName()

@@ -17,48 +17,49 @@ import (
 	"drydock.dev/drydock/internal/rules/listbounds"
 )
 
-// What a text costs virt-api until it is judged: so many bytes are allocated for it, a part of which is in use at one time.
-// TestWhatAReviewCosts measures it.
+// These are the costs of judging a text: allocated bytes, of which a part is in use at one time. TestWhatAReviewCosts
+// measures them.
 const (
 	costOfAByte  = 80
 	costOfAValue = 8 << 10
-	// leastCost is what anything costs.
+	// leastCost is the minimum cost of a text.
 	leastCost = 64 << 10
 )
 
-// What is judged at one time may cost 640 MiB, which fit into virt-api's limit in config/deploy/api.yaml. Small texts have a
-// part of it that no large one takes.
+// The texts that are judged at one time may cost 640 MiB, which fit into virt-api's limit in config/deploy/api.yaml.
+// Large texts can't use the part for small ones.
 const (
 	smallRoom = 192 << 20
 	largeRoom = 448 << 20
-	// smallCost is what a small text costs at most: so many of them are judged at one time that none waits for long.
+	// smallCost bounds the cost of a small text, so that many are judged at one time and none waits for long.
 	smallCost = 16 << 20
-	// textsAtATime is how long the texts may be together that wait to be judged, small ones and large ones each.
+	// textsAtATime bounds, in bytes, the texts that wait to be judged, separately for small and large ones.
 	textsAtATime = 24 << 20
 )
 
 const (
-	// longestText is how much of a text is read: an object of the API server's greatest size, before and after.
+	// longestText bounds, in bytes, the text that is read: an object of the API server's maximum size, before and
+	// after.
 	longestText = 7 << 20
-	// smallReview is how long a review may be to be read at once. kube-apiserver has all of it when it begins to send.
+	// smallReview bounds, in bytes, a review that is read at once. kube-apiserver has all of it when it begins to
+	// send.
 	smallReview = smallCost / costOfAByte
-	// smallBody is how long another body may be to be read at once. Users may send as slowly as they like.
+	// smallBody bounds, in bytes, another body that is read at once. Users may send as slowly as they like.
 	smallBody = 4 << 10
-	// headSize is how much is read of a large text to know whose it is.
+	// headSize is how many bytes of a large text are read to determine its lane.
 	headSize = 64 << 10
-	// readTimeout is how long a text may take to arrive.
+	// readTimeout bounds the arrival of a text.
 	readTimeout = 10 * time.Second
 	// maxWaiting is how many large texts of one lane may wait or be judged. The next is refused at once.
 	maxWaiting = 5
 )
 
-// costOf is what a text counts for.
 func costOf(text []byte) int64 {
 	return max(leastCost, costOfAByte*int64(len(text))+costOfAValue*int64(listbounds.Count(text)))
 }
 
-// room is the memory that virt-api has for what others send. Small texts wait for small ones alone. Of the large ones each
-// lane, which is a namespace or a user, has one at a time, so that nobody waits for all that another has sent.
+// room is virt-api's memory for received texts. Small texts wait only for small ones. Of the large ones each lane,
+// which is a namespace or a user, has one at a time, so that nobody waits for everything that another has sent.
 type room struct {
 	small, large *semaphore.Weighted
 	lanes        lanes
@@ -70,21 +71,21 @@ func newRoom() *room {
 
 // sender is a kind of requests.
 type sender interface {
-	// lane is the name of the lane that a large request takes, by the beginning of its text.
+	// lane returns the lane of a large request from the beginning of its text.
 	lane(r *http.Request, head []byte) string
 	// refuse answers a request for which there is no room.
 	refuse(w http.ResponseWriter, head []byte, err error)
 }
 
-// entrance is where the requests of one kind come into the room.
+// entrance admits the requests of one kind to the room.
 type entrance struct {
 	room *room
 	from sender
-	// small is how long a text may be to be read at once.
+	// small bounds, in bytes, a text that is read at once.
 	small int64
-	// patience is how long a text may take to arrive.
+	// patience bounds the arrival of a text.
 	patience time.Duration
-	// smallTexts and largeTexts are for texts that are read and wait.
+	// smallTexts and largeTexts limit the texts that are read and wait.
 	smallTexts, largeTexts *semaphore.Weighted
 }
 
@@ -95,8 +96,8 @@ func (m *room) entrance(from sender, small int64) *entrance {
 	}
 }
 
-// inTurn has requests wait that together would be too large for virt-api's memory. What has no text has no cost, and a
-// stream is none.
+// inTurn makes requests wait that would together exceed virt-api's memory. Requests without a body cost nothing, and
+// streams have none.
 func (e *entrance) inTurn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 || r.Header.Get("Upgrade") != "" {
@@ -115,7 +116,7 @@ func (e *entrance) inTurn(next http.Handler) http.Handler {
 	})
 }
 
-// visit is a request that comes in.
+// visit is the state of one request.
 type visit struct {
 	*entrance
 	w          http.ResponseWriter
@@ -176,7 +177,7 @@ func (v *visit) look() error {
 	return nil
 }
 
-// read reads the text, when there is room for it.
+// read reads the text, once there is room for it.
 func (v *visit) read(ctx context.Context, texts *semaphore.Weighted, length int64) error {
 	if err := v.take(ctx, texts, length); err != nil {
 		return err
@@ -191,14 +192,14 @@ func (v *visit) read(ctx context.Context, texts *semaphore.Weighted, length int6
 	return nil
 }
 
-// discard reads what is left of a text that is refused, without keeping it: a client that can't send all of it does not see
-// why. Who sends slowly loses the connection.
+// discard reads and drops the rest of a refused text: a client that can't send all of it would not see the response.
+// A slow sender loses the connection.
 func (v *visit) discard() {
 	v.mustArriveBy(time.Now().Add(v.patience))
 	_, _ = io.Copy(io.Discard, io.LimitReader(v.body, longestText))
 }
 
-// mustArriveBy bounds how long the client may take to send; the zero time ends that.
+// mustArriveBy sets the deadline for reading from the client; the zero time removes it.
 func (v *visit) mustArriveBy(when time.Time) {
 	// Only a real connection has deadlines.
 	_ = http.NewResponseController(v.w).SetReadDeadline(when)
@@ -220,20 +221,20 @@ func tooMany() error {
 	return apierrors.NewTimeoutError("too many large objects are being judged at this time", 1)
 }
 
-// lanes are those that have large texts waiting or judged.
+// lanes has the lanes with large texts that wait or are judged.
 type lanes struct {
 	mu    sync.Mutex
 	taken map[string]*lane
 }
 
 type lane struct {
-	// turn has room for the one whose turn it is.
+	// turn holds the visit that has its turn.
 	turn chan struct{}
-	// visits are all that wait or have their turn.
+	// visits counts the visits that wait or have their turn.
 	visits int
 }
 
-// enter waits for a lane's turn. Where many wait already it is an error at once.
+// enter waits for its turn in a lane. If too many wait already, it returns an error at once.
 func (l *lanes) enter(ctx context.Context, name string) (leave func(), err error) {
 	l.mu.Lock()
 	entered := l.taken[name]
