@@ -9,10 +9,10 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// renewal is what is made anew.
+// renewal says which part of a Secret is renewed.
 type renewal int
 
-// Renewals. A new authority brings a new certificate with it.
+// A new authority implies a new certificate.
 const (
 	renewNothing renewal = iota
 	renewCertificate
@@ -20,20 +20,20 @@ const (
 )
 
 const (
-	// backdated is how long before they are made certificates are good, for clocks that differ.
+	// backdated is how long before its creation a certificate becomes valid, for clocks that differ.
 	backdated = time.Hour
-	// settling is how long a certificate is left that would be good for longer than is asked for: while an earlier virt-api
-	// runs, which makes such ones, the two must not take turns.
+	// settling is how long a certificate is kept that is valid for longer than configured: while an earlier virt-api
+	// runs, which issues such ones, the two must not replace each other's.
 	settling = 10 * time.Minute
 )
 
-// issuance is what a Secret holds.
+// issuance is the content of a Secret.
 type issuance struct {
 	authority, certificate *x509.Certificate
 	authorityKey           *rsa.PrivateKey
 }
 
-// issuanceOf reads a Secret's data; false if it can't be used, which is for the rotator to mend.
+// issuanceOf reads a Secret's data. It reports false if the data is unusable, which the rotator repairs.
 func issuanceOf(data map[string][]byte, certEntry, keyEntry string) (issuance, bool) {
 	authority, err := tls.X509KeyPair(data[AuthorityEntry], data[AuthorityKeyEntry])
 	if err != nil {
@@ -47,10 +47,10 @@ func issuanceOf(data map[string][]byte, certEntry, keyEntry string) (issuance, b
 	return issuance{authority: authority.Leaf, certificate: pair.Leaf, authorityKey: key}, true
 }
 
-// due returns what of a Secret is to be made anew now; if nothing is, when it will be.
+// due returns which part of a Secret must be renewed now, or when the next renewal is due.
 //
-// A certificate that ends with its authority is renewed with it. One that is made now is not due at once, whatever is
-// asked for that passes clusterconfig.CertificatesOf, so that renewing comes to an end.
+// A certificate that expires with its authority is renewed with it. A certificate that was just issued is never due,
+// for any lifetimes that clusterconfig.CertificatesOf accepts, so that renewing comes to an end.
 func due(is issuance, want clusterconfig.Certificates, now time.Time) (renewal, time.Time) {
 	authority := dueAt(is.authority, want.Authority, now)
 	if !now.Before(authority) {
@@ -69,7 +69,6 @@ func due(is issuance, want clusterconfig.Certificates, now time.Time) (renewal, 
 	return renewNothing, next
 }
 
-// dueAt is when a certificate is made anew.
 func dueAt(cert *x509.Certificate, want clusterconfig.Lifetime, now time.Time) time.Time {
 	if tooLong(cert, want, now) {
 		return cert.NotBefore.Add(backdated + settling)
@@ -77,7 +76,7 @@ func dueAt(cert *x509.Certificate, want clusterconfig.Lifetime, now time.Time) t
 	return cert.NotAfter.Add(-want.RenewBefore)
 }
 
-// tooLong reports whether a certificate is good for much longer than one that is made now.
+// tooLong reports whether a certificate is valid for much longer than a new one would be.
 func tooLong(cert *x509.Certificate, want clusterconfig.Lifetime, now time.Time) bool {
 	return cert.NotAfter.After(now.Add(want.Duration + want.Duration/10))
 }

@@ -1,8 +1,7 @@
-// Package certs owns the certificates of Drydock's components: it has them
-// made and rotated by cert-controller (Add), publishes the authorities that
-// peers trust, and follows all of it through the API (Source), so that a
-// rotation needs neither a restart nor a mounted Secret. Only that of metrics is mounted:
-// virt-handler, which has it too, may read no Secret.
+// Package certs owns the certificates of Drydock's components: cert-controller issues and rotates them (Add), a
+// ConfigMap publishes the authorities that peers trust, and a Source watches both through the API, so that a
+// rotation needs neither a restart nor a mounted Secret. Only the metrics' certificate is mounted: virt-handler,
+// which serves it, too, may read no Secret.
 //
 // It must not know what a certificate is used for.
 //
@@ -13,14 +12,12 @@
 //	kubevirt-upload-certs               virt-api      workers that take uploads and clones
 //	kubevirt-metrics-certs              all           Prometheus, of all components
 //
-// A virt-handler has a key and a certificate for its node alone, in no Secret; the
-// authority in kubevirt-virt-handler-ca signs it (nodecert, nodekey, nodesigner).
-// The authority in kubevirt-upload-certs also signs the workers' own certificates, for which
-// virt-controller reads it (workertls.Authority).
+// A virt-handler has a key and a certificate only for its node, in no Secret; the authority in
+// kubevirt-virt-handler-ca signs it (nodecert, nodekey, nodesigner). The authority in kubevirt-upload-certs also
+// signs the workers' own certificates, for which virt-controller reads it (workertls.Authority).
 //
-// Each Secret has an authority of its own, so that nobody can pass
-// for virt-api with the stolen key of a node. The authorities' certificates, without
-// keys, are in the ConfigMap kubevirt-ca; no component reads the Secret of another.
+// Each Secret has its own authority, so that nobody can impersonate virt-api with the stolen key of a node. The
+// authorities' certificates, without keys, are in the ConfigMap kubevirt-ca. No component reads another's Secret.
 package certs
 
 import (
@@ -28,7 +25,7 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// Names of the Secrets and of the ConfigMap in clusterconfig.Namespace.
+// These are the names of the Secrets and of the ConfigMap in clusterconfig.Namespace.
 const (
 	APISecret              = "kubevirt-virt-api-certs"
 	HandlerAuthoritySecret = "kubevirt-virt-handler-ca"
@@ -38,37 +35,35 @@ const (
 	TrustConfigMap         = "kubevirt-ca"
 )
 
-// UploadProxyService is the name of the Service, in clusterconfig.Namespace,
-// that leads to the upload proxy in virt-api.
+// UploadProxyService is the Service of virt-api's upload proxy, in clusterconfig.Namespace.
 const UploadProxyService = "cdi-uploadproxy"
 
-// MetricsName is the name in the certificate that all components serve metrics with: that of the Service that leads to
-// them.
+// MetricsName is the name in the metrics' certificate of all components: the name of their Service.
 const MetricsName = "kubevirt-prometheus-metrics." + clusterconfig.Namespace + ".svc"
 
-// Identity names a certificate and those that its holder trusts.
+// Identity names a certificate and the authorities that its holder trusts.
 type Identity struct {
-	// Secret holds tls.crt and tls.key; empty when the holder's key is in none (Use).
+	// Secret has tls.crt and tls.key. It is empty if the holder's key is in no Secret (Use).
 	Secret string
-	// TrustKey is the entry of TrustConfigMap with the peers' authorities; empty
-	// when the holder trusts nobody by certificate.
+	// TrustKey is the entry of TrustConfigMap with the peers' authorities. It is empty if the holder does not verify
+	// peers' certificates.
 	TrustKey string
-	// OwnKey is the entry of TrustConfigMap with the authorities of the holder's own
-	// certificate; empty when it need not know them.
+	// OwnKey is the entry of TrustConfigMap with the authorities of the holder's own certificate. It is empty if the
+	// holder does not need them.
 	OwnKey string
 }
 
-// APIServer is what virt-api serves its webhooks and its API with.
+// APIServer is the identity with which virt-api serves its webhooks and its API.
 func APIServer() Identity { return Identity{Secret: APISecret} }
 
-// HandlerServer is what virt-handler serves with; it trusts virt-api only. With the same
-// certificate virt-handlers meet each other (PeerServerConfig, PeerClientConfig).
+// HandlerServer is the identity with which virt-handler serves. Its only trusted client is virt-api. Virt-handlers
+// use the same certificate among each other (PeerServerConfig, PeerClientConfig).
 func HandlerServer() Identity {
 	return Identity{TrustKey: trustKey(HandlerClientSecret), OwnKey: HandlerTrust()}
 }
 
-// HandlerClient is what virt-api calls virt-handlers with. Each must show the
-// certificate of its own node (nodecert.DNSName).
+// HandlerClient is the identity with which virt-api calls virt-handlers. Each must have the certificate of its own
+// node (nodecert.DNSName).
 func HandlerClient() Identity {
 	return Identity{Secret: HandlerClientSecret, TrustKey: HandlerTrust()}
 }
@@ -76,31 +71,29 @@ func HandlerClient() Identity {
 // HandlerTrust is the entry of TrustConfigMap with the authorities of virt-handlers.
 func HandlerTrust() string { return trustKey(HandlerAuthoritySecret) }
 
-// UploadProxy is what virt-api calls the workers with that take uploads. Each
-// has a name of its own, which is given to ClientConfigFor.
+// UploadProxy is the identity with which virt-api calls the workers that take uploads. Each worker has its own name,
+// which is passed to ClientConfigFor.
 func UploadProxy() Identity {
 	return Identity{Secret: UploadSecret, TrustKey: trustKey(UploadSecret)}
 }
 
-// UploadProxyTrust is the entry of TrustConfigMap with the authorities of what the
-// upload proxy serves with.
+// UploadProxyTrust is the entry of TrustConfigMap with the authorities of the upload proxy's server certificate.
 func UploadProxyTrust() string { return trustKey(APISecret) }
 
-// MetricsTrust is the entry of TrustConfigMap with the authorities of what metrics are served with.
+// MetricsTrust is the entry of TrustConfigMap with the authorities of the metrics' certificate.
 func MetricsTrust() string { return trustKey(MetricsSecret) }
 
-// trustKey is the ConfigMap's entry for the authorities of a Secret.
+// trustKey returns the ConfigMap's entry for the authorities of a Secret.
 func trustKey(secret string) string { return secret + ".crt" }
 
-// dnsName is the subject of the certificate in a Secret. Only virt-api's is a
-// name that DNS knows: kube-apiserver calls it by its Service.
+// dnsName returns the subject of the certificate in a Secret. Only virt-api's is a DNS name: kube-apiserver calls it
+// by its Service.
 func dnsName(secret string) string {
 	switch secret {
 	case APISecret:
 		return "virt-api." + clusterconfig.Namespace + ".svc"
 	case HandlerAuthoritySecret:
-		// The certificate that cert-controller makes beside the authority is no
-		// node's, and nobody uses it.
+		// The certificate that cert-controller issues beside the authority is for no node, and unused.
 		return "virt-handler-ca." + clusterconfig.Namespace + ".svc"
 	case UploadSecret:
 		return workertls.ProxyName

@@ -10,10 +10,9 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// PeerServerConfig is for a server whose clients have certificates of the same
-// authorities as the holder (Identity.OwnKey): they are verified, and which of them it is
-// is for the caller to ask of the connection's state. protocol is the one that both sides
-// must speak (ALPN). Every connection is verified anew; none is resumed.
+// PeerServerConfig returns the configuration of a server whose clients' certificates have the same authorities as the
+// holder's (Identity.OwnKey). It verifies them; the caller identifies the client from the connection's state. Both
+// sides must use protocol (ALPN). Every connection is verified; none is resumed.
 func (s *Source) PeerServerConfig(protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -32,15 +31,15 @@ func (s *Source) PeerServerConfig(protocol string) *tls.Config {
 				ClientAuth:             tls.RequireAndVerifyClientCert,
 				ClientCAs:              authorities,
 				SessionTicketsDisabled: true,
-				// What goes through is long: small records at the beginning gain nothing.
+				// Transfers are long, and small records at the beginning would not help.
 				DynamicRecordSizingDisabled: true,
 			}, nil
 		},
 	}
 }
 
-// PeerClientConfig calls the server of that name, which has a certificate of the same
-// authorities as the holder (PeerServerConfig).
+// PeerClientConfig returns the configuration for calling the server of that name, whose certificate has the same
+// authorities as the holder's (PeerServerConfig).
 func (s *Source) PeerClientConfig(server, protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -54,7 +53,7 @@ func (s *Source) PeerClientConfig(server, protocol string) *tls.Config {
 			return pair, calls(pair)
 		},
 		DynamicRecordSizingDisabled: true,
-		// As in ClientConfigFor.
+		// The reason is that of ClientConfigFor.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			_, authorities, err := s.peer()
@@ -66,7 +65,7 @@ func (s *Source) PeerClientConfig(server, protocol string) *tls.Config {
 	}
 }
 
-// peer is what the holder shows to its like, and knows them by.
+// peer returns the holder's certificate and the authorities by which it verifies its peers.
 func (s *Source) peer() (*tls.Certificate, *x509.CertPool, error) {
 	pair, authorities := s.pair.Load(), s.own.Load()
 	switch {
@@ -78,7 +77,7 @@ func (s *Source) peer() (*tls.Certificate, *x509.CertPool, error) {
 	return pair.tls, authorities, nil
 }
 
-// calls returns an error when a certificate can't be shown by a client.
+// calls returns an error if a certificate is not valid for a client.
 func calls(pair *tls.Certificate) error {
 	leaf := pair.Leaf
 	if leaf == nil {

@@ -18,26 +18,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// AuthorityEntry is the entry of a rotated Secret with its authority's
-// certificate, and after it those of the authorities before it that are still trusted.
+// AuthorityEntry is the entry of a rotated Secret with its authority's certificate, followed by those of earlier
+// authorities that are still trusted.
 const AuthorityEntry = "ca.crt"
 
-// keptAuthorities bounds how many authorities of one Secret are trusted at a
-// time: the newest and those that certificates in use may still come from.
+// keptAuthorities bounds the trusted authorities of one Secret: the newest and those of certificates that may still
+// be in use.
 const keptAuthorities = 3
 
 // AuthorityKeyEntry is the entry of a rotated Secret with its authority's key.
 const AuthorityKeyEntry = "ca.key"
 
-// publisher copies the authorities' certificates into the ConfigMap
-// kubevirt-ca. An authority that is replaced stays trusted beside its
-// successor until it expires, so that holders of old certificates are not cut
-// off in the moment of rotation.
+// publisher copies the authorities' certificates into the ConfigMap kubevirt-ca. A replaced authority stays trusted
+// beside its successor until it expires, so that holders of old certificates are not cut off at the rotation.
 type publisher struct {
 	client client.Client
 }
 
-// ours are the Secrets that hold Drydock's certificates.
 func ours() predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		switch o.GetName() {
@@ -89,8 +86,7 @@ func (p *publisher) Reconcile(ctx context.Context, request reconcile.Request) (r
 	return reconcile.Result{}, nil
 }
 
-// mergeAuthorities puts the newest authorities before the ones trusted so far,
-// without those that have expired or are too many.
+// mergeAuthorities puts the newest authorities before those trusted so far, without expired and surplus ones.
 func mergeAuthorities(newest, trusted []byte, now time.Time) []byte {
 	var merged bytes.Buffer
 	seen := map[string]bool{}

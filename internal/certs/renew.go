@@ -26,14 +26,14 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// lookAgain bounds how long a timer is trusted: on a machine that was suspended it is late.
+// lookAgain bounds how long a timer is relied on: it is late on a machine that was suspended.
 const lookAgain = 12 * time.Hour
 
-// renewer makes certificates anew while they are good, by the lifetimes that the KubeVirt object asks for, from one moment
-// to the next. What is missing, expired or spoiled is the rotator's.
+// renewer renews certificates before they expire, by the lifetimes that the KubeVirt object currently configures. The
+// rotator handles missing, expired or damaged ones.
 //
-// Nobody is cut off by a new authority: those who know only the one before accept the new certificate, which comes with
-// the new authority's certificate signed by the old one; and the old authority stays in the bundles until it expires.
+// A new authority cuts nobody off: peers that know only the old one accept the new certificate, whose chain has the
+// new authority's certificate signed by the old one; and the old authority stays in the bundles until it expires.
 type renewer struct {
 	client   client.Client
 	rotators []*rotator.CertRotator
@@ -59,7 +59,7 @@ func addRenewer(mgr manager.Manager, rotators []*rotator.CertRotator) error {
 	return nil
 }
 
-// Reconcile renews what one Secret holds, if that is due.
+// Reconcile renews the content of one Secret, if that is due.
 func (r *renewer) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	i := slices.IndexFunc(r.rotators, func(of *rotator.CertRotator) bool { return of.SecretKey == request.NamespacedName })
 	if i < 0 {
@@ -87,7 +87,7 @@ func (r *renewer) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	}
 	err = r.client.Update(ctx, renewed)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		// Another virt-api was first; the watch tells.
+		// Another virt-api was faster, and the watch reports its write.
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
@@ -97,8 +97,8 @@ func (r *renewer) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	return reconcile.Result{}, nil
 }
 
-// wanted are the lifetimes that the KubeVirt object asks for. What is wrong with them virt-controller tells in the object's
-// status.
+// wanted returns the lifetimes that the KubeVirt object configures. virt-controller reports invalid ones in the
+// object's status.
 func (r *renewer) wanted(ctx context.Context) (clusterconfig.Certificates, error) {
 	var all v1.KubeVirtList
 	if err := r.client.List(ctx, &all); err != nil {
@@ -108,7 +108,6 @@ func (r *renewer) wanted(ctx context.Context) (clusterconfig.Certificates, error
 	return want, nil
 }
 
-// renew changes a Secret's data.
 func renew(secret *corev1.Secret, by *rotator.CertRotator, is issuance, what renewal, want clusterconfig.Certificates, now time.Time) error {
 	failed := func(err error) error {
 		return fmt.Errorf("making the certificates of Secret %s: %w", types.NamespacedName{Namespace: secret.Namespace, Name: secret.Name}, err)
@@ -139,8 +138,8 @@ func renew(secret *corev1.Secret, by *rotator.CertRotator, is issuance, what ren
 	return nil
 }
 
-// vouch is the new authority's certificate, signed by the one before it: whoever knows that one knows by it the new one,
-// too, for as long as the old one is good.
+// vouch returns the new authority's certificate signed by the old one, so that peers that know the old one accept the
+// new one while the old one is valid.
 func vouch(authority *x509.Certificate, before issuance) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {

@@ -14,20 +14,18 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// retiredSecret held the one key that all virt-handlers served with, and their
-// authority's, which each of them could read.
+// retiredSecret had the key with which all virt-handlers served, and their authority's. Each of them could read both.
 const retiredSecret = "kubevirt-virt-handler-server-certs"
 
-// retirement removes what an earlier version has left: the Secret, and the trust
-// in its authority. It does so once, at the start of the process: whoever goes
-// back to that version applies the Secret again.
+// retirement removes an earlier version's Secret and the trust in its authority. It does so once, at the start of the
+// process: a downgrade to that version applies the Secret again.
 type retirement struct {
 	client client.Client
 	reader client.Reader
 }
 
-// Start removes it, however long the API server is away. It is a controller-runtime
-// Runnable.
+// Start retries until the removal succeeds, however long the API server is unavailable. It implements
+// controller-runtime's Runnable.
 func (r *retirement) Start(ctx context.Context) error {
 	backoff.Retry(ctx, backoff.Doubling(time.Second, time.Minute), func(ctx context.Context) bool {
 		err := r.remove(ctx)
@@ -39,7 +37,7 @@ func (r *retirement) Start(ctx context.Context) error {
 	return nil
 }
 
-// remove is safe to be repeated, by every virt-api.
+// remove may be repeated, and run by several virt-apis.
 func (r *retirement) remove(ctx context.Context) error {
 	secret := &corev1.Secret{}
 	secret.Namespace, secret.Name = clusterconfig.Namespace, retiredSecret

@@ -16,13 +16,11 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// Add has mgr make the certificates, renew them before they expire, inject
-// virt-api's authority into APIServices and publish the authorities of all. The
-// channel is closed once kube-apiserver has been told virt-api's authority.
+// Add makes mgr issue the certificates, renew them before they expire, inject virt-api's authority into APIServices
+// and publish all authorities. The channel is closed once kube-apiserver has virt-api's authority.
 //
-// It needs no leader: a rotation is one update of a Secret with the version
-// that was read, so that of several processes one succeeds and the others find
-// a certificate that is valid.
+// It needs no leader: a rotation is one update of a Secret with an optimistic lock, so that of several processes one
+// succeeds and the others find a valid certificate.
 func Add(mgr manager.Manager, apiServices ...string) (<-chan struct{}, error) {
 	dir, err := markerDir()
 	if err != nil {
@@ -61,7 +59,8 @@ func newRotator(secret string, usage x509.ExtKeyUsage, injected []rotator.Webhoo
 		CertName:       corev1.TLSCertKey,
 		KeyName:        corev1.TLSPrivateKeyKey,
 		ControllerName: "cert-rotator-" + secret,
-		// It makes what is missing, and what has expired while no virt-api was there. Before that the renewer is.
+		// The rotator issues missing certificates, and those that expired while no virt-api ran. The renewer acts
+		// before that.
 		CaCertDuration:     clusterconfig.DefaultAuthorityDuration,
 		ServerCertDuration: clusterconfig.DefaultCertificateDuration,
 		LookaheadInterval:  time.Second,
@@ -76,10 +75,9 @@ func newRotator(secret string, usage x509.ExtKeyUsage, injected []rotator.Webhoo
 	return r
 }
 
-// markerDir makes a folder with an empty file in the certificate's name. The
-// rotator ends its process when that file does not appear, since it expects
-// servers to read a mounted Secret; ours read it through the API (Source). On a
-// machine that is shared, each user has his own.
+// markerDir creates a folder with an empty file of the certificate's name. The rotator ends its process if that file
+// does not appear, since it expects servers to read a mounted Secret; Drydock's read it through the API (Source). On
+// a shared machine each user has another folder.
 func markerDir() (string, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("drydock-certificates-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// Source follows one Identity through the API and gives TLS configurations
-// that always use its newest certificate and trust.
+// Source watches one Identity through the API and returns TLS configurations that always use its newest certificate
+// and trust.
 type Source struct {
 	client   kubernetes.Interface
 	identity Identity
@@ -27,7 +27,7 @@ type Source struct {
 	pair  atomic.Pointer[KeyPair]
 	trust atomic.Pointer[x509.CertPool]
 	own   atomic.Pointer[x509.CertPool]
-	// restrict makes a server accept less, nil for nothing.
+	// restrict restricts a server's configuration further, nil for no restriction.
 	restrict atomic.Pointer[func(*tls.Config)]
 
 	mu        sync.Mutex
@@ -36,19 +36,18 @@ type Source struct {
 	listeners []func()
 }
 
-// KeyPair is a certificate as PEM and as TLS wants it.
+// KeyPair is a certificate as PEM and for TLS. One from Use has no PEM.
 type KeyPair struct {
 	CertPEM, KeyPEM []byte
 	tls             *tls.Certificate
 }
 
-// NewSource makes a Source; Start lets it follow.
+// NewSource returns a Source, which is idle until Start.
 func NewSource(client kubernetes.Interface, identity Identity) *Source {
 	return &Source{client: client, identity: identity, ready: make(chan struct{})}
 }
 
-// Start follows the identity until ctx ends. It is a controller-runtime
-// Runnable.
+// Start watches the identity until ctx ends. It implements controller-runtime's Runnable.
 func (s *Source) Start(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -73,13 +72,12 @@ func (s *Source) Start(ctx context.Context) error {
 	return nil
 }
 
-// informer watches the one object of that name; its RBAC needs no more than
-// the name.
+// informer watches the single object of that name, which is all that its RBAC permits.
 func (s *Source) informer(resource, name string, kind runtime.Object, seen func(any)) cache.SharedInformer {
 	lw := cache.NewListWatchFromClient(s.client.CoreV1().RESTClient(), resource,
 		clusterconfig.Namespace, fields.OneTermEqualSelector("metadata.name", name))
 	informer := cache.NewSharedInformer(lw, kind, 0)
-	// An informer that has not been started takes every handler.
+	// Adding a handler to an informer fails only after its start.
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    seen,
 		UpdateFunc: func(_, obj any) { seen(obj) },
@@ -87,8 +85,8 @@ func (s *Source) informer(resource, name string, kind runtime.Object, seen func(
 	return informer
 }
 
-// setPair takes a certificate over; one that is incomplete (the Secret exists
-// before its content does) is passed over, so that the last good one serves.
+// setPair stores a certificate. An incomplete one is ignored, since a Secret exists before its content, and the last
+// valid one stays in use.
 func (s *Source) setPair(certPEM, keyPEM []byte) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -98,14 +96,13 @@ func (s *Source) setPair(certPEM, keyPEM []byte) {
 	s.changed()
 }
 
-// Use serves with a certificate that the holder has got itself.
+// Use serves with a certificate that the holder obtained itself.
 func (s *Source) Use(pair *tls.Certificate) {
 	s.pair.Store(&KeyPair{tls: pair})
 	s.changed()
 }
 
-// setPool takes authorities over; none at all are passed over as a certificate that
-// is incomplete is.
+// setPool stores authorities. An empty bundle is ignored like an incomplete certificate.
 func (s *Source) setPool(pool *atomic.Pointer[x509.CertPool], pem string) {
 	authorities := x509.NewCertPool()
 	if !authorities.AppendCertsFromPEM([]byte(pem)) {
@@ -115,8 +112,8 @@ func (s *Source) setPool(pool *atomic.Pointer[x509.CertPool], pem string) {
 	s.changed()
 }
 
-// OwnAuthorities are those of the holder's own certificate (Identity.OwnKey), nil
-// before they are known.
+// OwnAuthorities returns the authorities of the holder's own certificate (Identity.OwnKey), nil while they are
+// unknown.
 func (s *Source) OwnAuthorities() *x509.CertPool { return s.own.Load() }
 
 func (s *Source) changed() {
@@ -132,11 +129,9 @@ func (s *Source) changed() {
 	}
 }
 
-// Ready is closed once there is a certificate to serve with and, where one is
-// needed, an authority to trust.
+// Ready is closed once there is a certificate to serve with and, if needed, an authority to trust.
 func (s *Source) Ready() <-chan struct{} { return s.ready }
 
-// complete says what is missing.
 func (s *Source) complete() error {
 	if s.pair.Load() == nil && s.identity.Secret == "" {
 		return errors.New("no certificate yet")
@@ -151,22 +146,21 @@ func (s *Source) complete() error {
 	return nil
 }
 
-// Current is the newest certificate, nil before there is one. One that Use was given
-// has no PEM.
+// Current returns the newest certificate, nil if there is none yet. One from Use has no PEM.
 func (s *Source) Current() *KeyPair { return s.pair.Load() }
 
-// OnChange has notify called after every change. notify must not block.
+// OnChange registers a function that is called after every change. notify must not block.
 func (s *Source) OnChange(notify func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listeners = append(s.listeners, notify)
 }
 
-// Restrict has each connection's configuration restricted further. restrict may be called at any time.
+// Restrict sets a function that restricts each connection's configuration. It may be called at any time.
 func (s *Source) Restrict(restrict func(*tls.Config)) { s.restrict.Store(&restrict) }
 
-// ServerConfig is for a server: with a TrustKey, clients must show a
-// certificate of the trusted authorities.
+// ServerConfig returns the configuration of a server. With a TrustKey, clients must have a certificate of the trusted
+// authorities.
 func (s *Source) ServerConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -191,13 +185,11 @@ func (s *Source) ServerConfig() *tls.Config {
 	}
 }
 
-// ClientConfig is for a client that shows its certificate and trusts the
-// authorities of the TrustKey only. The peer is known by the host of the URL that
-// is called.
+// ClientConfig returns the configuration of a client that sends its certificate and trusts only the authorities of
+// the TrustKey. The peer's certificate must be for the host of the URL.
 func (s *Source) ClientConfig() *tls.Config { return s.ClientConfigFor("") }
 
-// ClientConfigFor is ClientConfig for a peer of that name, whatever address it is
-// called by.
+// ClientConfigFor is ClientConfig for a peer of that name at any address.
 func (s *Source) ClientConfigFor(server string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -208,14 +200,13 @@ func (s *Source) ClientConfigFor(server string) *tls.Config {
 			}
 			return s.pair.Load().tls, nil
 		},
-		// The roots change with a rotation, RootCAs can't; so the chain is
-		// verified in VerifyConnection instead, as strictly.
+		// The roots change with a rotation, and RootCAs can't. So VerifyConnection verifies the chain instead, as
+		// strictly.
 		InsecureSkipVerify: true,
 		VerifyConnection:   s.verifyServer,
 	}
 }
 
-// verifyServer checks the peer's certificate for the name that was asked for.
 func (s *Source) verifyServer(state tls.ConnectionState) error {
 	if err := s.complete(); err != nil {
 		return err
@@ -227,7 +218,7 @@ func verifyServer(state tls.ConnectionState, roots *x509.CertPool) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("the server shows no certificate")
 	}
-	// An empty name would be one that every certificate is good for.
+	// Every certificate is valid for an empty name.
 	if state.ServerName == "" {
 		return errors.New("a server must be called by a name, for its certificate to be checked")
 	}

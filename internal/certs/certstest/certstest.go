@@ -1,6 +1,5 @@
-// Package certstest makes virt-handlers' certificates for tests, by the rules by which
-// virt-api makes them, and gives them to a certs.Source in the way in which it gets them
-// in a cluster: the authority from the ConfigMap of an API server. It is for tests only.
+// Package certstest issues virt-handlers' certificates for tests, by virt-api's rules, and provides them to a
+// certs.Source as in a cluster: the authority comes from the ConfigMap of an API server. It is for tests only.
 package certstest
 
 import (
@@ -35,14 +34,14 @@ type Authority struct {
 	client kubernetes.Interface
 }
 
-// NewAuthority makes an authority, and an API server that publishes it.
+// NewAuthority returns an authority, with an API server that publishes it.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	signer, certificate := Signer(t)
 	return &Authority{signer: signer, client: publisher(t, string(certificate))}
 }
 
-// Signer makes an authority that nobody publishes. certificate is its own, as PEM.
+// Signer returns an authority that is not published, and its certificate as PEM.
 func Signer(t testing.TB) (signer *nodecert.Authority, certificate []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -69,7 +68,7 @@ func Signer(t testing.TB) (signer *nodecert.Authority, certificate []byte) {
 	return signer, certificate
 }
 
-// publisher is an API server that has the ConfigMap of authorities and nothing else.
+// publisher returns a client of an API server that has only the ConfigMap of authorities.
 func publisher(t testing.TB, authority string) kubernetes.Interface {
 	t.Helper()
 	published := corev1.ConfigMapList{
@@ -106,7 +105,7 @@ func publisher(t testing.TB, authority string) kubernetes.Interface {
 	return client
 }
 
-// Certificate is that of a node's virt-handler.
+// Certificate issues the certificate of a node's virt-handler.
 func (a *Authority) Certificate(t testing.TB, node string) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -137,7 +136,7 @@ func (a *Authority) Certificate(t testing.TB, node string) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key, Leaf: leaf}
 }
 
-// Handler is the virt-handler of a node with its certificate, until the test ends.
+// Handler returns a running Source of a node's virt-handler, with its certificate, until the test ends.
 func (a *Authority) Handler(t testing.TB, node string) *certs.Source {
 	t.Helper()
 	source := certs.NewSource(a.client, certs.HandlerServer())

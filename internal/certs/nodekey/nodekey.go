@@ -1,10 +1,8 @@
-// Package nodekey is virt-handler's side of its certificate: it owns the private
-// key, which exists only in this process's memory, asks for a certificate for
-// its node, and renews it with another key while virt-handler runs.
+// Package nodekey is virt-handler's side of its certificate: it owns the private key, which exists only in this
+// process's memory, requests a certificate for its node, and renews it with another key while virt-handler runs.
 //
-// nodecert.Decide decides; this package observes and acts. Without a certificate only
-// virt-api's connections have to wait: it must not delay guests.
-// See decision 234.
+// nodecert.Decide decides; this package observes and acts. Without a certificate only virt-api's connections have to
+// wait: it must not delay guests. See decision 234.
 package nodekey
 
 import (
@@ -36,14 +34,13 @@ import (
 type Holder interface {
 	// Use is called with every new certificate.
 	Use(*tls.Certificate)
-	// OwnAuthorities are those that peers know virt-handlers by, nil while they are
-	// not known.
+	// OwnAuthorities returns the authorities by which peers verify virt-handlers, nil while they are unknown.
 	OwnAuthorities() *x509.CertPool
-	// OnChange has notify called, which must not block, when these change.
+	// OnChange registers a function that is called when these change. notify must not block.
 	OnChange(notify func())
 }
 
-// Keeper keeps the certificate of one node good.
+// Keeper maintains the certificate of one node.
 type Keeper struct {
 	Node     string
 	Requests certificatesclient.CertificateSigningRequestInterface
@@ -51,31 +48,30 @@ type Keeper struct {
 	Log      logr.Logger
 
 	inUse *nodecert.InUse
-	// key is the one that was last asked for.
+	// key is the key of the last request.
 	key crypto.Signer
-	// usages are what the next request asks for.
+	// usages are requested next.
 	usages  nodecert.Usages
 	changed chan struct{}
 	delays  wait.Backoff
 }
 
 const (
-	// watchFor is how long a change of the request is waited for before it is read
-	// again.
+	// watchFor bounds the watch of the request, which is then read again.
 	watchFor = 5 * time.Minute
 	// watchPause follows a watch that ended early.
 	watchPause = time.Second
 )
 
-// patient begins at a fifth of a second, for what a restart has left, and asks a
-// signer that refuses every two minutes.
+// patient returns delays from a fifth of a second, for requests left by a restart, to two minutes, for a signer that
+// keeps refusing.
 func patient() wait.Backoff {
 	delays := backoff.Doubling(200*time.Millisecond, 2*time.Minute)
 	delays.Jitter = 0.2
 	return delays
 }
 
-// Start keeps the certificate until ctx ends. It is a controller-runtime Runnable.
+// Start maintains the certificate until ctx ends. It implements controller-runtime's Runnable.
 func (k *Keeper) Start(ctx context.Context) error {
 	k.changed = make(chan struct{}, 1)
 	k.Holder.OnChange(func() {
@@ -94,7 +90,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	return nil
 }
 
-// until says how long the certificate in use is good.
+// until says how long the certificate in use is valid.
 func (k *Keeper) until() string {
 	if k.inUse == nil {
 		return "none: consoles, screens and ports of this node's guests can't be reached"
@@ -102,7 +98,7 @@ func (k *Keeper) until() string {
 	return "until " + k.inUse.Leaf.NotAfter.Format(time.RFC3339)
 }
 
-// step observes, decides and acts once. An error is followed by a pause.
+// step observes, decides and acts once. The caller pauses after an error.
 func (k *Keeper) step(ctx context.Context) error {
 	request, err := k.Requests.Get(ctx, nodecert.RequestName(k.Node), metav1.GetOptions{})
 	switch {
@@ -130,7 +126,6 @@ func (k *Keeper) step(ctx context.Context) error {
 	return nil
 }
 
-// ask makes a key and a request for it.
 func (k *Keeper) ask(ctx context.Context) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -147,7 +142,7 @@ func (k *Keeper) ask(ctx context.Context) error {
 	return nil
 }
 
-// await returns when the request, or what peers trust, may have changed.
+// await returns when the request, or the trusted authorities, may have changed.
 func (k *Keeper) await(ctx context.Context, request *certificatesv1.CertificateSigningRequest) error {
 	watcher, err := k.Requests.Watch(ctx, metav1.ListOptions{
 		FieldSelector:   fields.OneTermEqualSelector("metadata.name", request.Name).String(),
@@ -183,13 +178,12 @@ func (k *Keeper) await(ctx context.Context, request *certificatesv1.CertificateS
 	}
 }
 
-// same reports whether the event says nothing new.
 func same(event watch.Event, request *certificatesv1.CertificateSigningRequest) bool {
 	now, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
 	return ok && event.Type != watch.Deleted && now.UID == request.UID && now.ResourceVersion == request.ResourceVersion
 }
 
-// take serves with the certificate from the next connection on.
+// take uses the certificate from the next connection on.
 func (k *Keeper) take(pair *tls.Certificate) {
 	k.inUse = &nodecert.InUse{Leaf: pair.Leaf, Renew: nodecert.Renewal(pair.Leaf, time.Now(), mathrand.Float64())}
 	k.Holder.Use(pair)
@@ -197,7 +191,7 @@ func (k *Keeper) take(pair *tls.Certificate) {
 	k.Log.Info("this node has a new certificate", "until", pair.Leaf.NotAfter.Format(time.RFC3339), "migrations", nodecert.Calls(pair.Leaf))
 }
 
-// discard deletes this very request; reason is why another must wait.
+// discard deletes exactly this request. It returns reason, for which another request must wait.
 func (k *Keeper) discard(ctx context.Context, request *certificatesv1.CertificateSigningRequest, reason error) error {
 	err := k.Requests.Delete(ctx, request.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(request.UID))})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -206,7 +200,7 @@ func (k *Keeper) discard(ctx context.Context, request *certificatesv1.Certificat
 	return reason
 }
 
-// rest waits, or until the authorities change.
+// rest waits until d has passed or the authorities change.
 func (k *Keeper) rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

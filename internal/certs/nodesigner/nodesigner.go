@@ -1,9 +1,9 @@
-// Package nodesigner is virt-api's side of virt-handlers' certificates: the signer
-// drydock.dev/virt-handler of the cluster's CertificateSigningRequests.
+// Package nodesigner is virt-api's side of virt-handlers' certificates: the signer drydock.dev/virt-handler of the
+// cluster's CertificateSigningRequests.
 //
-// nodecert.Judge decides which request is approved, signed or refused; this package
-// watches requests, reads the authority and writes the decision. It is the only package
-// that reads the authority's key, and must give out nothing but certificates. See decision 235.
+// nodecert.Judge decides which request is approved, signed or refused; this package watches requests, reads the
+// authority and writes the decision. It is the only package that reads the authority's key, and must output nothing
+// but certificates. See decision 235.
 package nodesigner
 
 import (
@@ -32,13 +32,12 @@ import (
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
-// Cached is what the manager's cache keeps of requests: those for this signer.
+// Cached restricts the manager's cache to requests for this signer.
 func Cached() cache.ByObject {
 	return cache.ByObject{Field: fields.OneTermEqualSelector("spec.signerName", nodecert.SignerName)}
 }
 
-// Signer signs requests. Several may work at once: of two that write the same
-// request the API server refuses one.
+// Signer signs requests. Several may run at once: if two write the same request, the API server refuses one.
 type Signer struct {
 	client client.Client
 	now    func() time.Time
@@ -48,7 +47,7 @@ type Signer struct {
 	pace *pace
 }
 
-// Add puts the signer into the manager.
+// Add adds the signer to the manager.
 func Add(mgr manager.Manager) error {
 	s := &Signer{client: mgr.GetClient(), now: time.Now, pace: newPace()}
 	err := builder.ControllerManagedBy(mgr).
@@ -64,7 +63,6 @@ func Add(mgr manager.Manager) error {
 	return nil
 }
 
-// waiting are the requests that nothing was decided about.
 func (s *Signer) waiting(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := &certificatesv1.CertificateSigningRequestList{}
 	if err := s.client.List(ctx, list); err != nil {
@@ -80,7 +78,7 @@ func (s *Signer) waiting(ctx context.Context, _ client.Object) []reconcile.Reque
 	return waiting
 }
 
-// Reconcile decides about one request and does it.
+// Reconcile decides one request and writes the result.
 func (s *Signer) Reconcile(ctx context.Context, name reconcile.Request) (reconcile.Result, error) {
 	request := &certificatesv1.CertificateSigningRequest{}
 	if err := s.client.Get(ctx, name.NamespacedName, request); err != nil {
@@ -99,14 +97,14 @@ func (s *Signer) Reconcile(ctx context.Context, name reconcile.Request) (reconci
 	}
 	err = s.apply(ctx, request.DeepCopy(), verdict, authority)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		// Another virt-api was first, or the request is gone; the cache will say so.
+		// Another virt-api was faster, or the request was deleted; the cache will show it.
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, err
 }
 
-// authority is nil as long as there is none that peers know: a certificate of
-// an authority that was not published would be refused by them.
+// authority returns nil while there is no published authority: peers would refuse a certificate of an unpublished
+// one.
 func (s *Signer) authority(ctx context.Context) (*nodecert.Authority, error) {
 	secret, trusted := &corev1.Secret{}, &corev1.ConfigMap{}
 	for name, object := range map[string]client.Object{certs.HandlerAuthoritySecret: secret, certs.TrustConfigMap: trusted} {
@@ -128,7 +126,7 @@ func (s *Signer) authority(ctx context.Context) (*nodecert.Authority, error) {
 	return authority, nil
 }
 
-// apply writes the verdict. What was approved is signed at once.
+// apply writes the verdict, and signs an approved request at once.
 func (s *Signer) apply(ctx context.Context, request *certificatesv1.CertificateSigningRequest, v nodecert.Verdict, a *nodecert.Authority) error {
 	switch v.Act {
 	case nodecert.Approve, nodecert.Refuse:
@@ -157,7 +155,6 @@ func (s *Signer) apply(ctx context.Context, request *certificatesv1.CertificateS
 	return nil
 }
 
-// wait is how long the requester has to wait for this request.
 func (s *Signer) wait(node string, request types.UID) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

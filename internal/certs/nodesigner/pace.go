@@ -8,34 +8,31 @@ import (
 )
 
 const (
-	// every and burst are what a node gets: a virt-handler that restarts again and
-	// again does not wait, and a node that is taken over costs the API server and
-	// virt-api a request every ten seconds.
+	// every and burst limit a node's requests: a virt-handler that restarts repeatedly does not wait, and a
+	// compromised node costs the API server and virt-api one request every ten seconds.
 	every = 10 * time.Second
 	burst = 30
-	// maxNodes bounds the memory; nodes come from tokens, so it is far more than
-	// there are.
+	// maxNodes bounds the memory. Nodes are proven by tokens, so it is far more than there are.
 	maxNodes = 20000
 )
 
-// pace bounds how many requests of a node are worked on. A node has one request
-// at a time (the policy virt-handler-certificates); it could still delete it
-// and ask again without an end.
+// pace limits the handled requests of a node. A node has one request at a time (the policy
+// virt-handler-certificates), but could delete it and create another without end.
 type pace struct {
 	nodes map[string]*turn
 }
 
-// turn is what one requester has left.
+// turn is the state of one requester.
 type turn struct {
 	limiter *rate.Limiter
-	// last was let through; it is not counted twice.
+	// last is the last admitted request, which is not counted twice.
 	last types.UID
 }
 
 func newPace() *pace { return &pace{nodes: map[string]*turn{}} }
 
-// wait is how long the request must wait; zero lets it through. All requesters that
-// have not proven a node share the one with the empty name.
+// wait returns how long the request must wait, zero if it is admitted. All requesters that have not proven a node
+// share the entry of the empty name.
 func (p *pace) wait(node string, request types.UID, now time.Time) time.Duration {
 	if len(p.nodes) >= maxNodes {
 		clear(p.nodes)

@@ -7,8 +7,7 @@ import (
 	"path/filepath"
 )
 
-// read takes the files of dir, which the kubelet changes when virt-controller
-// has made a new certificate.
+// read reads the files of dir, which the kubelet updates when virt-controller has issued a new certificate.
 func read(dir string) (map[string][]byte, error) {
 	data := map[string][]byte{}
 	for _, file := range []string{CertFile, KeyFile, AuthorityFile} {
@@ -21,7 +20,7 @@ func read(dir string) (map[string][]byte, error) {
 	return data, nil
 }
 
-// Name is what the certificate in dir says.
+// Name returns the name in the certificate in dir.
 func Name(dir string) (string, error) {
 	data, err := read(dir)
 	if err != nil {
@@ -34,9 +33,8 @@ func Name(dir string) (string, error) {
 	return pair.Leaf.DNSNames[0], nil
 }
 
-// ServerConfig serves with the files in dir, as they are at each handshake.
-// Clients must show a certificate of the same authority; what they may do is to
-// be asked of Caller.
+// ServerConfig returns a server's configuration that reads the files in dir at each handshake. Clients must have a
+// certificate of the same authority. Caller returns their role.
 func ServerConfig(dir string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -60,7 +58,8 @@ func ServerConfig(dir string) *tls.Config {
 	}
 }
 
-// ClientConfig calls with the files in dir a server that must be called name.
+// ClientConfig returns a client's configuration from the files in dir, for a server whose certificate must have the
+// name.
 func ClientConfig(dir, name string) (*tls.Config, error) {
 	data, err := read(dir)
 	if err != nil {

@@ -1,19 +1,17 @@
-// Package workertls owns the certificates between the workers that fill claims
-// and those who send to them: their names, how virt-controller signs
-// (Authority), and how a worker serves and calls with the files of its pod
+// Package workertls owns the certificates between the workers that fill claims and their senders: their names,
+// how virt-controller signs (Authority), and how a worker serves and calls with the files of its pod
 // (ServerConfig, ClientConfig).
 //
-// It must import nothing but the standard library: the worker links it. It must
-// not know where the authority is kept (certs.UploadSecret).
+// The worker links it, so it must import only the standard library. It must not know where the authority is
+// stored (certs.UploadSecret).
 //
 //	certificate of             name                          usage   signed by
 //	virt-api's upload proxy    ProxyName                     client  certs (cert-controller)
 //	worker, kind upload        ServerName(claim, namespace)  server  virt-controller
 //	worker, kind clone-source  SourceName(claim, namespace)  client  virt-controller
 //
-// All are of one authority, which signs nothing else. The owner of a
-// namespace can read its workers' keys; with them one can only receive an upload into
-// that claim, and send a clone into it.
+// All have the same authority, which signs nothing else. The owner of a namespace can read its workers' keys,
+// which only allow receiving an upload into that claim, and sending a clone into it.
 package workertls
 
 import (
@@ -32,39 +30,37 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// Files of transfer.TLSDir, and entries of the Secret that is mounted there.
+// These are the files of transfer.TLSDir, and the entries of the Secret that is mounted there.
 const (
 	CertFile      = "tls.crt"
 	KeyFile       = "tls.key"
 	AuthorityFile = "ca.crt"
-	// authorityKey is in the authority's own Secret only.
+	// authorityKey is only in the authority's own Secret.
 	authorityKey = "ca.key"
 )
 
-// ProxyName is what the upload proxy's certificate says.
+// ProxyName is the name in the upload proxy's certificate.
 const ProxyName = "upload-proxy.kubevirt.svc"
 
 const (
-	// lifetime of a worker's certificate, which virt-controller renews long before;
-	// its key is in a Secret that the namespace's owner reads.
+	// lifetime is that of a worker's certificate, which virt-controller renews long before. The namespace's owner can
+	// read its key in a Secret.
 	lifetime = 30 * 24 * time.Hour
-	// skew between the clocks of the nodes.
+	// skew is the allowed difference between the nodes' clocks.
 	skew = time.Hour
 )
 
-// ServerName is what the certificate of the worker that fills the claim says;
-// also the DNS name of its Service.
+// ServerName is the name in the certificate of the worker that fills the claim, and the DNS name of its Service.
 func ServerName(claim, namespace string) string {
 	return transfer.UploadName(claim) + "." + namespace + ".svc"
 }
 
-// SourceName is what the certificate of the worker that sends a clone into the
-// claim says.
+// SourceName is the name in the certificate of the worker that sends a clone into the claim.
 func SourceName(claim, namespace string) string {
 	return sourceOf(ServerName(claim, namespace))
 }
 
-// sourceOf is the only sender of clones that a server takes any from.
+// sourceOf returns the only client from which a server accepts a clone.
 func sourceOf(server string) string { return "source." + server }
 
 // Authority signs workers' certificates.
@@ -74,7 +70,7 @@ type Authority struct {
 	pem  []byte
 }
 
-// NewAuthority reads the authority out of its Secret's data.
+// NewAuthority reads the authority from its Secret's data.
 func NewAuthority(data map[string][]byte) (*Authority, error) {
 	pair, err := tls.X509KeyPair(data[AuthorityFile], data[authorityKey])
 	if err != nil {
@@ -83,12 +79,12 @@ func NewAuthority(data map[string][]byte) (*Authority, error) {
 	return &Authority{cert: pair.Leaf, key: pair.PrivateKey, pem: data[AuthorityFile]}, nil
 }
 
-// Server makes the data of the Secret of a worker that serves under name.
+// Server returns the Secret's data for a worker that serves under name.
 func (a *Authority) Server(name string, now time.Time) (map[string][]byte, error) {
 	return a.sign(name, x509.ExtKeyUsageServerAuth, now)
 }
 
-// Client makes the data of the Secret of a worker that calls under name.
+// Client returns the Secret's data for a worker that calls under name.
 func (a *Authority) Client(name string, now time.Time) (map[string][]byte, error) {
 	return a.sign(name, x509.ExtKeyUsageClientAuth, now)
 }
@@ -107,7 +103,7 @@ func (a *Authority) sign(name string, usage x509.ExtKeyUsage, now time.Time) (ma
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
-		// The name may be longer than a common name; only DNSNames is looked at.
+		// The name may be too long for a common name. Only DNSNames is verified.
 		Subject:               pkix.Name{CommonName: "drydock-worker"},
 		DNSNames:              []string{name},
 		NotBefore:             now.Add(-skew),
@@ -131,24 +127,22 @@ func (a *Authority) sign(name string, usage x509.ExtKeyUsage, now time.Time) (ma
 	}, nil
 }
 
-// Certificate is the authority's own, in PEM form: what its certificates are
-// known by.
+// Certificate returns the authority's own certificate as PEM.
 func (a *Authority) Certificate() []byte { return a.pem }
 
-// Role is what a caller of a worker may do.
+// Role is a client's role at a worker.
 type Role int
 
-// Roles.
+// These are the roles of clients.
 const (
 	Unknown Role = iota
-	// Proxy sends what a user uploads.
+	// Proxy sends a user's upload.
 	Proxy
 	// Source sends a clone.
 	Source
 )
 
-// Caller returns the role of the client at the other end of a connection that
-// was made with ServerConfig.
+// Caller returns the role of the client of a connection with ServerConfig.
 func Caller(state *tls.ConnectionState, server string) Role {
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return Unknown
@@ -164,7 +158,6 @@ func Caller(state *tls.ConnectionState, server string) Role {
 	return Unknown
 }
 
-// own reads the certificate and the trust of a worker's pod.
 func own(data map[string][]byte) (*tls.Certificate, *x509.CertPool, error) {
 	pair, err := tls.X509KeyPair(data[CertFile], data[KeyFile])
 	if err != nil {

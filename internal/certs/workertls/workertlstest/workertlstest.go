@@ -1,5 +1,5 @@
-// Package workertlstest makes authorities and certificate folders for tests of what
-// serves or calls by package workertls. Nothing but tests may import it.
+// Package workertlstest creates authorities and certificate folders for tests of servers and clients that use package
+// workertls. Only tests may import it.
 package workertlstest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/certs/workertls"
 )
 
-// Secret is an authority's, as cert-controller makes it but for the kind of key.
+// Secret returns an authority's data as cert-controller would, except for the kind of key.
 func Secret(t testing.TB) map[string][]byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -38,7 +38,7 @@ func Secret(t testing.TB) map[string][]byte {
 	}
 }
 
-// Authority is a new one.
+// Authority returns a new authority.
 func Authority(t testing.TB) *workertls.Authority {
 	t.Helper()
 	a, err := workertls.NewAuthority(Secret(t))
@@ -46,7 +46,7 @@ func Authority(t testing.TB) *workertls.Authority {
 	return a
 }
 
-// Server is a folder with the certificate of a server.
+// Server returns a folder with a server's certificate.
 func Server(t testing.TB, by *workertls.Authority, name string) string {
 	t.Helper()
 	data, err := by.Server(name, time.Now())
@@ -54,7 +54,7 @@ func Server(t testing.TB, by *workertls.Authority, name string) string {
 	return Folder(t, data)
 }
 
-// Client is a folder with the certificate of a client.
+// Client returns a folder with a client's certificate.
 func Client(t testing.TB, by *workertls.Authority, name string) string {
 	t.Helper()
 	data, err := by.Client(name, time.Now())
@@ -62,7 +62,7 @@ func Client(t testing.TB, by *workertls.Authority, name string) string {
 	return Folder(t, data)
 }
 
-// Folder is a Secret as the kubelet mounts it.
+// Folder returns a folder like a Secret that the kubelet mounted.
 func Folder(t testing.TB, data map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()
