@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// lookEvery is how long the files are believed to be as they were.
+// lookEvery is how often the files are read.
 const lookEvery = 5 * time.Second
 
-// files are a certificate and its key in a folder, as the kubelet shows a Secret: it replaces both when the Secret changes,
-// and they come late if the Secret was empty.
+// files reads a certificate and its key in a folder, which the kubelet mounts from a Secret: it replaces both when
+// the Secret changes, and they appear late if the Secret was empty.
 type files struct {
 	folder string
 
@@ -22,8 +22,8 @@ type files struct {
 	err    error
 }
 
-// current is the certificate. While the two files are not of one kind, because they are being replaced, the one before
-// serves.
+// current returns the certificate. While the two files don't match, because they are being replaced, the previous one
+// stays in use.
 func (f *files) current() (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,47 +15,47 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 )
 
-// path is what is served, and what a token's holder must have the right to get.
+// path is the only path, and the URL that a token's owner must have the right to get.
 const path = "/metrics"
 
-// How long the API server's word counts, and how many words are remembered. A right that is taken away ends within
+// These bound how long, and for how many tokens, the API server's verdict is remembered. A revoked right ends within
 // allowedFor.
 const (
 	allowedFor, maxAllowed = time.Minute, 64
 	refusedFor, maxRefused = 10 * time.Second, 1024
-	// knownFor is how long a token that was allowed is asked about out of turn.
+	// knownFor is how long a token that was allowed is exempt from the limits of reviews.
 	knownFor = time.Hour
 )
 
-// How often the API server is asked about tokens that were never allowed: for one host, and for all.
+// These limit the reviews of tokens that were never allowed, for one host and for all.
 const (
 	hostEvery, hostBurst = 2 * time.Second, 4
 	allEvery, allBurst   = 50 * time.Millisecond, 20
-	// maxHosts is how many hosts are remembered.
+	// maxHosts bounds the remembered hosts.
 	maxHosts = 1024
-	// complainEvery is how often the log says that the API server does not answer.
+	// complainEvery is the interval of log messages about an API server that does not answer.
 	complainEvery = time.Minute
 )
 
-// verdict is what the API server says of a token.
+// verdict is the API server's result for a token.
 type verdict struct {
-	// user is its holder, empty if there is none.
+	// user is the token's owner, "" for none.
 	user string
-	// allowed says that its holder may read metrics.
+	// allowed means that the owner may read metrics.
 	allowed bool
 }
 
-// gate lets those through who may read metrics. It fails closed: without the API server's word nobody passes.
+// gate admits callers that may read metrics. It fails closed: without the API server's verdict nobody is admitted.
 type gate struct {
 	review func(ctx context.Context, token string) (verdict, error)
 	log    logr.Logger
 
-	// allowed and refused are verdicts, and known the tokens that were allowed lately, each by the token's hash. What
-	// strangers send fills no other list than refused.
+	// allowed and refused have verdicts, and known the recently allowed tokens, all by the token's hash. Strangers'
+	// tokens only get into refused.
 	allowed, refused, known *cache.LRUExpireCache
 	asking                  singleflight.Group
 
-	// mu is held while a host's limiter is found or made.
+	// mu guards looking up and creating a host's limiter.
 	mu    sync.Mutex
 	hosts *cache.LRUExpireCache
 	all   *rate.Limiter
@@ -72,7 +72,7 @@ func newGate(review func(context.Context, string) (verdict, error), log logr.Log
 	}
 }
 
-// guard answers with pages whoever may read them.
+// guard serves pages to callers that may read them.
 func (g *gate) guard(pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := bearer(r)
@@ -111,7 +111,7 @@ func (g *gate) guard(pages http.Handler) http.Handler {
 	})
 }
 
-// bearer is the token of a request, empty for none.
+// bearer returns the token of a request, "" for none.
 func bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -120,7 +120,6 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// remembered is what the API server has said of a token lately.
 func (g *gate) remembered(key [sha256.Size]byte) (verdict, bool) {
 	for _, list := range []*cache.LRUExpireCache{g.allowed, g.refused} {
 		if found, ok := list.Get(key); ok {
@@ -131,8 +130,8 @@ func (g *gate) remembered(key [sha256.Size]byte) (verdict, bool) {
 	return verdict{}, false
 }
 
-// mayAsk reports whether the API server may be asked about a token that a host shows. Tokens that were allowed lately wait
-// for nobody: they are few, and what is said of each is remembered.
+// mayAsk reports whether the API server may be asked about a token from a host. Recently allowed tokens are not
+// limited: they are few, and each verdict is remembered.
 func (g *gate) mayAsk(key [sha256.Size]byte, from netip.Addr) bool {
 	if _, known := g.known.Get(key); known {
 		return true
@@ -140,7 +139,7 @@ func (g *gate) mayAsk(key [sha256.Size]byte, from netip.Addr) bool {
 	return g.limit(from).Allow() && g.all.Allow()
 }
 
-// limit is the limiter of a host. It is forgotten when it is full again.
+// limit returns the limiter of a host, which is dropped when it is full again.
 func (g *gate) limit(of netip.Addr) *rate.Limiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -153,7 +152,6 @@ func (g *gate) limit(of netip.Addr) *rate.Limiter {
 	return limiter
 }
 
-// hostOf is where a request comes from.
 func hostOf(ctx context.Context) netip.Addr {
 	if caller, ok := callerOf(ctx); ok {
 		return caller.Host()
@@ -161,8 +159,8 @@ func hostOf(ctx context.Context) netip.Addr {
 	return netip.Addr{}
 }
 
-// ask has the API server say what a token is worth. Requests with the same token share one answer, and what one of them
-// does does not break the others' off.
+// ask asks the API server about a token. Requests with the same token share one review, which does not end with any
+// of them.
 func (g *gate) ask(ctx context.Context, key [sha256.Size]byte, token string) (verdict, error) {
 	answer, err, _ := g.asking.Do(string(key[:]), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)

@@ -14,17 +14,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// reviewTimeout is how long the API server may take to say what a token is worth.
+// reviewTimeout bounds the review of a token.
 const reviewTimeout = 5 * time.Second
 
-// reviews asks the API server.
 type reviews struct {
 	tokens authentication.TokenReviewInterface
 	access authorization.SubjectAccessReviewInterface
 }
 
-// newReviews has a client of its own: what strangers have it ask does not slow the component's own requests. The gate
-// limits it.
+// newReviews returns reviews with a separate client, so that strangers' requests don't slow the component's own. The
+// gate limits them.
 func newReviews(server *rest.Config) (*reviews, error) {
 	server = rest.CopyConfig(server)
 	server.QPS, server.RateLimiter, server.Timeout = -1, nil, reviewTimeout
@@ -35,7 +34,7 @@ func newReviews(server *rest.Config) (*reviews, error) {
 	return &reviews{tokens: clientset.AuthenticationV1().TokenReviews(), access: clientset.AuthorizationV1().SubjectAccessReviews()}, nil
 }
 
-// ask says whose a token is, and whether its holder may read metrics.
+// ask returns the owner of a token, and whether the owner may read metrics.
 func (r *reviews) ask(ctx context.Context, token string) (verdict, error) {
 	who, err := r.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err != nil {

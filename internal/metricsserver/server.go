@@ -1,8 +1,8 @@
-// Package metricsserver answers the machines that look after a component: Prometheus about its metrics, over TLS and with a
-// token that the API server knows; the kubelet about its health, in plain HTTP and without a token.
+// Package metricsserver serves a component's metrics to Prometheus, over TLS and for a token that the API server
+// accepts, and its health to the kubelet, over plain HTTP and without a token.
 //
-// It owns who gets an answer, and how much strangers can make a component do: every pod may reach these ports. It must
-// not know what is measured, or which component it is in.
+// It owns who is admitted, and the limits on strangers: every pod may reach these ports. It must not know the metrics
+// or the component.
 package metricsserver
 
 import (
@@ -30,42 +30,42 @@ import (
 const None = "0"
 
 const (
-	// room is how many connections of strangers a port holds at a time, and how many of hosts that have shown a token.
+	// room bounds a port's connections of strangers, and separately those of hosts that have sent a valid token.
 	room = 64
-	// headerTimeout is how long a caller may take for the handshake and to say what it wants.
+	// headerTimeout bounds the handshake and the arrival of a request.
 	headerTimeout = 10 * time.Second
-	// idleTimeout is how long a connection may wait for the next scrape.
+	// idleTimeout bounds the time between two scrapes on a connection.
 	idleTimeout = 2 * time.Minute
-	// answerTimeout is how long a caller may take to read.
+	// answerTimeout bounds the time in which a caller reads the response.
 	answerTimeout = time.Minute
-	// maxHeader is enough for any token.
+	// maxHeader, in bytes, is enough for any token.
 	maxHeader = 16 << 10
-	// maxScrapes is how many callers may be answered at a time: two Prometheuses, and somebody who looks.
+	// maxScrapes bounds the concurrent responses: two Prometheuses and a person.
 	maxScrapes = 4
-	// endTimeout is how long answers may take when the process ends.
+	// endTimeout bounds the responses in progress when the process ends.
 	endTimeout = 2 * time.Second
 )
 
-// Options say where a component answers, and how.
+// Options configure a component's servers.
 type Options struct {
-	// Metrics and Health are addresses; None for none.
+	// Metrics and Health are addresses, None for no server.
 	Metrics, Health string
-	// Certificates is the folder with tls.crt and tls.key. It may be empty at first, and is read again.
+	// Certificates is the folder with tls.crt and tls.key. It may be empty at first, and is read repeatedly.
 	Certificates string
-	// Restrict makes TLS accept less, by settings that may change; nil for nothing.
+	// Restrict restricts TLS by settings that may change, nil for no restriction.
 	Restrict func(*tls.Config)
-	// Ready is what the kubelet is told at /readyz.
+	// Ready is the check behind /readyz.
 	Ready healthz.Checker
 }
 
-// Flags are those of a component that serves metrics at this port.
+// Flags registers the flags of a component that serves metrics at this port.
 func (o *Options) Flags(flags *pflag.FlagSet, port int) {
 	flags.StringVar(&o.Metrics, "metrics-addr", fmt.Sprintf(":%d", port), "address of /metrics, by https and for holders of a token that may get it")
 	flags.StringVar(&o.Health, "health-addr", ":8080", "address of /healthz and /readyz, by plain http")
 	flags.StringVar(&o.Certificates, "metrics-certificates", "/etc/virt/metrics-certificates", "folder with tls.crt and tls.key, which metrics are served with")
 }
 
-// Add has a manager serve metrics and health from its start on, whether it leads or not.
+// Add makes a manager serve metrics and health from its start, whether it leads or not.
 func Add(mgr manager.Manager, o Options) error {
 	log := mgr.GetLogger().WithName("metrics")
 	if o.Health != None {
@@ -84,7 +84,7 @@ func Add(mgr manager.Manager, o Options) error {
 	return add(mgr, "metrics", o.Metrics, metricsServer(pages, newGate(reviews.ask, log), log), secured(&files{folder: o.Certificates}, o.Restrict))
 }
 
-// add has the manager run a server, which listens at once. The manager starts it before it waits for anything else.
+// add makes the manager run a server, which listens at once. The manager starts it before it waits for anything else.
 func add(mgr manager.Manager, name, address string, server *http.Server, config *tls.Config) error {
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", address)
 	if err != nil {
@@ -99,7 +99,7 @@ func add(mgr manager.Manager, name, address string, server *http.Server, config 
 	return nil
 }
 
-// healthServer answers the kubelet. What a check says stays in the log.
+// healthServer returns the server for the kubelet. Errors of checks are only logged.
 func healthServer(ready healthz.Checker, log logr.Logger) *http.Server {
 	mux := http.NewServeMux()
 	for path, check := range map[string]healthz.Checker{"/healthz": healthz.Ping, "/readyz": ready} {
@@ -108,14 +108,13 @@ func healthServer(ready healthz.Checker, log logr.Logger) *http.Server {
 	return bounded(&http.Server{Handler: mux}, log)
 }
 
-// metricsServer answers Prometheus.
 func metricsServer(pages http.Handler, g *gate, log logr.Logger) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+path, g.guard(pages))
 	return bounded(&http.Server{Handler: mux, WriteTimeout: answerTimeout}, log)
 }
 
-// secured is the TLS of metrics. One connection asks one thing at a time: it speaks no HTTP/2.
+// secured returns the TLS configuration for metrics, without HTTP/2: a connection has one request at a time.
 func secured(from *files, restrict func(*tls.Config)) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -133,16 +132,15 @@ func secured(from *files, restrict func(*tls.Config)) *tls.Config {
 	}
 }
 
-// callerKey is where the context of a request has the connection that it came by.
+// callerKey is the key of the connection in a request's context.
 type callerKey struct{}
 
-// callerOf is the connection that a request came by.
 func callerOf(ctx context.Context) (*greeting.Caller, bool) {
 	caller, ok := ctx.Value(callerKey{}).(*greeting.Caller)
 	return caller, ok
 }
 
-// bounded limits what strangers can make a server hold: connections, headers, and time.
+// bounded limits the connections, headers and time that strangers can occupy.
 func bounded(server *http.Server, log logr.Logger) *http.Server {
 	rooms := &greeting.Rooms{Size: room}
 	var open sync.Map // of net.Conn: *greeting.Caller
@@ -160,14 +158,14 @@ func bounded(server *http.Server, log logr.Logger) *http.Server {
 			caller.Leave()
 		}
 	}
-	// A limit for the whole request would break off answers that take longer.
+	// A limit for the whole request would abort responses that take longer.
 	server.ReadHeaderTimeout, server.IdleTimeout, server.MaxHeaderBytes = headerTimeout, idleTimeout, maxHeader
-	// Whoever breaks a handshake off must not fill the log.
+	// Aborted handshakes must not fill the log.
 	server.ErrorLog = slog.NewLogLogger(logr.ToSlogHandler(log), slog.LevelDebug)
 	return server
 }
 
-// drop closes a connection without a word: TLS would wait until its peer has read what there is.
+// drop closes a connection without a TLS alert, which would wait until the peer has read all data.
 func drop(conn net.Conn) {
 	if secured, ok := conn.(*tls.Conn); ok {
 		conn = secured.NetConn()
