@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
 
-// kind is what the API module's Go types don't say about a kind.
+// kind has the facts about a kind that are not in the API module's Go types.
 type kind struct {
 	goPackage    string
 	group        string
@@ -21,18 +21,17 @@ type kind struct {
 	columns      []apiextensionsv1.CustomResourceColumnDefinition
 	// selectable fields can be used in a field selector.
 	selectable []string
-	// opaque are fields whose schema is left out, each as the path to it: what is in them has been
-	// judged where it came from. A schema is held in the API server's memory, and must fit kubectl
-	// apply's annotation.
+	// opaque has the paths of fields without a schema, whose content was validated elsewhere. A schema occupies the
+	// API server's memory, and must fit kubectl apply's annotation.
 	opaque [][]string
-	// older is a deprecated version that is served beside, with the same fields; "" is none. What is
-	// stored, and what webhooks and policies judge, is the other one.
+	// older is a deprecated version with the same fields, "" for none. Objects are stored, and validated by webhooks
+	// and policies, in the other version.
 	older string
-	// fractions lets a quantity be a number with a fraction (cpu: 2.2). No schema can say "a number or a
-	// text", so that anything passes where a quantity belongs: only for kinds of which nothing is stored
-	// that a webhook has not read into Go's types (failurePolicy Fail).
+	// fractions lets a quantity be a number with a fraction (cpu: 2.2). No schema can express "a number or a string",
+	// so any value is accepted for a quantity: this is only for kinds whose objects a webhook always decodes into
+	// Go's types before they are stored (failurePolicy Fail).
 	fractions bool
-	// cluster says that objects of the kind are in no namespace.
+	// cluster means that the kind is cluster-scoped.
 	cluster bool
 }
 
@@ -45,13 +44,12 @@ const (
 	cdiPackage      = "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// kinds lists every kind of KubeVirt's API that Drydock serves as a custom
-// resource. Names and columns are those that users of KubeVirt know.
+// kinds returns all kinds of KubeVirt's API that Drydock serves as custom resources. KubeVirt's users know the names
+// and columns.
 func kinds() []kind {
 	return slices.Concat(machineKinds(), snapshotKinds(), instancetypeKinds())
 }
 
-// instancetypeKinds lists those that VMs refer to.
 func instancetypeKinds() []kind {
 	return []kind{
 		instancetypes("VirtualMachineInstancetype", "virtualmachineinstancetypes", kind{
@@ -69,7 +67,7 @@ func instancetypeKinds() []kind {
 	}
 }
 
-// machineKinds lists those of VMs, of what is done with them, and of the installation.
+// machineKinds returns the kinds of VMs, their operations, and the installation.
 func machineKinds() []kind {
 	return []kind{
 		withFractions("VirtualMachine", "virtualmachines", kind{
@@ -131,7 +129,6 @@ func machineKinds() []kind {
 	}
 }
 
-// snapshotKinds lists those of snapshots and restores.
 func snapshotKinds() []kind {
 	return []kind{
 		snapshots("VirtualMachineSnapshot", "virtualmachinesnapshots", kind{
@@ -148,7 +145,7 @@ func snapshotKinds() []kind {
 		}),
 		snapshots("VirtualMachineSnapshotContent", "virtualmachinesnapshotcontents", kind{
 			shortNames: []string{"vmsnapshotcontent", "vmsnapshotcontents"},
-			// Only virt-controller writes a content, with a VM that admission has let in.
+			// Only virt-controller writes a content, with a VM that was admitted.
 			opaque:       [][]string{{"spec", "source", "virtualMachine"}},
 			subresources: status(),
 			columns: []apiextensionsv1.CustomResourceColumnDefinition{
@@ -182,8 +179,7 @@ func snapshotKinds() []kind {
 	}
 }
 
-// cdiKinds lists the kinds of CDI's API that Drydock serves where CDI is not
-// installed.
+// cdiKinds returns the kinds of CDI's API that Drydock serves if CDI is not installed.
 func cdiKinds() []kind {
 	return []kind{
 		cdi("DataVolume", "datavolumes", kind{
@@ -206,42 +202,42 @@ func cdiKinds() []kind {
 	}
 }
 
-// cdi fills in what all kinds of cdi.kubevirt.io/v1beta1 have in common.
+// cdi sets the common fields of the kinds of cdi.kubevirt.io/v1beta1.
 func cdi(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version = cdiPackage, "cdi.kubevirt.io", "v1beta1"
 	k.kind, k.plural = name, plural
 	return k
 }
 
-// policies fills in what all kinds of migrations.kubevirt.io/v1alpha1 have in common.
+// policies sets the common fields of the kinds of migrations.kubevirt.io/v1alpha1.
 func policies(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version = policyPackage, "migrations.kubevirt.io", "v1alpha1"
 	k.kind, k.plural = name, plural
 	return k
 }
 
-// snapshots fills in what all kinds of snapshot.kubevirt.io/v1beta1 have in common.
+// snapshots sets the common fields of the kinds of snapshot.kubevirt.io/v1beta1.
 func snapshots(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version, k.older = snapshotPackage, "snapshot.kubevirt.io", "v1beta1", "v1alpha1"
 	k.kind, k.plural = name, plural
 	return k
 }
 
-// instancetypes fills in what all kinds of instancetype.kubevirt.io/v1beta1 have in common.
+// instancetypes sets the common fields of the kinds of instancetype.kubevirt.io/v1beta1.
 func instancetypes(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version = typePackage, "instancetype.kubevirt.io", "v1beta1"
 	k.kind, k.plural = name, plural
 	return k
 }
 
-// core fills in what all kinds of kubevirt.io/v1 have in common.
+// core sets the common fields of the kinds of kubevirt.io/v1.
 func core(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version, k.older = corePackage, "kubevirt.io", "v1", "v1alpha3"
 	k.kind, k.plural = name, plural
 	return k
 }
 
-// withFractions is core for kinds that people write quantities of guests in.
+// withFractions is core for kinds in which users write quantities of guests.
 func withFractions(name, plural string, k kind) kind {
 	k.fractions = true
 	return core(name, plural, k)
@@ -288,7 +284,7 @@ func number(name, path, description string) apiextensionsv1.CustomResourceColumn
 	}
 }
 
-// condition shows a condition's status; with priority 1 in wide output only.
+// condition returns a column of a condition's status. Priority 1 is for wide output only.
 func condition(name, conditionType string, priority int32) apiextensionsv1.CustomResourceColumnDefinition {
 	return apiextensionsv1.CustomResourceColumnDefinition{
 		Name: name, Type: "string", Priority: priority,
@@ -296,12 +292,12 @@ func condition(name, conditionType string, priority int32) apiextensionsv1.Custo
 	}
 }
 
-// said shows a condition's message, in wide output only.
+// said returns a column of a condition's message, for wide output only.
 func said(name string, conditionType v1.VirtualMachineConditionType, description string) apiextensionsv1.CustomResourceColumnDefinition {
 	return wide(text(name, ".status.conditions[?(@.type=='"+string(conditionType)+"')].message", description))
 }
 
-// wide shows a column in wide output only.
+// wide makes a column one for wide output only.
 func wide(column apiextensionsv1.CustomResourceColumnDefinition) apiextensionsv1.CustomResourceColumnDefinition {
 	column.Priority = 1
 	return column

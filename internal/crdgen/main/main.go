@@ -1,6 +1,5 @@
-// Command main writes the generated CustomResourceDefinitions into the folders
-// that are its arguments: first for those of Drydock's own kinds, second for
-// those of CDI's. It must not decide what is in them.
+// Command main writes the generated CustomResourceDefinitions into the folders in its arguments: the first for
+// Drydock's own kinds, the second for CDI's. It must not decide their content.
 package main
 
 import (
