@@ -1,10 +1,9 @@
-// Package exploration visits every state that a model can reach, and shows the shortest
-// way to a state that breaks what must hold.
+// Package exploration visits every reachable state of a model, and reports the shortest path to a state that violates
+// an invariant.
 //
-// A model is made of the real decision functions of Drydock's parts, and of whatever
-// else takes part (kubelets, caches, users, failures). This package owns the search, the
-// traces, the questions about progress and the run through a model's scenarios; it knows
-// nothing about any model. Only tests are built with it.
+// A model consists of the real decision functions of Drydock's components, and of everything else that takes part
+// (kubelets, caches, users, failures). This package owns the search, the traces, the questions about progress and the
+// run through a model's scenarios. It knows nothing about any model. Only tests link it.
 package exploration
 
 import (
@@ -13,32 +12,32 @@ import (
 	"strings"
 )
 
-// Model is what is explored: S is a state, T a step. A state must have no pointers, since
-// states are the same when they are equal.
+// Model is the explored model: S is a state, T a step. A state must have no pointers, since states are compared by
+// equality.
 type Model[S comparable, T any] struct {
 	Initial S
-	// Next emits each step that can happen in a state, and where it leads.
+	// Next emits each step that can happen in a state, and the state it leads to.
 	Next func(s *S, emit func(T, S))
-	// Check returns what a state breaks.
+	// Check returns the invariant that a state violates.
 	Check func(s *S) error
-	// Broken returns what a step breaks, whatever state it leads to; nil without such steps.
+	// Broken returns the invariant that a step violates, whatever state it leads to. It is nil if there are no such
+	// steps.
 	Broken func(T) error
-	// Progress reports whether a step happens sooner or later by itself. What users do,
-	// and failures, need not happen. Kind distinguishes the steps for AlwaysRests.
+	// Progress reports whether a step happens sooner or later by itself. Users' actions and failures need not happen.
+	// kind distinguishes the steps for AlwaysRests.
 	Progress func(T) (kind uint8, progress bool)
-	// Rest returns what is wrong with a state that no progress leads out of; nil if
-	// nothing is expected of such states.
+	// Rest returns the error about a state that no progress leaves. It is nil if such states need no check.
 	Rest func(s *S) error
-	// Good reports whether a state is one that AlwaysReaches asks for; nil without.
+	// Good reports whether a state is one that AlwaysReaches looks for. It is nil if that is not used.
 	Good func(s *S) bool
-	// Name describes a step that is taken in a state, Text a state.
+	// Name describes a step in a state, Text a state.
 	Name func(step T, from *S) string
 	Text func(s *S) string
-	// Most bounds the number of states, of which each takes about 200 bytes of memory.
+	// Most bounds the number of states, each of which takes about 200 bytes of memory.
 	Most int
 }
 
-// Violation is what is broken, and the shortest way there.
+// Violation is a violated invariant, and the shortest path to it.
 type Violation struct {
 	Broken error
 	// Trace has one line for each step.
@@ -51,8 +50,8 @@ func (v *Violation) Error() string {
 
 func (v *Violation) Unwrap() error { return v.Broken }
 
-// Graph is all that was reached. States are numbered in the order of their discovery,
-// breadth first: the first one that breaks something has the shortest trace.
+// Graph has everything that was reached. States are numbered in the order of their discovery, breadth first: the
+// first one with a violation has the shortest trace.
 type Graph[S comparable, T any] struct {
 	// Transitions counts the steps, disturbances included.
 	Transitions int
@@ -67,14 +66,13 @@ type Graph[S comparable, T any] struct {
 	offsets []int
 	targets []int32
 	kinds   []uint8
-	// unrest is the first state that must not be one of rest, -1 without.
+	// unrest is the first state at which the model must not rest, -1 for none.
 	unrest      int32
 	unrestCause error
 }
 
-// Explore visits every state that can be reached, and checks each. The error is a
-// *Violation, or says that there are more states than the model allows; the graph is then
-// what was reached before.
+// Explore visits and checks every reachable state. The error is a *Violation, or says that there are more states than
+// the model allows. The graph then has the states reached before.
 func Explore[S comparable, T any](m *Model[S, T]) (*Graph[S, T], error) {
 	g := &Graph[S, T]{model: m, seed: maphash.MakeSeed(), ids: map[uint64]int32{}, unrest: -1}
 	g.number(&m.Initial, -1)
@@ -98,10 +96,10 @@ func Explore[S comparable, T any](m *Model[S, T]) (*Graph[S, T], error) {
 	return g, nil
 }
 
-// States is how many states were reached.
+// States returns the number of reached states.
 func (g *Graph[S, T]) States() int { return len(g.hashes) }
 
-// expand checks a state, takes all its steps and gives the states not seen before.
+// expand checks a state, takes all its steps and returns the states not seen before.
 func (g *Graph[S, T]) expand(id int32, s *S) ([]S, error) {
 	if err := g.model.Check(s); err != nil {
 		return nil, g.violation(id, err)
@@ -141,7 +139,7 @@ func (g *Graph[S, T]) expand(id int32, s *S) ([]S, error) {
 	return reached, nil
 }
 
-// number gives a state its number.
+// number returns a state's number, which it assigns if the state is new.
 func (g *Graph[S, T]) number(s *S, parent int32) int32 {
 	hash := maphash.Comparable(g.seed, *s)
 	if id, ok := g.ids[hash]; ok {
@@ -154,8 +152,8 @@ func (g *Graph[S, T]) number(s *S, parent int32) int32 {
 	return id
 }
 
-// violation finds the way to a state, and on from it, by taking the steps again: only
-// the hashes of states are kept.
+// violation returns the path to a state, and on from it, by repeating the steps: only the hashes of states are
+// stored.
 func (g *Graph[S, T]) violation(id int32, broken error, on ...int32) error {
 	var way []int32
 	for at := id; at >= 0; at = g.parents[at] {

@@ -2,8 +2,7 @@ package exploration
 
 import "slices"
 
-// AlwaysReaches returns a *Violation of want when there is a state from which progress
-// alone leads to no good one.
+// AlwaysReaches returns a *Violation of want if there is a state from which progress alone leads to no good one.
 func (g *Graph[S, T]) AlwaysReaches(want error) error {
 	sources := make([][]int32, len(g.hashes))
 	for id := range g.hashes {
@@ -34,10 +33,9 @@ func (g *Graph[S, T]) AlwaysReaches(want error) error {
 	return nil
 }
 
-// AlwaysRests returns a *Violation when without disturbances a run comes to a rest that
-// the model objects to, or, of want, when a run can go on for ever. Steps of the kinds
-// in fair happen sooner or later when they remain possible, so a run that for ever
-// leaves one of them out does not count.
+// AlwaysRests returns a *Violation if a run without disturbances comes to a rest to which the model objects, or, of
+// want, if a run can go on forever. Steps of the kinds in fair happen sooner or later while they remain possible, so
+// a run that omits one forever does not count.
 func (g *Graph[S, T]) AlwaysRests(want error, fair ...uint8) error {
 	if g.unrest >= 0 {
 		return g.violation(g.unrest, g.unrestCause)
@@ -51,8 +49,8 @@ func (g *Graph[S, T]) AlwaysRests(want error, fair ...uint8) error {
 	return nil
 }
 
-// rounds are the states of each component that has more than one: a run can go round in
-// it. The component of the first state comes first.
+// rounds returns the states of each component with more than one state, in which a run can cycle. The component of
+// the first state comes first.
 func rounds(components []int32) [][]int32 {
 	members := map[int32][]int32{}
 	for id, c := range components {
@@ -68,8 +66,8 @@ func rounds(components []int32) [][]int32 {
 	return out
 }
 
-// unfair reports whether going round in a component for ever keeps a fair step from
-// happening that is possible in each of its states, and would lead out each time.
+// unfair reports whether cycling in a component forever omits a fair step that is possible in each of its states and
+// would always leave it.
 func (g *Graph[S, T]) unfair(members, components []int32, fair []uint8) bool {
 	starved := map[uint8]bool{}
 	for _, kind := range fair {
@@ -95,7 +93,7 @@ func (g *Graph[S, T]) unfair(members, components []int32, fair []uint8) bool {
 	return false
 }
 
-// round returns how to come back to a state within its component.
+// round returns a path from a state back to itself within its component.
 func (g *Graph[S, T]) round(id int32, components []int32) []int32 {
 	from := map[int32]int32{}
 	queue := []int32{id}
@@ -117,12 +115,11 @@ func (g *Graph[S, T]) round(id int32, components []int32) []int32 {
 	return way
 }
 
-// tarjan finds strongly connected components without recursion, since a run may be
-// longer than a stack is deep.
+// tarjan finds strongly connected components without recursion, since a run may be longer than the stack allows.
 type tarjan struct {
-	// order is when a state was visited, 0 before; low the earliest that it leads back to.
+	// order is when a state was visited, 0 if not yet. low is the earliest visit to which it leads back.
 	order, low []int32
-	// component is the number of a state's component, -1 before it is found.
+	// component is the number of a state's component, -1 while it is unknown.
 	component []int32
 	stack     []int32
 	calls     []call
@@ -130,13 +127,13 @@ type tarjan struct {
 	found     int32
 }
 
-// call is a visit that goes on: at is its next step.
+// call is an unfinished visit. at is its next step.
 type call struct {
 	id int32
 	at int
 }
 
-// components numbers the strongly connected components and gives each state's.
+// components numbers the strongly connected components and returns each state's.
 func (g *Graph[S, T]) components() []int32 {
 	n := len(g.hashes)
 	t := &tarjan{order: make([]int32, n), low: make([]int32, n), component: slices.Repeat([]int32{-1}, n)}
@@ -170,8 +167,7 @@ func (t *tarjan) visit(id int32, first int) {
 	t.calls = append(t.calls, call{id: id, at: first})
 }
 
-// leave ends the visit on top. What is on the stack from its state on is a component
-// when it leads back to nothing earlier.
+// leave ends the last visit. The stack from its state on is a component if it leads back to nothing earlier.
 func (t *tarjan) leave() {
 	id := t.calls[len(t.calls)-1].id
 	t.calls = t.calls[:len(t.calls)-1]
