@@ -1,5 +1,6 @@
-// Package answer writes what virt-api and virt-handler answer by HTTP: objects as JSON, and errors as the Status that every
-// Kubernetes client expects. It owns how an error becomes one; what is an error, and in which words, is for who calls it.
+// Package answer writes HTTP responses of virt-api and virt-handler: objects as JSON, and errors as the Status that
+// every Kubernetes client expects. It owns the conversion of errors; the caller decides which error is returned, with
+// which message.
 package answer
 
 import (
@@ -12,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Status is the error's own, wherever it is wrapped; an error without one is internal, with code 500. The library's
-// function for this takes no error that is wrapped.
+// Status returns the error's own status, however it is wrapped. An error without one is internal, with code 500. The
+// library's function does not unwrap errors.
 func Status(err error) metav1.Status {
 	var known apierrors.APIStatus
 	if !errors.As(err, &known) {
@@ -34,7 +35,7 @@ func Error(w http.ResponseWriter, err error) {
 	_ = JSON(w, int(status.Code), status) // a Status can always be encoded
 }
 
-// JSON answers a request with an object. Nothing is answered yet when it returns an error: the object can't be encoded.
+// JSON answers a request with an object. If it returns an error, the object can't be encoded and nothing was written.
 func JSON(w http.ResponseWriter, code int, object any) error {
 	text, err := json.Marshal(object)
 	if err != nil {
@@ -42,6 +43,6 @@ func JSON(w http.ResponseWriter, code int, object any) error {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(text) // a caller that is gone needs no answer
+	_, _ = w.Write(text) // a caller that is gone needs no response
 	return nil
 }

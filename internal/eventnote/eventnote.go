@@ -1,8 +1,8 @@
-// Package eventnote shortens the notes of Drydock's events to the length that the
-// API server accepts: it refuses an event whose note is longer than a kibibyte, and
-// the VM's owner would miss the failures with the longest explanations.
+// Package eventnote shortens the notes of Drydock's events to the length that the API server accepts: it refuses an
+// event whose note is longer than a kibibyte, and the VM's owner would miss the failures with the longest
+// explanations.
 //
-// The cut itself is package objectevent's. It does not decide what is reported or to whom.
+// Package objectevent cuts the text. This package does not decide which events are reported or to whom.
 package eventnote
 
 import (
@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
-// Fitting is the recorder with notes cut to what the API server takes.
+// Fitting returns a recorder that cuts notes to the length that the API server accepts.
 func Fitting(r events.EventRecorder) events.EventRecorder { return fitting{r} }
 
 type fitting struct{ recorder events.EventRecorder }

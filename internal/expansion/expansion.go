@@ -1,8 +1,7 @@
-// Package expansion reads from the API server what a VM refers to, its instance type and its preference, and makes of the
-// VM the one that says by itself what they say.
+// Package expansion reads a VM's instance type and preference from the API server, and expands the VM with them.
 //
-// It serves every component that needs a VM as its guest will be. It must not write, and must not decide what a type or
-// a preference means: package instancetype of the rules does.
+// It is for every component that needs a VM as its guest will be. It must not write, and must not interpret a type or
+// a preference: package instancetype of the rules does.
 package expansion
 
 import (
@@ -22,8 +21,8 @@ import (
 	"drydock.dev/drydock/internal/rules/instancetype"
 )
 
-// VM expands a VM. It gives back everything for which it can't be expanded, and then no VM. A VM without a type and a
-// preference is given back as it is.
+// VM expands a VM. If it returns errors about fields, it returns no VM. It returns a VM without a type and a
+// preference unchanged.
 func VM(ctx context.Context, reader client.Reader, vm *v1.VirtualMachine, binding string) (*v1.VirtualMachine, field.ErrorList, error) {
 	if !instancetype.Refers(vm) {
 		return vm, nil, nil
@@ -54,8 +53,8 @@ func VM(ctx context.Context, reader client.Reader, vm *v1.VirtualMachine, bindin
 	return expanded, errs, nil
 }
 
-// Source is what a reference of a VM in the namespace is to: what the revision keeps that the VM goes by, or else the type,
-// or the preference, itself. It is refused when there is none.
+// Source returns the target of a VM's reference: the content of the VM's revision, or else the type or the preference
+// itself. It returns an error for the field if there is none.
 func Source(ctx context.Context, reader client.Reader, namespace string, r *instancetype.Reference) (*instancetype.Source, *field.Error, error) {
 	if errs := r.Check(); len(errs) > 0 {
 		return nil, errs[0], nil
@@ -81,7 +80,7 @@ func Source(ctx context.Context, reader client.Reader, namespace string, r *inst
 	return instancetype.SourceOf(object), nil, nil
 }
 
-// objects are what the kinds are read into.
+// objects returns an empty object of each kind.
 var objects = map[string]func() client.Object{
 	instancetype.KindType:              func() client.Object { return &instancetypev1.VirtualMachineInstancetype{} },
 	instancetype.KindClusterType:       func() client.Object { return &instancetypev1.VirtualMachineClusterInstancetype{} },
@@ -106,10 +105,9 @@ func revision(ctx context.Context, reader client.Reader, key types.NamespacedNam
 	return source, nil, nil
 }
 
-// get reads an object; false means that there is none.
 func get(ctx context.Context, reader client.Reader, key types.NamespacedName, into client.Object) (bool, error) {
 	if len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
-		// Nothing has such a name, and it could not be asked for either.
+		// No object can have such a name, and the API server would reject the request.
 		return false, nil
 	}
 	err := reader.Get(ctx, key, into)

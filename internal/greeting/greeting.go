@@ -1,9 +1,9 @@
-// Package greeting bounds the connections whose caller is not known yet.
+// Package greeting limits connections whose caller is not known yet.
 //
-// It owns their number and which of them goes when there are too many. A newcomer is always taken; it
-// displaces the oldest connection of the host that has the most. So whoever opens connections and says
-// nothing displaces its own. Hosts from which a certificate, or another proof, was shown lately have room of their own, which
-// no other host can take. The package must not read from a connection, or judge who calls.
+// It owns their number and which one is dropped when there are too many. A new connection is always accepted; it
+// displaces the oldest connection of the host that has the most. So a host that opens connections and sends nothing
+// displaces its own. Hosts that recently proved themselves, by a certificate or another proof, have separate room
+// that no other host can take. The package must not read from a connection, or judge its caller.
 package greeting
 
 import (
@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	// MaxOpen is how many connections a room holds that says no number: each costs some 70 KiB with its buffers.
+	// MaxOpen is the default size of a room. Each connection costs some 70 KiB with its buffers.
 	MaxOpen = 256
-	// maxTrusted is how many hosts are remembered for a proof that was shown from there.
+	// maxTrusted is how many hosts are remembered for a proof.
 	maxTrusted = 1024
 )
 
-// Rooms are where connections are until their caller is known. The zero value is empty.
+// Rooms hold connections until their caller is known. The zero value is empty.
 type Rooms struct {
-	// Size is how many connections a room holds; 0 for MaxOpen. It is set before the first one comes.
+	// Size is how many connections a room holds, 0 for MaxOpen. It must be set before the first connection.
 	Size int
 
 	mu sync.Mutex
-	// strangers are the connections of hosts that have proven nothing, trusted those of the others.
+	// strangers has the connections of hosts without a proof, trusted those of the others.
 	strangers, trusted room
-	// hosts are those that have proven themselves, the latest last.
+	// hosts have proven themselves, the latest last.
 	hosts []netip.Addr
 }
 
-// room is connections, the oldest first.
+// room has connections, the oldest first.
 type room struct{ open []*Caller }
 
 // Caller is a connection whose caller is not known yet.
@@ -43,8 +43,7 @@ type Caller struct {
 	drop  func()
 }
 
-// Enter takes a connection. drop is called when the connection has to make room for another one; it must not
-// block.
+// Enter adds a connection. drop is called if the connection has to make room for another one. It must not block.
 func (r *Rooms) Enter(from net.Addr, drop func()) *Caller {
 	c := &Caller{rooms: r, host: hostOf(from), drop: drop}
 	r.mu.Lock()
@@ -57,8 +56,7 @@ func (r *Rooms) Enter(from net.Addr, drop func()) *Caller {
 	return c
 }
 
-// Proven notes that the caller has shown who it is. It reports false if the connection was dropped
-// before.
+// Proven records that the caller has proven itself. It reports false if the connection was dropped before.
 func (c *Caller) Proven() bool {
 	r := c.rooms
 	r.mu.Lock()
@@ -74,7 +72,7 @@ func (c *Caller) Proven() bool {
 	return true
 }
 
-// Leave gives the room of the connection back. It can be repeated.
+// Leave releases the connection's place. It may be called repeatedly.
 func (c *Caller) Leave() {
 	c.rooms.mu.Lock()
 	defer c.rooms.mu.Unlock()
@@ -83,20 +81,19 @@ func (c *Caller) Leave() {
 	}
 }
 
-// Host is who has opened the connection: an address, or with IPv6 the network of one.
+// Host returns the caller's IPv4 address, or the network of its IPv6 address.
 func (c *Caller) Host() netip.Addr { return c.host }
 
-// Open is how many connections there are.
+// Open returns the number of connections.
 func (r *Rooms) Open() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.strangers.open) + len(r.trusted.open)
 }
 
-// size is how many connections a room holds.
 func (r *Rooms) size() int { return cmp.Or(r.Size, MaxOpen) }
 
-// add takes a connection, and drops another one if there are as many as the room holds.
+// add adds a connection, and drops another one if the room is full.
 func (r *room) add(c *Caller, most int) {
 	if len(r.open) >= most {
 		victim := r.oldestOfMost()
@@ -115,7 +112,8 @@ func (r *room) remove(c *Caller) bool {
 	return true
 }
 
-// oldestOfMost is the oldest connection of the host that has the most; of several such hosts, the oldest of all.
+// oldestOfMost returns the oldest connection of the host that has the most. Of several such hosts it returns the
+// oldest of all.
 func (r *room) oldestOfMost() *Caller {
 	count := map[netip.Addr]int{}
 	most := 0
@@ -126,8 +124,7 @@ func (r *room) oldestOfMost() *Caller {
 	return r.open[slices.IndexFunc(r.open, func(c *Caller) bool { return count[c.host] == most })]
 }
 
-// hostOf is the address without its port. With IPv6 a host has a network of its own, and
-// counts as that.
+// hostOf returns the address without its port. With IPv6 a host has its own network, and counts as that.
 func hostOf(address net.Addr) netip.Addr {
 	parsed, err := netip.ParseAddrPort(address.String())
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package podcreation creates pods of virtual machines for every component that makes some, with the limits that their
-// namespace asks for.
+// Package podcreation creates pods of virtual machines for all components, with the limits that their namespace
+// requires.
 //
-// It asks what that is only when a pod was refused: most namespaces ask for nothing. It must not decide which limits those
-// are (package podlimits does), nor change a pod that exists.
+// It looks up the requirements only after a pod was refused, since most namespaces have none. It must not decide the
+// limits (package podlimits does), nor change an existing pod.
 package podcreation
 
 import (
@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/rules/podlimits"
 )
 
-// Create creates a pod, with limits if its namespace admits it with them only. reader asks the API server. The error is the
-// API server's of the last attempt.
+// Create creates a pod, with limits if its namespace requires them. reader asks the API server. The error is the API
+// server's for the last attempt.
 func Create(ctx context.Context, c client.Client, reader client.Reader, pod *corev1.Pod, need podlimits.Need, options ...client.CreateOption) error {
 	unlimited := pod.DeepCopy()
 	refusal := c.Create(ctx, pod, options...)
@@ -37,7 +37,7 @@ func Create(ctx context.Context, c client.Client, reader client.Reader, pod *cor
 	return err
 }
 
-// Namespace asks the API server what a namespace asks of its pods.
+// Namespace asks the API server for a namespace's requirements on its pods.
 func Namespace(ctx context.Context, reader client.Reader, name string) (podlimits.Namespace, error) {
 	var out podlimits.Namespace
 	namespace := &corev1.Namespace{}

@@ -1,5 +1,5 @@
-// Package policytest judges writes by the ValidatingAdmissionPolicies of a manifest,
-// with the API server's own code. It is for tests: no program links it.
+// Package policytest evaluates writes by the ValidatingAdmissionPolicies of a manifest, with the API server's own
+// code. It is for tests: no program links it.
 package policytest
 
 import (
@@ -28,24 +28,23 @@ import (
 	sigyaml "sigs.k8s.io/yaml"
 )
 
-// Policy is a policy as the API server makes it, with its bindings.
+// Policy is a policy as compiled by the API server, with its bindings.
 type Policy struct {
 	rules     []admissionregistrationv1.NamedRuleWithOperations
 	selectors []labels.Selector
 	validator validating.Validator
 }
 
-// Write is a write that somebody attempts.
+// Write is an attempted write.
 type Write struct {
 	By user.Info
-	// Resource is that of the request's path: pods, or pods/status.
+	// Resource is the one in the request's path: pods, or pods/status.
 	Resource string
-	// Old is the object as it is, nil for one that is created; New is nil for one that
-	// is deleted.
+	// Old is the existing object, nil for a creation. New is nil for a deletion.
 	Old, New client.Object
-	// May says what By is allowed in the object's namespace, where a policy asks for that; nil for nothing.
+	// May reports the rights of By in the object's namespace, for policies that check them. nil means none.
 	May func(verb, resource string) bool
-	// MayEverywhere says what By is allowed in all namespaces; nil for nothing.
+	// MayEverywhere reports the rights of By in all namespaces. nil means none.
 	MayEverywhere func(verb, resource string) bool
 }
 
@@ -66,7 +65,6 @@ func (w Write) Authorize(_ context.Context, a authorizer.Attributes) (authorizer
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// object is the one that the write is about.
 func (w Write) object() client.Object {
 	if w.New == nil {
 		return w.Old
@@ -85,13 +83,13 @@ func (w Write) operation() admission.Operation {
 	}
 }
 
-// Answer is why a write is refused by each validation that does, empty when it is not.
+// Answer returns the messages of all validations that refuse the write, "" if none does.
 func (p *Policy) Answer(t testing.TB, w Write) string {
 	t.Helper()
 	return strings.Join(p.denials(t, w), "; ")
 }
 
-// Told is what the writer is told by the API server, which passes on what the first of the validations says.
+// Told returns the API server's message to the writer, which is that of the first validation that refuses the write.
 func (p *Policy) Told(t testing.TB, w Write) string {
 	t.Helper()
 	if said := p.denials(t, w); len(said) > 0 {
@@ -107,7 +105,7 @@ func (p *Policy) denials(t testing.TB, w Write) []string {
 	}
 	kind := untyped(t, w.object()).GroupVersionKind()
 	resource, subresource, _ := strings.Cut(w.Resource, "/")
-	// Interfaces that hold nil pointers would not be nil.
+	// An interface that holds a nil pointer would not be nil.
 	var before, after runtime.Object
 	if w.Old != nil {
 		before = untyped(t, w.Old)
@@ -131,7 +129,7 @@ func (p *Policy) denials(t testing.TB, w Write) []string {
 	return said
 }
 
-// concerns reports whether the policy is asked about the write at all.
+// concerns reports whether the policy applies to the write.
 func (p *Policy) concerns(w Write) bool {
 	ruled := slices.ContainsFunc(p.rules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
 		return slices.Contains(r.Resources, w.Resource) &&
@@ -151,7 +149,7 @@ func untyped(t testing.TB, object client.Object) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: content}
 }
 
-// Load reads the policy of that name, which must be bound to refuse.
+// Load reads the policy of that name, which must be bound with the action Deny.
 func Load(t testing.TB, manifest, name string) *Policy {
 	t.Helper()
 	spec, bindings := read(t, manifest, name)

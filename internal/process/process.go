@@ -1,7 +1,7 @@
-// Package process is how a process of Drydock's follows the KubeVirt object while it runs: how much it logs, and how fast
-// it asks the API server.
+// Package process applies the KubeVirt object's settings to a running process of Drydock: its log level, and the rate
+// of its requests to the API server.
 //
-// It owns nothing in the cluster. What the KubeVirt object means is decided in package clusterconfig.
+// It owns nothing in the cluster. Package clusterconfig interprets the KubeVirt object.
 package process
 
 import (
@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// SetVerbosity has the process log up to this level.
+// SetVerbosity sets the process's log level.
 func SetVerbosity(level int) {
 	var global klog.Level
 	if err := global.Set(strconv.Itoa(level)); err != nil {
@@ -23,8 +23,8 @@ func SetVerbosity(level int) {
 	}
 }
 
-// Pace limits how fast a client asks the API server. The zero value does not limit it. A pace may be shared by several
-// clients, and changed while they wait: who waits already does so by the earlier one.
+// Pace limits the rate of a client's requests to the API server. The zero value is unlimited. Several clients may
+// share a pace, and it may be changed while they wait: a request that already waits keeps the earlier limit.
 type Pace struct {
 	limit atomic.Pointer[limit]
 }
@@ -36,7 +36,7 @@ type limit struct {
 	bucket flowcontrol.RateLimiter
 }
 
-// Set limits the client from now on. An equal rate changes nothing, so that nobody fills the bucket by setting it again.
+// Set changes the limit. An equal rate changes nothing, so that setting it again does not refill the bucket.
 func (p *Pace) Set(rate clusterconfig.Rate) {
 	switch now := p.limit.Load(); {
 	case !rate.Limited():
@@ -46,7 +46,7 @@ func (p *Pace) Set(rate clusterconfig.Rate) {
 	}
 }
 
-// Wait returns when a request may be sent, or ctx has ended.
+// Wait returns when a request may be sent, or when ctx ends.
 func (p *Pace) Wait(ctx context.Context) error {
 	if now := p.limit.Load(); now != nil {
 		return now.bucket.Wait(ctx)
@@ -54,7 +54,7 @@ func (p *Pace) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Accept waits, too, without end.
+// Accept is Wait without an end.
 func (p *Pace) Accept() {
 	if now := p.limit.Load(); now != nil {
 		now.bucket.Accept()
@@ -67,10 +67,10 @@ func (p *Pace) TryAccept() bool {
 	return now == nil || now.bucket.TryAccept()
 }
 
-// Stop does nothing: a bucket holds nothing that must be given back.
+// Stop does nothing: a bucket has nothing to release.
 func (*Pace) Stop() {}
 
-// QPS is the requests in a second that are let through, -1 without a limit.
+// QPS returns the limit in requests per second, -1 for none.
 func (p *Pace) QPS() float32 {
 	if now := p.limit.Load(); now != nil {
 		return now.bucket.QPS()

@@ -11,13 +11,13 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// Follower keeps settings those of the KubeVirt object that counts.
+// Follower updates settings from the effective KubeVirt object.
 type Follower struct {
 	Cache    cache.Cache
 	Settings *clusterconfig.Watched
 }
 
-// NeedLeaderElection reports that every process follows, whoever leads.
+// NeedLeaderElection returns false, since every process follows, whichever leads.
 func (f *Follower) NeedLeaderElection() bool { return false }
 
 // Start watches until ctx ends.

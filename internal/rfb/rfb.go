@@ -1,8 +1,7 @@
-// Package rfb takes one picture of a screen by the Remote Framebuffer protocol
-// (RFC 6143), version 3.8, as a viewer that shares the screen with others. It
-// knows the least that a picture needs: no authentication, which KubeVirt's
-// streams have behind them already, the raw encoding, and screens that change
-// their size meanwhile, as a guest's does while it boots.
+// Package rfb takes one picture of a screen by the Remote Framebuffer protocol (RFC 6143), version 3.8, as a viewer
+// that shares the screen with others. It implements only the parts that a picture needs: no authentication, which
+// KubeVirt's streams have already passed, the raw encoding, and screens that change their size, as a guest's does
+// while it boots.
 package rfb
 
 import (
@@ -20,13 +19,12 @@ const (
 	version      = "RFB 003.008\n"
 	securityNone = 1
 	encodingRaw  = 0
-	// desktopSize is the pseudo-encoding of a rectangle without pixels that is
-	// the screen's new size. A server may paint less than the size it named
-	// first when its client does not know it.
+	// desktopSize is the pseudo-encoding of a rectangle without pixels that has the screen's new size. A server may
+	// paint less than the size it named first if its client does not support it.
 	desktopSize = -223
 )
 
-// Messages of the client and of the server that matter here.
+// These are the message types of the client and of the server.
 const (
 	setPixelFormat     = 0
 	setEncodings       = 2
@@ -38,20 +36,19 @@ const (
 	serverCutText      = 3
 )
 
-// maxPixels bounds what a server may make a client allocate that has not said what it can: an 8K screen.
+// maxPixels bounds the memory that a server can make a client allocate: an 8K screen.
 const maxPixels = 7680 * 4320
 
-// Options say how the picture is taken.
+// Options configure Picture.
 type Options struct {
-	// MoveCursor moves the pointer to the corner first, which wakes a screen
-	// saver.
+	// MoveCursor moves the pointer to the corner first, which wakes a screen saver.
 	MoveCursor bool
-	// MaxPixels bounds what a server may make this process allocate, four bytes each; 0 is an 8K screen.
+	// MaxPixels bounds the memory that a server can make this process allocate, at four bytes each. 0 is an 8K
+	// screen.
 	MaxPixels int
 }
 
-// Picture takes a picture of the screen at the other end of the connection,
-// which is of no use afterwards.
+// Picture takes a picture of the screen at the other end of the connection, which is unusable afterwards.
 func Picture(conn io.ReadWriter, options Options) (image.Image, error) {
 	s := &session{conn: conn, maxPixels: cmp.Or(options.MaxPixels, maxPixels)}
 	if err := s.begin(); err != nil {
@@ -69,7 +66,7 @@ func Picture(conn io.ReadWriter, options Options) (image.Image, error) {
 type session struct {
 	conn   io.ReadWriter
 	screen *image.NRGBA
-	// missing is how many pixels of the screen have not been painted yet.
+	// missing is the number of pixels of the screen that have not been painted.
 	missing   int
 	maxPixels int
 }
@@ -107,7 +104,6 @@ func (s *session) begin() error {
 	return s.resize(server.Width, server.Height)
 }
 
-// resize begins with an empty screen of that size.
 func (s *session) resize(width, height uint16) error {
 	s.missing = int(width) * int(height)
 	if s.missing > s.maxPixels {
@@ -145,7 +141,7 @@ func (s *session) authenticate() error {
 	return nil
 }
 
-// refusal is the server's reason for not going on.
+// refusal returns the server's reason for a failed handshake.
 func (s *session) refusal() error {
 	var length uint32
 	if err := s.read(&length); err != nil {
@@ -158,7 +154,7 @@ func (s *session) refusal() error {
 	return fmt.Errorf("the server refuses: %s", reason)
 }
 
-// ask wants the whole screen as 32-bit pixels: blue, green, red, nothing.
+// ask requests the whole screen as 32-bit pixels: blue, green, red, nothing.
 func (s *session) ask(options Options) error {
 	format := [16]byte{32, 24, 0, 1, 0, 255, 0, 255, 0, 255, 16, 8, 0}
 	messages := []any{
@@ -175,15 +171,15 @@ func (s *session) ask(options Options) error {
 	return s.askAll()
 }
 
-// askAll wants all of the screen, whether it changed or not.
+// askAll requests the whole screen, changed or not.
 func (s *session) askAll() error {
-	const whole = 0 // not only what changed
+	const whole = 0 // not only changes
 	size := s.screen.Rect.Max
 	return s.write([]byte{updateRequest, whole}, uint16(0), uint16(0), uint16(size.X), uint16(size.Y))
 }
 
-// receive reads messages until the screen is complete. A server answers a
-// request for everything by one or more updates.
+// receive reads messages until the screen is complete. A server answers a request for the whole screen by one or more
+// updates.
 func (s *session) receive() error {
 	for s.missing > 0 {
 		var kind uint8
@@ -219,8 +215,7 @@ func (s *session) receive() error {
 	return nil
 }
 
-// update paints the rectangles of one update, or begins again with the
-// screen's new size.
+// update paints the rectangles of one update, or starts again with the screen's new size.
 func (s *session) update() error {
 	var header struct {
 		_     uint8
@@ -269,8 +264,8 @@ func (s *session) apply(r rectangle) error {
 	return s.paint(area)
 }
 
-// paint paints an area, of which the server may have sent a part before: only
-// a pixel that is still transparent was missing.
+// paint paints an area, of which the server may have sent a part before: only a pixel that is still transparent was
+// missing.
 func (s *session) paint(area image.Rectangle) error {
 	line := make([]byte, 4*area.Dx())
 	for y := area.Min.Y; y < area.Max.Y; y++ {
@@ -288,7 +283,6 @@ func (s *session) paint(area image.Rectangle) error {
 	return nil
 }
 
-// write sends messages as one.
 func (s *session) write(messages ...any) error {
 	var buffer bytes.Buffer
 	for _, message := range messages {
@@ -302,7 +296,7 @@ func (s *session) write(messages ...any) error {
 
 func (s *session) read(into any) error { return binary.Read(s.conn, binary.BigEndian, into) }
 
-// skip reads a header and passes over what follows it.
+// skip reads a header and discards the data that follows it.
 func (s *session) skip(header any, length func() int64) error {
 	if err := s.read(header); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package startup awaits that a program which has just been started listens. The startup probe of its pod runs it: the
-// kubelet begins to ask when a container runs, and warns of each connection that is refused.
+// Package startup waits until a program that has just been started listens. The startup probe of its pod runs it: the
+// kubelet probes from the start of a container, and emits a warning for each refused connection.
 package startup
 
 import (
@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// pause is between two attempts to connect.
+// pause is the interval between two attempts to connect.
 const pause = 50 * time.Millisecond
 
-// Listens returns when a program in the same pod takes connections at the port.
+// Listens returns when a program in the same pod accepts connections at the port.
 func Listens(ctx context.Context, port int) error {
 	next := time.NewTicker(pause)
 	defer next.Stop()
