@@ -372,13 +372,13 @@ func TestAComponentThatStartsIsNotWarnedOf(t *testing.T) {
 	for _, name := range []string{API, Controller, Handler} {
 		_, template := newServer(t, name).workload()
 		for _, c := range template.Spec.Containers {
-			i := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == "metrics" })
+			i := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == "health" })
 			want := []string{"virt", "await-port", strconv.Itoa(int(c.Ports[i].ContainerPort))}
 			if p := c.StartupProbe; p == nil || p.Exec == nil || !slices.Equal(p.Exec.Command, want) || p.TimeoutSeconds < 30 {
 				t.Errorf("%s: the startup probe is %+v", name, p)
 			}
 			for _, p := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe} {
-				if p == nil || p.HTTPGet == nil || p.HTTPGet.Port.String() != "metrics" {
+				if p == nil || p.HTTPGet == nil || p.HTTPGet.Port.String() != "health" {
 					t.Errorf("%s: a probe is %+v", name, p)
 				}
 			}
