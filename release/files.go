@@ -69,8 +69,11 @@ func gather(o options) ([]file, error) {
 	}
 	for _, pattern := range []string{"examples/*.yaml", "examples/maintenance/*.yaml"} {
 		examples, err := filepath.Glob(pattern)
-		if err != nil || len(examples) == 0 {
-			return nil, fmt.Errorf("listing the examples %s: there is none: %w", pattern, err)
+		if err != nil {
+			return nil, fmt.Errorf("listing the examples %s: %w", pattern, err)
+		}
+		if len(examples) == 0 {
+			return nil, fmt.Errorf("there is no example %s", pattern)
 		}
 		for _, name := range examples {
 			files = append(files, file{name: name, mode: 0o644, source: name})

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,8 +16,11 @@ import (
 // to be taken down even when it fails half way.
 func Up(ctx context.Context, programs string) error {
 	images, err := filepath.Glob(filepath.Join("build", "images", "*.tar"))
-	if err != nil || len(images) == 0 {
-		return fmt.Errorf("looking for container images in build/images: there are %d (make images makes them): %w", len(images), err)
+	if err != nil {
+		return fmt.Errorf("looking for container images in build/images: %w", err)
+	}
+	if len(images) == 0 {
+		return errors.New("there is no container image in build/images: run make images")
 	}
 	drydock := filepath.Join(programs, "drydock")
 	for _, step := range [][]string{

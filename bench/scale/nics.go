@@ -66,8 +66,11 @@ func (o *Options) measureNICs(ctx context.Context, c *cluster.Cluster, measure f
 // configure has the cluster roll changes out by a strategy, with as many migrations at a time as there are users.
 func configure(ctx context.Context, c *cluster.Cluster, strategy v1.VMRolloutStrategy) (reset func() error, err error) {
 	var list v1.KubeVirtList
-	if err := c.Client.List(ctx, &list, client.InNamespace(cluster.Namespace)); err != nil || len(list.Items) != 1 {
-		return nil, fmt.Errorf("looking for the cluster's configuration: there are %d: %w", len(list.Items), err)
+	if err := c.Client.List(ctx, &list, client.InNamespace(cluster.Namespace)); err != nil {
+		return nil, fmt.Errorf("looking for the cluster's configuration: %w", err)
+	}
+	if len(list.Items) != 1 {
+		return nil, fmt.Errorf("looking for the cluster's configuration: there are %d KubeVirt objects", len(list.Items))
 	}
 	before := &list.Items[0]
 	kv := before.DeepCopy()

@@ -35,8 +35,11 @@ func writeInitrd(to, machine string, tree debian.Tree) error {
 	}
 	root.File("/init", 0o755, init)
 	folders, err := filepath.Glob(filepath.Join(machine, "lib/modules/*"))
-	if err != nil || len(folders) != 1 {
-		return fmt.Errorf("looking for the modules of libguestfs's machine: %d folders, %w", len(folders), err)
+	if err != nil {
+		return fmt.Errorf("looking for the modules of libguestfs's machine: %w", err)
+	}
+	if len(folders) != 1 {
+		return fmt.Errorf("looking for the modules of libguestfs's machine: there are %d folders", len(folders))
 	}
 	needs, err := os.ReadFile(filepath.Join(folders[0], "modules.dep"))
 	if err != nil {

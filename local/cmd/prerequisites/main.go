@@ -87,9 +87,12 @@ func (f *findings) forBuilding() error {
 		return nil
 	}
 	out, err := exec.Command("go", "env", "GOMODCACHE", "GOCACHE").Output()
+	if err != nil {
+		return fmt.Errorf("asking Go for its folders: %w", err)
+	}
 	folders := strings.Fields(string(out))
-	if err != nil || len(folders) != 2 {
-		return fmt.Errorf("asking Go for its folders: %w: %q", err, out)
+	if len(folders) != 2 {
+		return fmt.Errorf("asking Go for its folders: it answers %q, not two names without spaces", out)
 	}
 	little, err := host.LittleSpace([]host.Need{
 		{Dir: folders[0], Bytes: downloads, For: "Go modules take"},

@@ -64,14 +64,14 @@ func (p *Process) Wait(ctx context.Context) error {
 // Signal sends a signal; a process that has died already is no error.
 func (p *Process) Signal(sig unix.Signal) error {
 	raw, err := p.file.SyscallConn()
+	var sent error
 	if err == nil {
-		err = errors.Join(raw.Control(func(fd uintptr) {
-			if sendErr := unix.PidfdSendSignal(int(fd), sig, nil, 0); !errors.Is(sendErr, unix.ESRCH) {
-				err = sendErr
-			}
-		}), err)
+		err = raw.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), sig, nil, 0) })
 	}
-	if err != nil {
+	if errors.Is(sent, unix.ESRCH) {
+		sent = nil // it has ended
+	}
+	if err := errors.Join(err, sent); err != nil {
 		return fmt.Errorf("sending %s to process %d: %w", unix.SignalName(sig), p.PID, err)
 	}
 	return nil

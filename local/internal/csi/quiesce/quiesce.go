@@ -114,7 +114,11 @@ func Hold(ctx context.Context, socket, id string) (release func() error, err err
 	}
 	return func() error {
 		defer conn.Close()
-		if answer, err := ask(conn, in, done); err != nil || answer != until {
+		answer, err := ask(conn, in, done)
+		if err == nil && answer != until {
+			err = errors.New(answer)
+		}
+		if err != nil {
 			return fmt.Errorf("copying volume %s took more than the %s that its pod can be made to wait, or the node died; stop the pod first, or put the data folder on a filesystem that shares blocks (XFS, Btrfs): %w", id, longest, err)
 		}
 		return nil
