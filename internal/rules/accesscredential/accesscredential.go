@@ -1,8 +1,8 @@
-// Package accesscredential says which Secrets of a VMI's spec.accessCredentials reach its guest, by which way,
-// and what in them is an SSH key.
+// Package accesscredential decides which Secrets of a VMI's spec.accessCredentials reach its guest, by which
+// method, and which of their lines are SSH keys.
 //
-// It is pure: it neither reads a Secret nor talks to a guest. What a Secret holds is a tenant's, so each
-// reader here has a bound.
+// It is pure: it neither reads a Secret nor talks to a guest. Tenants write the Secrets, so each reader here
+// has a bound.
 package accesscredential
 
 import (
@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// MaxCredentials bounds the list in a spec: each is a volume of the launcher pod.
+	// MaxCredentials bounds the list in a spec: each entry is a volume of the launcher pod.
 	MaxCredentials = 32
 	// MaxUsers bounds the users of one credential.
 	MaxUsers = 64
-	// maxKeys and maxKey bound what one Secret holds: its keys, and the bytes of one.
+	// maxKeys bounds the keys in one Secret, maxKey the bytes of one.
 	maxKeys = 512
 	maxKey  = 16 << 10
 )
 
 // Source is a Secret that is mounted into the launcher pod.
 type Source struct {
-	// Index is the credential's place in the spec, by which its volume is known.
+	// Index is the credential's position in the spec, which identifies its volume.
 	Index int
 	// Secret is its name in the VMI's namespace.
 	Secret string
 }
 
-// Sources returns the Secrets of all credentials, by their order in the spec.
+// Sources returns the Secrets of all credentials in the order of the spec.
 func Sources(spec *v1.VirtualMachineInstanceSpec) []Source {
 	return chosen(spec, func(*v1.AccessCredential) bool { return true })
 }
@@ -63,7 +63,7 @@ func chosen(spec *v1.VirtualMachineInstanceSpec, choose func(*v1.AccessCredentia
 	return list
 }
 
-// secretOf is the name of a credential's Secret, "" for none.
+// secretOf returns the name of a credential's Secret, "" for none.
 func secretOf(c *v1.AccessCredential) string {
 	var source *v1.AccessCredentialSecretSource
 	switch {
@@ -84,8 +84,8 @@ type File struct {
 	Data []byte
 }
 
-// Keys returns the SSH public keys in a Secret: one a line, in each of its files. Empty lines and comments are none.
-// A private key is refused, since the guest and whoever reads its meta-data would get it.
+// Keys returns the SSH public keys in a Secret: one per line of each file, without empty lines and comments. A
+// private key is an error, since the guest and every reader of its meta-data would get it.
 func Keys(secret string, files []File) ([]string, error) {
 	var keys []string
 	for _, f := range files {
@@ -105,17 +105,18 @@ func Keys(secret string, files []File) ([]string, error) {
 	return keys, nil
 }
 
-// isKey reports whether a line can be one of an authorized_keys file.
+// isKey reports whether the line is plausible in an authorized_keys file.
 func isKey(line []byte) bool {
 	text := string(line)
 	return len(line) <= maxKey && utf8.Valid(line) && !strings.HasPrefix(text, "-----BEGIN") &&
 		!strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\t' })
 }
 
-// maxUser is longer than any system's names.
+// maxUser is longer than the user names of any system.
 const maxUser = 256
 
-// IsUser reports whether name can be that of a guest's user. A Windows user may have its domain before it.
+// IsUser reports whether name is a plausible user name in a guest. A Windows user may have its domain before
+// it.
 func IsUser(name string) bool {
 	return name != "" && len(name) <= maxUser && utf8.ValidString(name) && name != "." && name != ".." &&
 		!strings.ContainsFunc(name, func(r rune) bool { return r == '/' || unicode.IsSpace(r) || unicode.IsControl(r) })

@@ -11,21 +11,20 @@ import (
 )
 
 const (
-	// maxPassword bounds a password in bytes.
 	maxPassword = 1 << 10
-	// maxUserKeys bounds the keys of one user together, in bytes: they are one command.
+	// maxUserKeys bounds the bytes of one user's keys together: they are one agent command.
 	maxUserKeys = 1 << 20
 )
 
-// Delivery is what a guest's agent is to set.
+// Delivery is the credentials that the guest agent is to set.
 type Delivery struct {
-	// Keys are, by user, the lines of his authorized_keys: these and no others.
+	// Keys are the complete authorized_keys lines of each user.
 	Keys map[string][]string
 	// Passwords are by user.
 	Passwords map[string]string
 }
 
-// Equal reports whether both set the same.
+// Equal reports whether both set the same credentials.
 func (d Delivery) Equal(other Delivery) bool {
 	if len(d.Keys) != len(other.Keys) || len(d.Passwords) != len(other.Passwords) {
 		return false
@@ -43,7 +42,7 @@ func (d Delivery) Equal(other Delivery) bool {
 	return true
 }
 
-// ByAgent reports whether any of a guest's credentials reaches it by its agent.
+// ByAgent reports whether the guest agent sets any of the credentials.
 func ByAgent(spec *v1.VirtualMachineInstanceSpec) bool {
 	return KeysByAgent(spec) || PasswordsByAgent(spec)
 }
@@ -66,8 +65,8 @@ func passwordsByAgent(c *v1.AccessCredential) bool {
 	return c.UserPassword != nil && c.UserPassword.PropagationMethod.QemuGuestAgent != nil
 }
 
-// ForAgent returns what the agent is to set by the Secrets as they are; read reads the files of one. A user gets the
-// keys of all the Secrets that name him. A Secret of passwords has a file for each user.
+// ForAgent returns the credentials for the agent; read returns the files of one Secret. A user gets the keys of
+// all Secrets that name him. A Secret of passwords has a file for each user.
 func ForAgent(spec *v1.VirtualMachineInstanceSpec, read func(Source) ([]File, error)) (Delivery, error) {
 	d := Delivery{Keys: map[string][]string{}, Passwords: map[string]string{}}
 	for i := range spec.AccessCredentials {
@@ -122,7 +121,7 @@ func (d Delivery) addKeys(users []string, secret string, files []File) error {
 
 func (d Delivery) addPasswords(secret string, files []File) error {
 	for _, f := range files {
-		// Who writes a Secret by hand often ends the line.
+		// Secrets written by hand often end in a newline.
 		password := bytes.TrimRight(f.Data, "\r\n")
 		if !IsUser(f.Name) {
 			return fmt.Errorf("the Secret %s has something that is no name of a user: each of its keys names one", secret)
