@@ -13,15 +13,15 @@ import (
 const (
 	DefaultAuthorityDuration   = 10 * 365 * 24 * time.Hour
 	DefaultCertificateDuration = 365 * 24 * time.Hour
-	// maxOverlap is how long before its end at most a certificate is replaced, unless the KubeVirt object says when.
+	// maxOverlap bounds the default time before its end at which a certificate is replaced.
 	maxOverlap = 90 * 24 * time.Hour
 )
 
-// minCertificateStep is the least time between two rotations, and between a rotation and the end of what is replaced. Workers
-// get their certificate of a new authority within ten minutes.
+// minCertificateStep is the minimum time between two rotations, and between a rotation and the end of the
+// replaced certificate. Workers get their certificate of a new authority within ten minutes.
 const minCertificateStep = 20 * time.Minute
 
-// Lifetime is how long a certificate is good, and how long before its end it is replaced.
+// Lifetime is the validity of a certificate and how long before its end it is replaced.
 type Lifetime struct {
 	Duration, RenewBefore time.Duration
 }
@@ -32,7 +32,7 @@ type Certificates struct {
 	Authority, Certificate Lifetime
 }
 
-// DefaultCertificates are those where the KubeVirt object says nothing.
+// DefaultCertificates returns the lifetimes for a KubeVirt object that sets none.
 func DefaultCertificates() Certificates {
 	return Certificates{
 		Authority:   Lifetime{DefaultAuthorityDuration, maxOverlap},
@@ -40,8 +40,8 @@ func DefaultCertificates() Certificates {
 	}
 }
 
-// CertificatesOf returns what a KubeVirt object says, which may be nil. If that can't be used, the defaults count, and the
-// errors say what is wrong. Admission refuses such an object, while it is there.
+// CertificatesOf returns the lifetimes that a KubeVirt object sets; kv may be nil. Unusable settings, which
+// admission refuses while it is available, give the defaults and errors.
 func CertificatesOf(kv *v1.KubeVirt) (Certificates, field.ErrorList) {
 	if kv == nil || kv.Spec.CertificateRotationStrategy.SelfSigned == nil {
 		return DefaultCertificates(), nil
@@ -58,7 +58,8 @@ func CertificatesOf(kv *v1.KubeVirt) (Certificates, field.ErrorList) {
 	}
 	out.Certificate = certificate.or(min(DefaultCertificateDuration, max(out.Authority.Duration/2, 2*minCertificateStep)))
 	errs := append(authority.check(out.Authority), certificate.check(out.Certificate)...)
-	// An authority is trusted beside two that follow it. The next is there early, and not so early that there are more.
+	// An authority is trusted beside at most two successors. This bound makes the next one early enough,
+	// without a third.
 	if most := out.Authority.Duration / 5 * 4; len(errs) == 0 && out.Authority.RenewBefore > most {
 		errs = append(errs, field.Invalid(authority.renewBeforeAt, out.Authority.RenewBefore.String(),
 			fmt.Sprintf("must be at most %s, four fifths of the authority's duration", most)))
@@ -73,13 +74,13 @@ func CertificatesOf(kv *v1.KubeVirt) (Certificates, field.ErrorList) {
 	return out, nil
 }
 
-// asked is a lifetime as the KubeVirt object has it; nil is not set.
+// asked is a lifetime in the KubeVirt object; nil is not set.
 type asked struct {
 	duration, renewBefore     *metav1.Duration
 	durationAt, renewBeforeAt *field.Path
 }
 
-// lifetimesOf reads the newer form, or the older one.
+// lifetimesOf reads the newer form (ca, server), or the older one.
 func lifetimesOf(set *v1.KubeVirtSelfSignConfiguration, path *field.Path) (authority, certificate asked) {
 	if set.CA == nil && set.Server == nil {
 		return asked{set.CARotateInterval, set.CAOverlapInterval, path.Child("caRotateInterval"), path.Child("caOverlapInterval")},
@@ -95,8 +96,8 @@ func lifetimesOf(set *v1.KubeVirtSelfSignConfiguration, path *field.Path) (autho
 	return read(set.CA, path.Child("ca")), read(set.Server, path.Child("server"))
 }
 
-// or fills in what is not set. What is replaced overlaps with what follows for a fifth of its time, and not for more than
-// where nothing is set.
+// or fills in unset fields. By default, a certificate overlaps with its successor for a fifth of its duration,
+// at most maxOverlap.
 func (a asked) or(duration time.Duration) Lifetime {
 	if a.duration != nil {
 		duration = a.duration.Duration
@@ -108,7 +109,7 @@ func (a asked) or(duration time.Duration) Lifetime {
 	return l
 }
 
-// check says what is wrong with a lifetime by itself.
+// check validates a lifetime by itself.
 func (a asked) check(l Lifetime) field.ErrorList {
 	if l.Duration < 2*minCertificateStep {
 		return field.ErrorList{field.Invalid(a.durationAt, l.Duration.String(), fmt.Sprintf("must be at least %s", 2*minCertificateStep))}

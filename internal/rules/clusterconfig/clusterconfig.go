@@ -1,9 +1,7 @@
-// Package clusterconfig says which KubeVirt object counts, turns it into the
-// settings that Drydock's components work by, with every default filled in,
-// and gives the newest settings to its callers.
+// Package clusterconfig chooses the effective KubeVirt object, converts it into the settings of Drydock's
+// components with every default filled in, and holds the newest settings for its callers.
 //
-// It owns the defaults and nothing else: it does not validate (admission
-// does), write or report status.
+// It owns the defaults only. It does not validate (admission does), write, or report status.
 package clusterconfig
 
 import (
@@ -20,25 +18,25 @@ import (
 	"drydock.dev/drydock/internal/rules/networkbinding"
 )
 
-// Namespace is where Drydock's components live, and Namespace and Name are
-// the KubeVirt object's usual ones (TheOne).
+// Namespace is the namespace of Drydock's components. Namespace and Name are the KubeVirt object's usual ones
+// (TheOne).
 const (
 	Namespace = "kubevirt"
 	Name      = "kubevirt"
 )
 
-// HandlerServiceAccount is what virt-handler runs as, in Namespace.
+// HandlerServiceAccount is the service account of virt-handler in Namespace.
 const HandlerServiceAccount = "kubevirt-handler"
 
-// DefaultMachineType is what a VM without a machine type is pinned to when it is created.
+// DefaultMachineType is the machine type that a new VM without one gets.
 const DefaultMachineType = machinetype.Default
 
-// MachineTypesAnnotation of the KubeVirt object says by which machine types guests run whose VMs name those of other
-// builds of QEMU (machinetype.Parse).
+// MachineTypesAnnotation of the KubeVirt object maps the machine types of other builds of QEMU, which VMs may
+// name, to those of this one (machinetype.Parse).
 const MachineTypesAnnotation = "drydock.dev/machine-types"
 
-// The feature gates that have an effect: they give those who may create VMs something of the nodes. With hostDisk that
-// is a node's files, with downwardMetrics figures of its use (decision 603).
+// The feature gates that have an effect. They expose something of the nodes to everybody who may create VMs:
+// with HostDisk the node's files, with DownwardMetrics its usage figures (decision 603).
 const (
 	GateHostDisk        = "HostDisk"
 	GateDownwardMetrics = "DownwardMetrics"
@@ -52,89 +50,85 @@ type Settings struct {
 	// ImagePullPolicy of launcher pods (spec.imagePullPolicy, then
 	// configuration.imagePullPolicy), IfNotPresent by default.
 	ImagePullPolicy corev1.PullPolicy
-	// RolloutStrategy is Stage unless LiveUpdate is asked for.
+	// RolloutStrategy is Stage by default.
 	RolloutStrategy v1.VMRolloutStrategy
-	// LiveUpdate is how much room guests of VMs get to grow while they run.
+	// LiveUpdate bounds how far running guests can grow.
 	LiveUpdate LiveUpdate
-	// ReferencePolicy is reference unless set (configuration.instancetype.referencePolicy).
+	// ReferencePolicy is reference by default (configuration.instancetype.referencePolicy).
 	ReferencePolicy v1.InstancetypeReferencePolicy
-	// CommonTypes says that the cluster has the instance types and preferences that come with Drydock, unless that is
-	// turned off (configuration.commonInstancetypesDeployment.enabled).
+	// CommonTypes deploys the instance types and preferences that come with Drydock
+	// (configuration.commonInstancetypesDeployment.enabled), by default true.
 	CommonTypes bool
-	// MigratesGuests says that guests are migrated to what their pods lack (spec.workloadUpdateStrategy).
+	// MigratesGuests migrates guests whose launcher pods are outdated (spec.workloadUpdateStrategy).
 	MigratesGuests bool
-	// EvictionStrategy is None unless set.
+	// EvictionStrategy is None by default.
 	EvictionStrategy v1.EvictionStrategy
-	// MachineType and CPUModel are for VMs that name none. CPUModel may be
-	// empty: then virt-handler takes the host's model with KVM and QEMU's
-	// widest with emulation.
+	// MachineType and CPUModel are for VMs that name none. With an empty CPUModel, virt-handler takes the
+	// host's model with KVM and QEMU's widest with emulation.
 	MachineType string
 	CPUModel    string
-	// MachineTypes are for VMs that name the types of other builds of QEMU, and AllowedMachineTypes the patterns of
-	// what VMs may name (emulatedMachines); none allows everything.
+	// MachineTypes map the types of other builds of QEMU. AllowedMachineTypes are the patterns of types that
+	// VMs may name (emulatedMachines); none allows all.
 	MachineTypes        machinetype.Map
 	AllowedMachineTypes []string
-	// BridgeOnPodNetwork lets interfaces on the pods' network be connected by bridge
+	// BridgeOnPodNetwork permits the bridge binding on the pod network
 	// (network.permitBridgeInterfaceOnPodNetwork).
 	BridgeOnPodNetwork bool
-	// VMStateStorageClass is the class of the claims that VMs' state is kept on; empty for the default
+	// VMStateStorageClass is the class of the claims for persistent VM state; empty for the default class
 	// (configuration.vmStateStorageClass).
 	VMStateStorageClass string
-	// SMBIOS is what guests are told of their manufacturer; nil for KubeVirt's own
-	// words (configuration.smbios). Its holder must not change it.
+	// SMBIOS is the manufacturer data in the guest; nil for KubeVirt's defaults (configuration.smbios). It must
+	// not be changed.
 	SMBIOS *v1.SMBiosConfiguration
-	// DefaultNetworkInterface is the binding of the pod network's interface in
-	// a VMI that lists no network: "masquerade" or "bridge".
+	// DefaultNetworkInterface is the binding of the pod network's interface in a VMI that lists no network:
+	// "masquerade" or "bridge".
 	DefaultNetworkInterface string
-	// NetworkBindings are the bindings that are registered beside those (configuration.network.binding). Its holder must
-	// not change them.
+	// NetworkBindings are the registered binding plugins (configuration.network.binding). They must not be
+	// changed.
 	NetworkBindings networkbinding.Registered
-	// CPUAllocationRatio is how many guest vCPUs share one physical CPU in the
-	// launcher pod's CPU request.
+	// CPUAllocationRatio is the number of guest vCPUs per physical CPU in the launcher pod's CPU request.
 	CPUAllocationRatio int
-	// AdditionalGuestMemoryOverheadRatio multiplies the memory that is asked
-	// for beside the guest's own, as a decimal string; empty means 1.
+	// AdditionalGuestMemoryOverheadRatio multiplies the memory overhead that is requested beside the guest's
+	// memory, as a decimal string; empty means 1.
 	AdditionalGuestMemoryOverheadRatio string
-	// CPURequest is what a guest that asks for no CPU asks the cluster for; nil leaves that to CPUAllocationRatio
-	// (configuration.cpuRequest). Its holder must not change it.
+	// CPURequest is the CPU request of a guest that sets none; nil means by CPUAllocationRatio
+	// (configuration.cpuRequest). It must not be changed.
 	CPURequest *resource.Quantity
-	// MemoryOvercommit is the guest's memory in percent of what its pod asks for, for guests that don't say what that is; 0
-	// means 100 (developerConfiguration.memoryOvercommit).
+	// MemoryOvercommit is the guest's memory in percent of the pod's memory request, for guests that set no
+	// request; 0 means 100 (developerConfiguration.memoryOvercommit).
 	MemoryOvercommit int
-	// LessSpaceTolerated is how much smaller than it was to be, in percent, a disk may be that is made in a claim
+	// LessSpaceTolerated is by how many percent a new disk in a claim may be smaller than requested
 	// (developerConfiguration.pvcTolerateLessSpaceUpToPercent).
 	LessSpaceTolerated int
-	// NodeSelectors are labels that each node of a guest must have (developerConfiguration.nodeSelectors). Its holder must
-	// not change them.
+	// NodeSelectors are labels that every node of a guest must have (developerConfiguration.nodeSelectors).
+	// They must not be changed.
 	NodeSelectors map[string]string
-	// RuntimeClass is that of launcher pods; empty for the node's own (configuration.defaultRuntimeClass).
+	// RuntimeClass is that of launcher pods; empty for the node's default (configuration.defaultRuntimeClass).
 	RuntimeClass string
-	// TLS is what virt-api's servers accept (configuration.tlsConfiguration).
+	// TLS restricts virt-api's servers (configuration.tlsConfiguration).
 	TLS TLS
-	// SELinuxLauncherType is the SELinux type that launcher pods ask for; empty to
-	// leave it to the container runtime (configuration.selinuxLauncherType).
+	// SELinuxLauncherType is the SELinux type of launcher pods; empty for the container runtime's choice
+	// (configuration.selinuxLauncherType).
 	SELinuxLauncherType string
-	// HostDisk lets VMs have disks in files of their node
-	// (developerConfiguration.featureGates).
+	// HostDisk permits disks in files of the node (developerConfiguration.featureGates).
 	HostDisk bool
-	// DownwardMetrics lets guests be told figures of their node (likewise).
+	// DownwardMetrics exposes figures of the node to guests (likewise).
 	DownwardMetrics bool
-	// Migrations is how guests migrate, with every field set that has a default
-	// (configuration.migrations). Its holder must not change what it points to.
+	// Migrations has every field set that has a default (configuration.migrations). Its pointees must not be
+	// changed.
 	Migrations v1.MigrationConfiguration
-	// Verbosity is how much the components log, and Rates how fast they ask the API server.
+	// Verbosity is the log level of the components, and Rates limits their requests to the API server.
 	Verbosity Verbosity
 	Rates     Rates
-	// CDI says that CDI is installed and serves DataVolumes instead of Drydock.
+	// CDI means that CDI is installed and serves DataVolumes instead of Drydock.
 	CDI bool
 }
 
-// ConditionDataVolumes is the KubeVirt object's condition that is False while CDI
-// serves DataVolumes and Drydock leaves them to it.
+// ConditionDataVolumes is the KubeVirt object's condition that is False while CDI serves DataVolumes instead of
+// Drydock.
 const ConditionDataVolumes v1.KubeVirtConditionType = "ServesDataVolumes"
 
-// FromKubeVirt reads the settings from the KubeVirt object; nil gives the
-// defaults.
+// FromKubeVirt returns the settings of the KubeVirt object; nil gives the defaults.
 func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	s := Settings{
 		ImagePullPolicy:         corev1.PullIfNotPresent,
@@ -206,7 +200,7 @@ func (s *Settings) setDeveloper(d *v1.DeveloperConfiguration) {
 	}
 }
 
-// gate reports whether an administrator has opened a feature gate.
+// gate reports whether the administrator has opened a feature gate.
 func gate(d *v1.DeveloperConfiguration, name string) bool {
 	return slices.Contains(d.FeatureGates, name) && !slices.Contains(d.DisabledFeatureGates, name)
 }
@@ -220,8 +214,7 @@ func (s *Settings) setInstancetypes(c *v1.KubeVirtConfiguration) {
 	}
 }
 
-// setMachineTypes reads which machines guests may have. What can't be used, which admission would have refused, counts
-// as not set.
+// setMachineTypes ignores unusable values, which admission refuses.
 func (s *Settings) setMachineTypes(kv *v1.KubeVirt) {
 	if m, err := machinetype.Parse(kv.Annotations[MachineTypesAnnotation]); err == nil {
 		s.MachineTypes = m
@@ -256,8 +249,7 @@ func additionalOverhead(c *v1.KubeVirtConfiguration) string {
 	return *c.AdditionalGuestMemoryOverheadRatio
 }
 
-// Current holds the newest settings. The zero value holds the defaults; it is
-// safe for concurrent use. The watch of the KubeVirt object calls Set.
+// Current holds the newest settings. The zero value holds the defaults. It is safe for concurrent use.
 type Current struct {
 	settings atomic.Pointer[Settings]
 }
@@ -270,8 +262,7 @@ func (c *Current) Get() Settings {
 	return FromKubeVirt(nil)
 }
 
-// Set replaces the settings by those of kv; nil means that there is no
-// KubeVirt object.
+// Set replaces the settings by those of kv, nil if there is no KubeVirt object.
 func (c *Current) Set(kv *v1.KubeVirt) {
 	s := FromKubeVirt(kv)
 	c.settings.Store(&s)

@@ -6,17 +6,16 @@ import (
 	"drydock.dev/drydock/internal/rules/quantity"
 )
 
-// defaultHotplugRatio is that of configuration.liveUpdateConfiguration, as KubeVirt documents it.
+// defaultHotplugRatio is the default that KubeVirt documents for configuration.liveUpdateConfiguration.
 const defaultHotplugRatio uint32 = 4
 
-// LiveUpdate is how much room guests get to grow while they run
-// (configuration.liveUpdateConfiguration).
+// LiveUpdate bounds how far running guests can grow (configuration.liveUpdateConfiguration).
 type LiveUpdate struct {
-	// MaxHotplugRatio is how many times what it is started with a guest may have.
+	// MaxHotplugRatio is the multiple of its initial resources that a guest may reach.
 	MaxHotplugRatio uint32
-	// MaxCPUSockets is how many sockets a guest may have; 0 leaves that to the ratio.
+	// MaxCPUSockets is a guest's maximum number of sockets; 0 means by the ratio.
 	MaxCPUSockets uint32
-	// MaxGuest is how much memory in bytes a guest may have; 0 leaves that to the ratio.
+	// MaxGuest is a guest's maximum memory in bytes; 0 means by the ratio.
 	MaxGuest int64
 }
 

@@ -5,10 +5,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// NodeDrainTaintKey is KubeVirt's taint of nodes that are to be emptied.
+// NodeDrainTaintKey is KubeVirt's taint of nodes that are being drained.
 const NodeDrainTaintKey = "kubevirt.io/drain"
 
-// Defaults of configuration.migrations, as KubeVirt documents them.
+// The defaults that KubeVirt documents for configuration.migrations.
 const (
 	defaultParallelPerCluster   uint32 = 5
 	defaultParallelPerNode      uint32 = 2
@@ -17,8 +17,8 @@ const (
 	defaultUtilityVolumeSeconds int64  = 150
 )
 
-// migrations fills in what the KubeVirt object leaves open; nil leaves all open. Only the
-// network has no default: without one, guests migrate over the pods' network.
+// migrations fills in unset fields; set may be nil. Only the network has no default: without one, guests
+// migrate over the pod network.
 func migrations(set *v1.MigrationConfiguration) v1.MigrationConfiguration {
 	c := v1.MigrationConfiguration{}
 	if set != nil {
@@ -34,14 +34,13 @@ func migrations(set *v1.MigrationConfiguration) v1.MigrationConfiguration {
 	or(&c.UtilityVolumesTimeout, defaultUtilityVolumeSeconds)
 	or(&c.UnsafeMigrationOverride, false)
 	or(&c.AllowPostCopy, false)
-	// The older field speaks for the newer one.
+	// The older field is the default of the newer one.
 	or(&c.AllowWorkloadDisruption, *c.AllowPostCopy)
 	or(&c.DisableTLS, false)
 	or(&c.MatchSELinuxLevelOnMigration, false)
 	return c
 }
 
-// or sets a field that is not set.
 func or[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value

@@ -7,19 +7,19 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// MaxVerbosity is the most that a component logs. Above it, the client of the API server logs the bodies of answers, with
-// what Secrets hold (decision 591).
+// MaxVerbosity is the highest log level of a component. Above it, the API server's client logs the bodies of
+// responses, with the contents of Secrets (decision 591).
 const MaxVerbosity = 7
 
-// Verbosity is how much components log (developerConfiguration.logVerbosity): 0, which tells what an administrator
-// needs, up to MaxVerbosity.
+// Verbosity is the log level of each component (developerConfiguration.logVerbosity): from 0, which suits an
+// administrator, to MaxVerbosity.
 type Verbosity struct {
 	API, Controller, Handler int
-	// Nodes are the levels of virt-handlers that have their own, by node.
+	// Nodes are the levels of individual nodes' virt-handlers.
 	Nodes map[string]int
 }
 
-// HandlerOn is that of virt-handler on a node.
+// HandlerOn returns the level of virt-handler on a node.
 func (v Verbosity) HandlerOn(node string) int {
 	if level, named := v.Nodes[node]; named {
 		return level
@@ -40,7 +40,8 @@ func verbosity(d *v1.DeveloperConfiguration) Verbosity {
 	return out
 }
 
-// Rate is how fast a client may ask the API server: Burst requests at once, and QPS in a second. The zero value is no limit.
+// Rate limits a client's requests to the API server: Burst at once and QPS per second. The zero value is no
+// limit.
 type Rate struct {
 	QPS   float32
 	Burst int
@@ -49,8 +50,8 @@ type Rate struct {
 // Limited reports whether there is a limit.
 func (r Rate) Limited() bool { return r.QPS > 0 }
 
-// Rates are those of the components' clients. There is no limit unless the KubeVirt object has one: the API server's own
-// fairness is.
+// Rates are the limits of the components' clients. By default there are none, since the API server has priority
+// and fairness.
 type Rates struct {
 	API, Webhook, Controller, Handler Rate
 }

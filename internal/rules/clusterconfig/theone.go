@@ -9,9 +9,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TheOne returns the KubeVirt object that counts, or nil. It may have any name and namespace, and admission lets no
-// second one be made. Where two were made at the same moment, or before admission was there, one in home, the
-// components' namespace, goes before the others, then the oldest (decision 545).
+// TheOne returns the effective KubeVirt object, or nil. It may have any name and namespace, and admission
+// refuses a second one. If two exist nevertheless, created at the same moment or without admission, those in
+// home, the components' namespace, come first, then the oldest (decision 545).
 func TheOne(all []v1.KubeVirt, home string) *v1.KubeVirt {
 	var one *v1.KubeVirt
 	for i := range all {
@@ -33,20 +33,19 @@ func before(a, b *v1.KubeVirt, home string) bool {
 	) < 0
 }
 
-// Watched keeps Current by the KubeVirt object that counts, from what a watch
-// shows. It is safe for concurrent use.
+// Watched updates Current from the watch events of KubeVirt objects. It is safe for concurrent use.
 type Watched struct {
 	// Home is the components' namespace.
 	Home    string
 	Current *Current
-	// Changed, where it is not nil, is called with the settings whenever an object has changed.
+	// Changed, if not nil, is called with the settings after each event.
 	Changed func(Settings)
 
 	mu  sync.Mutex
 	all []v1.KubeVirt
 }
 
-// Seen takes an object as it is now.
+// Seen handles an added or updated object.
 func (w *Watched) Seen(kv *v1.KubeVirt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,7 +54,7 @@ func (w *Watched) Seen(kv *v1.KubeVirt) {
 	w.choose()
 }
 
-// Gone takes away an object that is no more.
+// Gone handles a deleted object.
 func (w *Watched) Gone(kv *v1.KubeVirt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

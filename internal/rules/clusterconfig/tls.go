@@ -7,10 +7,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TLS is what a server accepts. The zero value leaves it to the server.
+// TLS restricts the connections that a server accepts. The zero value restricts nothing.
 type TLS struct {
 	MinVersion uint16
-	// Ciphers are those of versions before 1.3; nil leaves them to Go.
+	// Ciphers apply to versions before 1.3; nil leaves the choice to Go.
 	Ciphers []uint16
 }
 
@@ -18,7 +18,8 @@ var tlsVersions = map[v1.TLSProtocolVersion]uint16{
 	v1.VersionTLS10: tls.VersionTLS10, v1.VersionTLS11: tls.VersionTLS11, v1.VersionTLS12: tls.VersionTLS12, v1.VersionTLS13: tls.VersionTLS13,
 }
 
-// Cipher is the cipher of a name, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256. Only those are found that are safe.
+// Cipher returns the cipher suite with a name such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256. It knows only safe
+// ones.
 func Cipher(name string) (uint16, error) {
 	for _, suite := range tls.CipherSuites() {
 		if suite.Name == name {
@@ -28,8 +29,7 @@ func Cipher(name string) (uint16, error) {
 	return 0, fmt.Errorf("%q is none of the ciphers that Go knows as safe", name)
 }
 
-// tlsOf reads what servers accept. No version before 1.2 is served, whatever is asked for; ciphers that are not known, which
-// admission would have refused, are left out.
+// tlsOf never permits a version before 1.2, and ignores unknown ciphers, which admission refuses.
 func tlsOf(set *v1.TLSConfiguration) TLS {
 	if set == nil {
 		return TLS{}
@@ -46,7 +46,7 @@ func tlsOf(set *v1.TLSConfiguration) TLS {
 	return t
 }
 
-// Restrict makes a server accept only that.
+// Restrict applies the restrictions to a server's configuration.
 func (t TLS) Restrict(config *tls.Config) {
 	if t.MinVersion > config.MinVersion {
 		config.MinVersion = t.MinVersion
