@@ -1,8 +1,8 @@
-// Package commontypes has the instance types and preferences that come with Drydock under the names that KubeVirt's users
-// know: the objects, made from two tables, and what is to be done about those that a cluster has.
+// Package commontypes has the instance types and preferences that come with Drydock, under the names that
+// KubeVirt's users know: it builds the objects from two tables, and plans the changes of those in a cluster.
 //
-// It owns their names, specs and labels. It must not read or write a cluster, and it says nothing about what a type or a
-// preference means for a machine.
+// It owns their names, specs and labels. It must not access a cluster, or interpret a type or preference for a
+// machine.
 package commontypes
 
 import (
@@ -15,15 +15,15 @@ import (
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 )
 
-// series is a family of instance types: what all its sizes have in common.
+// series is a family of instance types.
 type series struct {
 	name, version  string
 	class, display string
-	// attributes are what its types have beside CPUs and memory.
+	// attributes sets the fields beside CPUs and memory.
 	attributes func(*instancetypev1.VirtualMachineInstancetypeSpec)
 	sizes      []size
-	// pages are the sizes of huge pages that it is offered with. The first is that of the plain name; the others are
-	// appended to it in small letters. None are ordinary pages.
+	// pages are the huge page sizes on offer. The first gets the plain name, the others are appended to it in
+	// lower case. Without any, the guest has ordinary pages.
 	pages []string
 }
 
@@ -33,16 +33,16 @@ type size struct {
 	memory string
 }
 
-// general are the sizes with 4 GiB a CPU, from medium on.
+// general are the sizes with 4 GiB per CPU, from medium on.
 var general = []size{
 	{"nano", 1, "512Mi"}, {"micro", 1, "1Gi"}, {"small", 1, "2Gi"}, {"medium", 1, "4Gi"}, {"large", 2, "8Gi"},
 	{"xlarge", 4, "16Gi"}, {"2xlarge", 8, "32Gi"}, {"4xlarge", 16, "64Gi"}, {"8xlarge", 32, "128Gi"},
 }
 
-// twoMediums is the size that only some of the series have: two CPUs with half the memory of large.
+// twoMediums has two CPUs and half the memory of large. Only some series have it.
 var twoMediums = size{"2xmedium", 2, "4Gi"}
 
-// allSeries are the families, by name.
+// allSeries are sorted by name.
 var allSeries = []series{
 	{
 		name: "cx", version: "1", class: "compute.exclusive", display: "Compute Exclusive", attributes: exclusive,
@@ -73,7 +73,7 @@ var allSeries = []series{
 	},
 	{name: "o", version: "1", class: "overcommitted", display: "Overcommitted", attributes: overcommitted, sizes: general},
 	{
-		// Pages of 1 GiB leave out the one size that is smaller.
+		// The smallest size has less memory than one page of 1 GiB.
 		name: "rt", version: "1", class: "realtime", display: "Realtime", attributes: realtime,
 		sizes: general[1:], pages: []string{"1Gi"},
 	},
@@ -85,7 +85,7 @@ var allSeries = []series{
 
 func plain(*instancetypev1.VirtualMachineInstancetypeSpec) {}
 
-// dedicated pins the guest's CPUs, and gives QEMU's own threads another one.
+// dedicated pins the guest's CPUs and gives QEMU's own threads another one.
 func dedicated(spec *instancetypev1.VirtualMachineInstancetypeSpec) {
 	spec.CPU.DedicatedCPUPlacement, spec.CPU.IsolateEmulatorThread = new(true), new(true)
 }
@@ -95,14 +95,14 @@ func dedicatedWithIOThreads(spec *instancetypev1.VirtualMachineInstancetypeSpec)
 	spec.IOThreadsPolicy = new(v1.IOThreadsPolicyAuto)
 }
 
-// exclusive has no room for more sockets: CPUs that may be plugged later would have to be there on the node from the start.
+// exclusive allows no more sockets: pluggable CPUs would occupy the node from the start.
 func exclusive(spec *instancetypev1.VirtualMachineInstancetypeSpec) {
 	dedicatedWithIOThreads(spec)
 	spec.CPU.NUMA = &v1.NUMA{GuestMappingPassthrough: &v1.NUMAGuestMappingPassthrough{}}
 	spec.CPU.MaxSockets = new(spec.CPU.Guest)
 }
 
-// network keeps the container runtime CRI-O from disturbing the CPUs; others do not know the annotations.
+// network keeps CRI-O from disturbing the CPUs; other container runtimes ignore the annotations.
 func network(spec *instancetypev1.VirtualMachineInstancetypeSpec) {
 	dedicated(spec)
 	spec.Annotations = map[string]string{
@@ -122,7 +122,7 @@ func overcommitted(spec *instancetypev1.VirtualMachineInstancetypeSpec) {
 	spec.Memory.OvercommitPercent = 50
 }
 
-// Instancetypes are all instance types, each a new object.
+// Instancetypes returns new objects of all instance types.
 func Instancetypes() []*instancetypev1.VirtualMachineClusterInstancetype {
 	var out []*instancetypev1.VirtualMachineClusterInstancetype
 	for _, s := range allSeries {
@@ -133,7 +133,7 @@ func Instancetypes() []*instancetypev1.VirtualMachineClusterInstancetype {
 	return out
 }
 
-// types are the series' types of a size: one for each size of pages.
+// types returns one type of the size for each page size.
 func (s series) types(size size) []*instancetypev1.VirtualMachineClusterInstancetype {
 	if len(s.pages) == 0 {
 		return []*instancetypev1.VirtualMachineClusterInstancetype{s.instancetype(size, size.name, "")}

@@ -9,32 +9,34 @@ import (
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 )
 
-// Plan is what is to be done about the objects of a kind that a cluster has.
+// Plan lists the changes of a cluster's objects of one kind.
 //
-//	in the bundle  the cluster has, of the name     then
+// raw
+//
+//	in the bundle  in the cluster, by the name      action
 //	yes            nothing                          create
-//	yes            what Drydock wrote               nothing
-//	yes            what an earlier version wrote    update
-//	no             what Drydock wrote               delete
-//	yes            what somebody has changed since  nothing, and say so
-//	yes            somebody else's                  nothing, and say so
+//	yes            as Drydock wrote it              nothing
+//	yes            as an earlier version wrote it   update
+//	no             as Drydock wrote it              delete
+//	yes            changed by somebody since        nothing, reported
+//	yes            somebody else's                  nothing, reported
 //	no             anything else                    nothing
-//	any            what is being deleted            nothing: its end is seen, and then it is decided again
+//	any            being deleted                    nothing: its end starts a new plan
 //
-// Nothing is in the bundle that is not wanted. An object is somebody else's without Drydock's vendor label. It was changed
-// when it is not what its digest says, which covers the name, too: a copy of Drydock's under a name of its own is not
-// Drydock's. Labels and annotations that Drydock does not write change nothing (decision 580).
+// A disabled bundle is empty. An object without Drydock's vendor label is somebody else's. A changed object
+// differs from its digest, which covers the name too: a copy under another name is not Drydock's. Labels and
+// annotations that Drydock does not write count for nothing (decision 580).
 type Plan[T metav1.Object] struct {
 	Create, Update, Delete []T
-	// Changed and Others are the names that are of the bundle, and whose objects are left as somebody has changed them, or as
-	// somebody else has made them.
+	// Changed and Others are names of the bundle whose objects somebody has changed, or created, and which stay
+	// as they are.
 	Changed, Others []string
 }
 
-// named is how many objects a sentence names.
+// named bounds the objects that a message names.
 const named = 10
 
-// Left says which objects are left as they are, and what to do to have them as they come with Drydock; nothing for none.
+// Left describes the objects that stay as they are and how to restore Drydock's; "" for none.
 func (p Plan[T]) Left() string {
 	var parts []string
 	if len(p.Changed) > 0 {
@@ -56,7 +58,8 @@ func names(all []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:named], ", "), len(all)-named)
 }
 
-// PlanInstancetypes plans for all instance types of the cluster. It may change those that are there. enabled says whether the bundle is wanted at all.
+// PlanInstancetypes plans for the cluster's instance types and may change those in there. enabled means that
+// the bundle is wanted.
 func PlanInstancetypes(enabled bool, there []*instancetypev1.VirtualMachineClusterInstancetype) Plan[*instancetypev1.VirtualMachineClusterInstancetype] {
 	return plan(wanted(enabled, Instancetypes), there,
 		func(object *instancetypev1.VirtualMachineClusterInstancetype) any { return &object.Spec },
@@ -114,7 +117,7 @@ func plan[T metav1.Object](wanted, there []T, spec func(T) any, setSpec func(to,
 	return out
 }
 
-// takeOver gives an object the labels and annotations that Drydock writes and leaves it the others.
+// takeOver gives an object the labels and annotations that Drydock writes and keeps its others.
 func takeOver(to, from metav1.Object) {
 	to.SetLabels(replaced(to.GetLabels(), from.GetLabels()))
 	to.SetAnnotations(replaced(to.GetAnnotations(), from.GetAnnotations()))

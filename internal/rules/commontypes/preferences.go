@@ -10,30 +10,30 @@ import (
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 )
 
-// preference is a row of the table: what one guest operating system is best run with.
+// preference is the best configuration for one guest operating system.
 type preference struct {
 	name, display string
-	// cpus and memory are what it needs at least; none are given for a family of systems.
+	// cpus and memory are its minimum; families of systems have none.
 	cpus   uint32
 	memory string
 	with   []trait
 }
 
-// trait is one thing that several systems have in common.
+// trait is a setting that several systems share.
 type trait func(*instancetypev1.VirtualMachinePreferenceSpec)
 
-// Systems as the annotation vm.kubevirt.io/os and the label os-type name them.
+// Values of the annotation vm.kubevirt.io/os and the label os-type.
 const (
 	osLinux   = "linux"
 	osWindows = "windows"
 	osLegacy  = "legacy"
 )
 
-// OSAnnotation of a template or a VMI names the system that is to run in it.
+// OSAnnotation of a template or a VMI names its guest operating system.
 const OSAnnotation = "vm.kubevirt.io/os"
 
-// dpdkCPUs is what a system for packet processing needs at least: threads, cores and sockets of which some are left for
-// the system itself.
+// dpdkCPUs is the minimum for packet processing: enough sockets, cores and threads to leave some to the system
+// itself.
 const dpdkCPUs = 8
 
 var (
@@ -43,7 +43,7 @@ var (
 	windowsPV   = []trait{windows, disk(v1.DiskBusVirtio), nic(v1.VirtIO), tablet, video(v1.VirtIO)}
 )
 
-// allPreferences are in the order of their names.
+// allPreferences are sorted by name.
 var allPreferences = []preference{
 	{"alpine", "Alpine Linux", 1, "512Mi", []trait{linux}},
 	{"centos.stream10", "CentOS Stream 10", 1, "1.5Gi", stream},
@@ -101,7 +101,7 @@ var allPreferences = []preference{
 	{"windows.xp", "Windows XP", 1, "128Mi", and(windowsSata, noHole64)},
 }
 
-// and leaves the list that it extends as it is.
+// and does not change the list that it extends.
 func and(traits []trait, more ...trait) []trait { return slices.Concat(traits, more) }
 
 func system(name string) trait {
@@ -137,25 +137,25 @@ func multiQueue(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Devices.PreferredNetworkInterfaceMultiQueue = new(true)
 }
 
-// transitional devices are for kernels whose virtio drivers are older than virtio 1.0.
+// transitional is for kernels with virtio drivers older than virtio 1.0.
 func transitional(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Devices.PreferredUseVirtioTransitional = new(true)
 }
 
-// tablet is a pointer that is where the viewer's is.
+// tablet is a pointing device with the viewer's absolute positions.
 func tablet(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Devices.PreferredAutoattachInputDevice = new(true)
 	spec.Devices.PreferredInputBus, spec.Devices.PreferredInputType = v1.InputBusVirtio, v1.InputTypeTablet
 }
 
-// bare leaves away what disturbs a guest that has to be in time.
+// bare omits devices that disturb a realtime guest.
 func bare(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Devices.PreferredAutoattachGraphicsDevice = new(false)
 	spec.Devices.PreferredAutoattachMemBalloon = new(false)
 	spec.Devices.PreferredAutoattachSerialConsole = new(true)
 }
 
-// spread shows the guest sockets, cores and threads; ratio is how many cores a socket has, 0 for the usual.
+// spread gives the guest sockets, cores and threads; ratio is the cores per socket, 0 for the default.
 func spread(ratio uint32) trait {
 	return func(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 		options := &instancetypev1.SpreadOptions{Across: new(instancetypev1.SpreadAcrossSocketsCoresThreads)}
@@ -179,8 +179,7 @@ func secureBoot(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Features.PreferredSmm = &v1.FeatureState{}
 }
 
-// tpm is one that keeps what the guest puts into it, as the firmware has to keep its variables then. It comes after
-// secureBoot.
+// tpm is a persistent TPM, which needs persistent firmware variables. It comes after secureBoot.
 func tpm(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Devices.PreferredTPM = &v1.TPMDevice{Persistent: new(true)}
 	spec.Firmware.PreferredEfi.Persistent = new(true)
@@ -199,7 +198,7 @@ func noHole64(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Annotations[v1.DisablePCIHole64] = "true"
 }
 
-// windows has the clock, the Hyper-V enlightenments and the time to shut down that Windows wants.
+// windows sets the clock, Hyper-V enlightenments and grace period that Windows wants.
 func windows(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	system(osWindows)(spec)
 	spec.Clock = &instancetypev1.ClockPreferences{
@@ -226,7 +225,7 @@ func windows(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.PreferredTerminationGracePeriodSeconds = new(int64(3600))
 }
 
-// Preferences are all preferences, each a new object.
+// Preferences returns new objects of all preferences.
 func Preferences() []*instancetypev1.VirtualMachineClusterPreference {
 	out := make([]*instancetypev1.VirtualMachineClusterPreference, 0, len(allPreferences))
 	for _, p := range allPreferences {

@@ -11,10 +11,10 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// prefix is that of the labels which tell what a type or preference is, so that users can choose by them.
+// prefix is that of labels that describe a type or preference, so that users can select by them.
 const prefix = instancetype.GroupName + "/"
 
-// VendorLabel says whose a type or preference is, and Vendor is what Drydock's have.
+// VendorLabel names the vendor of a type or preference, and Vendor is Drydock's value.
 const (
 	VendorLabel = prefix + "vendor"
 	Vendor      = "drydock.dev"
@@ -23,8 +23,8 @@ const (
 // displayAnnotation has the name that graphical clients show.
 const displayAnnotation = prefix + "displayName"
 
-// ContentAnnotation has the digest of what Drydock wrote into the object. An object with other content was changed by
-// somebody else since.
+// ContentAnnotation has the digest of the object as Drydock wrote it. Different content means that somebody has
+// changed it.
 const ContentAnnotation = "drydock.dev/content"
 
 func addLabel(labels map[string]string, name, value string) {
@@ -39,17 +39,17 @@ func addSwitch(labels map[string]string, name string, on bool) {
 	}
 }
 
-// ours reports whether a label or annotation is one that Drydock writes.
+// ours reports whether Drydock writes the label or annotation.
 func ours(key string) bool { return strings.HasPrefix(key, prefix) || key == ContentAnnotation }
 
-// seal marks an object that is complete as Drydock's.
+// seal marks a complete object as Drydock's.
 func seal(object metav1.Object, spec any) {
 	object.GetLabels()[VendorLabel] = Vendor
 	object.GetAnnotations()[ContentAnnotation] = digest(object, spec)
 }
 
-// digest is of the name and of all that Drydock writes, in the one form in which the API's types encode it: an API server may give back
-// a quantity in other words. spec points to the spec.
+// digest covers the name and everything that Drydock writes, encoded by the API's types, because an API server
+// may return a quantity in another notation. spec points to the spec.
 func digest(object metav1.Object, spec any) string {
 	text, err := json.Marshal([]any{object.GetName(), written(object.GetLabels()), written(object.GetAnnotations()), spec})
 	if err != nil {
