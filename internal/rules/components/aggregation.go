@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// rolePrefix is that of the ClusterRoles which extend those of Kubernetes that have the rest of the name.
+	// rolePrefix is that of the ClusterRoles that extend those of Kubernetes named by the rest.
 	rolePrefix = "kubevirt.io:"
-	// aggregatesTo is the prefix of the labels by which they do.
+	// aggregatesTo is the prefix of the aggregation labels.
 	aggregatesTo = "rbac.authorization.k8s.io/aggregate-to-"
 )
 
-// AggregatedRole reports whether a ClusterRole of Drydock's extends one of Kubernetes.
+// AggregatedRole reports whether one of Drydock's ClusterRoles extends one of Kubernetes.
 func AggregatedRole(name string) bool {
 	switch name {
 	case rolePrefix + "admin", rolePrefix + "edit", rolePrefix + "view":
@@ -25,10 +25,10 @@ func AggregatedRole(name string) bool {
 	return false
 }
 
-// RoleLabels is the label of the ClusterRoles that are for users.
+// RoleLabels returns the label of the ClusterRoles for users.
 func RoleLabels() map[string]string { return map[string]string{v1.AppLabel: ""} }
 
-// metadata is what is said of an object's labels and annotations; null removes one.
+// metadata is the changes of labels and annotations; null removes one.
 type metadata struct {
 	ResourceVersion string             `json:"resourceVersion,omitempty"`
 	Labels          map[string]*string `json:"labels,omitempty"`
@@ -39,9 +39,9 @@ type metadataPatch struct {
 	Metadata metadata `json:"metadata"`
 }
 
-// Aggregation returns the merge patch by which an aggregated role (AggregatedRole) is as the KubeVirt object says, which may
-// be nil; nil if it already is. With the strategy Manual the role lacks the label by which it extends that of Kubernetes, and
-// ReplacedAnnotation has it. A label that somebody else has removed is not brought back.
+// Aggregation returns the merge patch that makes an aggregated role (AggregatedRole) follow the KubeVirt
+// object, nil for no change; kv may be nil. The strategy Manual moves the aggregation label into
+// ReplacedAnnotation. A label that somebody else has removed is not restored.
 func Aggregation(role metav1.Object, kv *v1.KubeVirt) ([]byte, error) {
 	label := aggregatesTo + strings.TrimPrefix(role.GetName(), rolePrefix)
 	yes, text := "true", role.GetAnnotations()[ReplacedAnnotation]
@@ -56,7 +56,7 @@ func Aggregation(role metav1.Object, kv *v1.KubeVirt) ([]byte, error) {
 		change.Labels[label], change.Annotations[ReplacedAnnotation] = nil, new(string(record))
 	case !manual && text != "":
 		var record metadataPatch
-		// Who spoils the record keeps nobody from going on.
+		// A spoilt record stops nothing.
 		if err := json.Unmarshal([]byte(text), &record); err == nil && record.Metadata.Labels[label] != nil {
 			change.Labels[label] = &yes
 		}

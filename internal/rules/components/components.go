@@ -1,11 +1,11 @@
-// Package components decides what the KubeVirt object changes of the objects that Drydock itself consists of: the
-// deployments of virt-api and virt-controller, and the daemon set of virt-handler; whether the roles for users extend those of
-// Kubernetes (aggregation.go); and what Prometheus's operator is told (monitoring.go).
+// Package components decides the changes that the KubeVirt object makes to Drydock's own objects: the
+// deployments of virt-api and virt-controller and the daemon set of virt-handler, the aggregation of the user
+// roles (aggregation.go), and the objects for Prometheus's operator (monitoring.go).
 //
-// The manifests own these objects, and whoever applies them may do so at any time. This package owns only what the
-// KubeVirt object says beside them, as server-side apply's Manager, and gives back what the manifests said when the
-// KubeVirt object says nothing more (decision 590). It is pure: an object with its managed fields comes in, and what is
-// to be applied goes out. It must not judge what admission can (package validate does).
+// The manifests own these objects and may be applied at any time. This package owns only the fields that the
+// KubeVirt object sets, as server-side apply's Manager, and restores the manifests' values when the KubeVirt
+// object no longer sets them (decision 590). It is pure: it turns an object with its managed fields into an
+// apply configuration. It must not validate for admission (package validate does).
 package components
 
 import (
@@ -19,19 +19,17 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Names of Drydock's workloads.
 const (
 	API        = "virt-api"
 	Controller = "virt-controller"
 	Handler    = "virt-handler"
 )
 
-// Manager is who applies what the KubeVirt object says, as the API server knows it. It is not virt-controller's own name,
-// because that is also who updates other fields.
+// Manager is the field manager of the KubeVirt object's settings. It is not virt-controller's own name, which
+// also updates other fields.
 const Manager = "drydock-kubevirt-object"
 
-// Deployment returns what is to be applied to the deployment that is there because of the KubeVirt object, which may be
-// nil; nil if nothing is.
+// Deployment returns the apply configuration for the live deployment, nil for none; kv may be nil.
 func Deployment(live *appsv1.Deployment, kv *v1.KubeVirt, types managedfields.TypeConverter) (*unstructured.Unstructured, error) {
 	return plan(live, &appsv1.Deployment{}, appsv1.SchemeGroupVersion.WithKind("Deployment"), types, func(object runtime.Object) error {
 		d, ok := object.(*appsv1.Deployment)
@@ -42,7 +40,7 @@ func Deployment(live *appsv1.Deployment, kv *v1.KubeVirt, types managedfields.Ty
 	})
 }
 
-// DaemonSet does so for a daemon set.
+// DaemonSet is Deployment for a daemon set.
 func DaemonSet(live *appsv1.DaemonSet, kv *v1.KubeVirt, types managedfields.TypeConverter) (*unstructured.Unstructured, error) {
 	return plan(live, &appsv1.DaemonSet{}, appsv1.SchemeGroupVersion.WithKind("DaemonSet"), types, func(object runtime.Object) error {
 		d, ok := object.(*appsv1.DaemonSet)
@@ -58,19 +56,18 @@ type workload struct {
 	name     string
 	object   runtime.Object
 	template *corev1.PodTemplateSpec
-	// replicas is nil where there is one pod for each node.
+	// replicas is nil for a daemon set.
 	replicas **int32
 }
 
-// configure changes what the manifests say of a workload to what the KubeVirt object says.
 func configure(w workload, spec *v1.KubeVirtSpec) error {
 	config := spec.Infra
 	if w.name == Handler {
 		config = spec.Workloads
 	}
 	if config != nil && config.Replicas != nil && w.replicas != nil {
-		// Without virt-controller nobody would follow the KubeVirt object any more, and without virt-api nobody could
-		// change it. Admission refuses 0, while it is there.
+		// Without virt-controller nothing would follow the KubeVirt object, and without virt-api nobody could
+		// change it. Admission refuses 0, while it is available.
 		*w.replicas = new(max(int32(*config.Replicas), 1))
 	}
 	pod := &w.template.Spec
@@ -81,7 +78,6 @@ func configure(w workload, spec *v1.KubeVirtSpec) error {
 	return customize(w, &spec.CustomizeComponents)
 }
 
-// pullImages says how the images of a workload's pods are got.
 func pullImages(pod *corev1.PodSpec, spec *v1.KubeVirtSpec) {
 	if policy := spec.ImagePullPolicy; policy != "" {
 		for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
@@ -93,7 +89,7 @@ func pullImages(pod *corev1.PodSpec, spec *v1.KubeVirtSpec) {
 	pod.ImagePullSecrets = union(pod.ImagePullSecrets, spec.ImagePullSecrets)
 }
 
-// union is list with what of more it lacks.
+// union appends the missing entries of more to list.
 func union[T any](list, more []T) []T {
 	known := map[string]bool{}
 	var out []T

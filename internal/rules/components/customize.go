@@ -16,25 +16,24 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// What customizeComponents may hold at most. A patch is applied at each change of a workload.
+// Limits of customizeComponents. A patch is applied at each change of a workload.
 const (
 	MaxPatches   = 64
 	MaxPatchSize = 16 << 10
 )
 
-// kinds are the kinds of the workloads.
 var kinds = map[string]string{API: "Deployment", Controller: "Deployment", Handler: "DaemonSet"}
 
-// settable are the flags that may be set by customizeComponents.flags. The others say what a component is, where it is
-// found or what it runs, and belong to the manifests (decision 592).
+// settable are the flags that customizeComponents.flags may set. The others determine the component's identity,
+// addresses and programs, and belong to the manifests (decision 592).
 var settable = map[string][]string{
 	API:        nil,
 	Controller: {"import-allowed-networks", "import-denied-networks", "max-attachment-pods", "pprof-addr"},
 	Handler:    {"pprof-addr"},
 }
 
-// Ineffective is why a patch has no effect whatever the workload is, "" if it may have one: it is for something that
-// Drydock does not consist of, or it would remove what the manifests say or make it larger than what was sent.
+// Ineffective returns why a patch can't have an effect on any workload, "" if it may have one: it is for an
+// object that is not Drydock's, or it would remove the manifests' fields or expand beyond its own size.
 func Ineffective(p *v1.CustomizeComponentsPatch) string {
 	if kind, known := kinds[p.ResourceName]; !known || !strings.EqualFold(p.ResourceType, kind) {
 		return "it is for none of the deployments virt-api and virt-controller and the daemon set virt-handler"
@@ -44,7 +43,7 @@ func Ineffective(p *v1.CustomizeComponentsPatch) string {
 	}
 	operations, err := jsonpatch.DecodePatch([]byte(p.Patch))
 	if err != nil {
-		return "" // which is an error, see CheckPatch
+		return "" // an error, see CheckPatch
 	}
 	for i, o := range operations {
 		if !slices.Contains([]string{"add", "replace", "test"}, o.Kind()) {
@@ -54,7 +53,7 @@ func Ineffective(p *v1.CustomizeComponentsPatch) string {
 	return ""
 }
 
-// Flags returns the flags of each component, as the KubeVirt object has them.
+// Flags returns the flags of each component in the KubeVirt object.
 func Flags(f *v1.Flags) map[string]map[string]string {
 	if f == nil {
 		return nil
@@ -65,7 +64,7 @@ func Flags(f *v1.Flags) map[string]map[string]string {
 // Settable reports whether a flag of a component can be set.
 func Settable(component, flag string) bool { return slices.Contains(settable[component], flag) }
 
-// CheckPatch reports what is wrong with a patch whatever it is applied to.
+// CheckPatch validates a patch by itself.
 func CheckPatch(p *v1.CustomizeComponentsPatch) error {
 	if len(p.Patch) > MaxPatchSize {
 		return fmt.Errorf("must not be longer than %d bytes", MaxPatchSize)
@@ -84,8 +83,8 @@ func CheckPatch(p *v1.CustomizeComponentsPatch) error {
 	return nil
 }
 
-// customize applies the patches that are for a workload, in their order, and then its flags. What has no effect is left out,
-// and admission has told so.
+// customize applies the workload's patches in their order, and then its flags. It skips ineffective ones, about
+// which admission warns.
 func customize(w workload, c *v1.CustomizeComponents) error {
 	args := slices.Clone(argsOf(w.template))
 	for i := range c.Patches {
@@ -107,7 +106,7 @@ func customize(w workload, c *v1.CustomizeComponents) error {
 	return nil
 }
 
-// patch changes an object. A field that the patch spells wrong is an error.
+// patch changes an object. A misspelt field in the patch is an error.
 func patch(object runtime.Object, p *v1.CustomizeComponentsPatch) error {
 	if err := CheckPatch(p); err != nil {
 		return err
@@ -136,7 +135,7 @@ func patch(object runtime.Object, p *v1.CustomizeComponentsPatch) error {
 	return decodeInto(object, after)
 }
 
-// decodeInto makes the object what text says, with nothing left of what it was.
+// decodeInto replaces the object by the decoded text.
 func decodeInto(object runtime.Object, text []byte) error {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -149,7 +148,7 @@ func decodeInto(object runtime.Object, text []byte) error {
 	return decoder.Decode(object)
 }
 
-// argsOf are the arguments of all containers.
+// argsOf returns the arguments of all containers.
 func argsOf(template *corev1.PodTemplateSpec) []string {
 	var all []string
 	for _, containers := range [][]corev1.Container{template.Spec.InitContainers, template.Spec.Containers} {
@@ -162,8 +161,8 @@ func argsOf(template *corev1.PodTemplateSpec) []string {
 	return all
 }
 
-// setFlags has the component's own container get the flags, instead of what the manifest says of these. What can't be set
-// is left out, and admission has told so.
+// setFlags replaces flags of the component's own container. It skips those that can't be set, about which
+// admission warns.
 func setFlags(w workload, flags map[string]string) {
 	containers := w.template.Spec.Containers
 	i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == w.name })

@@ -16,11 +16,11 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// ReplacedAnnotation holds what others have said of the fields that Manager has written over, as a part of the object.
-// It is written together with them, so that no moment knows one without the other.
+// ReplacedAnnotation holds the other managers' values of the fields that Manager has overwritten, as a part of
+// the object. One request writes both, so that neither exists without the other.
 const ReplacedAnnotation = "drydock.dev/replaced-by-kubevirt-object"
 
-// whatItIs is in every object and belongs to nobody.
+// whatItIs is in every object and has no owner.
 var whatItIs = fieldpath.NewSet(fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"))
 
 // Object is an API object of a Go type.
@@ -29,7 +29,6 @@ type Object interface {
 	runtime.Object
 }
 
-// planner makes the plan for one object.
 type planner struct {
 	kind  schema.GroupVersionKind
 	types managedfields.TypeConverter
@@ -37,15 +36,17 @@ type planner struct {
 	empty runtime.Object
 }
 
-// plan returns what Manager is to apply so that the object is as others have made it, changed by change; nil if it
-// already is.
+// plan returns the apply configuration that applies change to the object as other managers have made it; nil if
+// it already is so.
 //
-//	live = what others say + what Manager says
-//	base = live - what Manager says + what it has replaced
-//	to apply = what change makes different in base, and what was replaced earlier
+// raw
 //
-// What was replaced stays in Manager's hands, with the value that others gave it, until they write it themselves: if
-// Manager let it go, the API server would remove it.
+//	live = other managers' fields + Manager's fields
+//	base = live - Manager's fields + replaced values
+//	to apply = the differences that change makes to base + values replaced earlier
+//
+// Manager keeps a replaced field, with the other managers' value, until they write it themselves: if Manager
+// gave it up, the API server would remove it.
 func plan(live Object, empty runtime.Object, kind schema.GroupVersionKind, types managedfields.TypeConverter, change func(runtime.Object) error) (*unstructured.Unstructured, error) {
 	p := planner{kind: kind, types: types, empty: empty}
 	now, err := p.typed(live)
@@ -82,7 +83,7 @@ func plan(live Object, empty runtime.Object, kind schema.GroupVersionKind, types
 	return p.request(live, want)
 }
 
-// difference is what is to be applied: what is not in base as it is in after, with the record of what is replaced by it.
+// difference returns the fields of after that differ from base, with the record of the values they replace.
 func (p planner) difference(base, after, earlier *typed.TypedValue, alone *fieldpath.Set) (*typed.TypedValue, error) {
 	changes, err := base.Compare(after)
 	if err != nil {
@@ -97,7 +98,7 @@ func (p planner) difference(base, after, earlier *typed.TypedValue, alone *field
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, fmt.Errorf("listing the fields: %w", err)
 	}
-	// What is added below a field that was not there counts by its own fields, not by that one.
+	// Additions below a new field count by their own fields, not by that one.
 	added := all.Difference(there)
 	if err := permit(added, changes.Modified); err != nil {
 		return nil, err
@@ -124,7 +125,7 @@ func (p planner) difference(base, after, earlier *typed.TypedValue, alone *field
 	return want.Merge(note)
 }
 
-// change has the object of Go's type changed, and returns it as it was and as it is.
+// change applies change to the object as a Go type, and returns it before and after.
 func (p planner) change(before *typed.TypedValue, change func(runtime.Object) error) (base, after *typed.TypedValue, err error) {
 	fields, err := p.content(before)
 	if err != nil {
@@ -144,11 +145,11 @@ func (p planner) change(before *typed.TypedValue, change func(runtime.Object) er
 	return base, after, err
 }
 
-// replaced reads the record of what Manager has replaced, as far as it still holds: others may have written it since.
+// replaced reads the record of replaced values, without those that others have written since.
 func (p planner) replaced(live Object, alone *fieldpath.Set) (*typed.TypedValue, error) {
 	fields := map[string]any{}
 	if text := live.GetAnnotations()[ReplacedAnnotation]; text != "" {
-		// Who spoils the record has no base to go back to, and keeps nobody from going on.
+		// A spoilt record gives no base to return to, and stops nothing.
 		if err := json.Unmarshal([]byte(text), &fields); err != nil {
 			fields = map[string]any{}
 		}
@@ -163,7 +164,7 @@ func (p planner) replaced(live Object, alone *fieldpath.Set) (*typed.TypedValue,
 	return record.ExtractItems(alone, typed.WithAppendKeyFields()), nil
 }
 
-// typed is an object without what the API server writes itself.
+// typed returns an object without the fields that the API server writes itself.
 func (p planner) typed(object runtime.Object) (*typed.TypedValue, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -192,7 +193,7 @@ func (p planner) object(fields map[string]any) *unstructured.Unstructured {
 	return object
 }
 
-// request is the body of the request: it is for this very version of the object.
+// request returns the body of the request, which is for exactly this version of the object.
 func (p planner) request(live Object, want *typed.TypedValue) (*unstructured.Unstructured, error) {
 	fields, err := p.content(want)
 	if err != nil {
@@ -206,7 +207,7 @@ func (p planner) request(live Object, want *typed.TypedValue) (*unstructured.Uns
 	return out, nil
 }
 
-// content is the fields of a value, but for kind and version; none for one that was never there.
+// content returns the fields of a value without kind and version; none for a null value.
 func (p planner) content(value *typed.TypedValue) (map[string]any, error) {
 	out := map[string]any{}
 	if value.AsValue().IsNull() {
@@ -224,7 +225,6 @@ func (p planner) content(value *typed.TypedValue) (map[string]any, error) {
 	return out, nil
 }
 
-// paths lists fields, sorted.
 func paths(set *fieldpath.Set) []string {
 	var all []string
 	set.Iterate(func(path fieldpath.Path) { all = append(all, path.String()) })
@@ -232,7 +232,7 @@ func paths(set *fieldpath.Set) []string {
 	return all
 }
 
-// owned returns which fields Manager has applied, and which of them nobody else says.
+// owned returns the fields that Manager has applied, and those of them that it alone owns.
 func owned(live metav1.Object) (mine, alone *fieldpath.Set, err error) {
 	mine, others := fieldpath.NewSet(), fieldpath.NewSet()
 	for _, entry := range live.GetManagedFields() {

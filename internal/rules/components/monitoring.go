@@ -12,18 +12,20 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Names by which Prometheus's operator finds Drydock's metrics. That of the ServiceMonitor is KubeVirt's.
+// Names by which Prometheus's operator finds Drydock's metrics. ServiceMonitorName is KubeVirt's.
 const (
-	// ServiceMonitorDefinition is the definition without which there is nothing to be made.
+	// Without ServiceMonitorDefinition there is nothing to create.
 	ServiceMonitorDefinition = "servicemonitors.monitoring.coreos.com"
 	ServiceMonitorName       = "prometheus-kubevirt-rules"
-	// MonitoringRole is the Role, and the RoleBinding, by which Prometheus may find the pods (config/rbac/monitoring.yaml).
+	// MonitoringRole is the Role and RoleBinding that let Prometheus discover the pods
+	// (config/rbac/monitoring.yaml).
 	MonitoringRole = "kubevirt-monitoring"
-	// MetricsAuthorities is the ConfigMap beside the ServiceMonitor with the authorities by which Prometheus knows Drydock.
+	// MetricsAuthorities is the ConfigMap beside the ServiceMonitor with the authorities of the metrics
+	// servers.
 	MetricsAuthorities = "kubevirt-metrics-ca"
 
 	authoritiesEntry = "ca.crt"
-	// prometheusToken is where the token of its service account is in any pod, and so in Prometheus's.
+	// prometheusToken is the path of the service account token in any pod, and so in Prometheus's.
 	prometheusToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 	defaultMonitorAccount = "prometheus-k8s"
@@ -31,16 +33,16 @@ const (
 	monitorLabel = "prometheus.kubevirt.io"
 )
 
-// ServiceMonitorKind is the kind of the objects by which Prometheus's operator is told what to ask.
+// ServiceMonitorKind is the kind that tells Prometheus's operator its targets.
 var ServiceMonitorKind = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}
 
 // AuthoritiesKind is the kind of MetricsAuthorities.
 var AuthoritiesKind = corev1.SchemeGroupVersion.WithKind("ConfigMap")
 
-// managedBy is on what is made for Prometheus, so that nobody else's is deleted.
+// managedBy marks the objects for Prometheus, so that nobody else's is deleted.
 var managedBy = map[string]string{"app.kubernetes.io/managed-by": "drydock"}
 
-// Ours reports whether an object of these labels was made here.
+// Ours reports whether the labels are those of an object for Prometheus that Drydock created.
 func Ours(labels map[string]string) bool {
 	for key, value := range managedBy {
 		if labels[key] != value {
@@ -50,17 +52,17 @@ func Ours(labels map[string]string) bool {
 	return true
 }
 
-// Monitoring is what the KubeVirt object says of Prometheus.
+// Monitoring is the KubeVirt object's settings for Prometheus.
 type Monitoring struct {
-	// Accounts are service accounts, of which the first that exists is Prometheus's. One that the object names by its
-	// namespace need not exist yet (Named).
+	// Accounts are candidates for Prometheus's service account; the first that exists counts. With Named, the
+	// object names the namespace and the account need not exist yet.
 	Accounts []apitypes.NamespacedName
 	Named    bool
-	// namespace is where the ServiceMonitor is to be; empty for the account's.
+	// namespace is the ServiceMonitor's; empty for the account's.
 	namespace string
 }
 
-// MonitoringOf reads what the KubeVirt object says, which may be nil: then nobody is told.
+// MonitoringOf returns the settings of the KubeVirt object; without one, there are no accounts.
 func MonitoringOf(kv *v1.KubeVirt) Monitoring {
 	if kv == nil {
 		return Monitoring{}
@@ -77,13 +79,14 @@ func MonitoringOf(kv *v1.KubeVirt) Monitoring {
 	return m
 }
 
-// Namespace is where the ServiceMonitor is to be if that account is Prometheus's.
+// Namespace returns the ServiceMonitor's namespace if account is Prometheus's.
 func (m Monitoring) Namespace(account apitypes.NamespacedName) string {
 	return cmp.Or(m.namespace, account.Namespace)
 }
 
-// ServiceMonitor has Prometheus ask the components in the namespace home. It shows its own token, to those alone whose
-// certificate has the name server. Their labels of guests (namespace, name) are to stay as they are.
+// ServiceMonitor returns the object by which Prometheus scrapes the components in the namespace home.
+// Prometheus sends its token only to servers whose certificate has the name server. The guests' labels
+// (namespace, name) are kept.
 func ServiceMonitor(namespace, home, server string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{
@@ -101,7 +104,7 @@ func ServiceMonitor(namespace, home, server string) *unstructured.Unstructured {
 	object.SetGroupVersionKind(ServiceMonitorKind)
 	object.SetNamespace(namespace)
 	object.SetName(ServiceMonitorName)
-	// The labels by which the Prometheus of OpenShift, and those of KubeVirt's users, choose ServiceMonitors.
+	// The labels by which the Prometheus of OpenShift, and those of KubeVirt's users, select ServiceMonitors.
 	labels := map[string]string{"openshift.io/cluster-monitoring": "", monitorLabel: "true", "k8s-app": "kubevirt"}
 	for key, value := range managedBy {
 		labels[key] = value
@@ -110,7 +113,7 @@ func ServiceMonitor(namespace, home, server string) *unstructured.Unstructured {
 	return object
 }
 
-// Authorities is the ConfigMap that a ServiceMonitor of the namespace refers to.
+// Authorities returns the ConfigMap for a ServiceMonitor in the namespace.
 func Authorities(namespace, bundle string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{authoritiesEntry: bundle}}}
 	object.SetGroupVersionKind(AuthoritiesKind)
@@ -120,7 +123,8 @@ func Authorities(namespace, bundle string) *unstructured.Unstructured {
 	return object
 }
 
-// MonitoringBinding lets Prometheus's account find the pods in the namespace home.
+// MonitoringBinding returns the RoleBinding that lets Prometheus's account discover the pods in the namespace
+// home.
 func MonitoringBinding(home string, account apitypes.NamespacedName) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": MonitoringRole},
@@ -133,8 +137,8 @@ func MonitoringBinding(home string, account apitypes.NamespacedName) *unstructur
 	return object
 }
 
-// Says reports whether live says all that want does. What it says beside that, such as defaults, counts for nothing; lists
-// are as long.
+// Says reports whether live contains all of want. Additional fields, such as defaults, are ignored; lists must
+// have the same length.
 func Says(live, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// permitted are the fields that the KubeVirt object can change, below and with what is named. The others decide what
-// runs, as whom, and with which rights on a node: who may write the KubeVirt object does not thereby get them (decision
-// 592).
+// permitted are the fields that the KubeVirt object can change, including those below. The others decide which
+// program runs, as which user, and with which rights on a node. Writing the KubeVirt object must not grant
+// these (decision 592).
 var permitted = regexp.MustCompile(`^(` + or(
 	`\.metadata\.annotations\..+`,
 	`\.spec\.(replicas|revisionHistoryLimit|progressDeadlineSeconds)`,
@@ -23,7 +23,7 @@ var permitted = regexp.MustCompile(`^(` + or(
 	)+`)`,
 ) + `)$`)
 
-// addable are those that it can add, and not change: others find the pods by labels.
+// addable are fields that it can add but not change: others find the pods by labels.
 var addable = regexp.MustCompile(`^\.(spec\.template\.)?metadata\.labels\..+$`)
 
 func or(patterns ...string) string {
@@ -34,7 +34,7 @@ func or(patterns ...string) string {
 	return out
 }
 
-// permit reports the first field that the KubeVirt object can't change.
+// permit returns an error for the first field that the KubeVirt object can't change.
 func permit(added, modified *fieldpath.Set) error {
 	refused := func(path string, allowed ...*regexp.Regexp) bool {
 		return path == recordPath || !slices.ContainsFunc(allowed, func(r *regexp.Regexp) bool { return r.MatchString(path) })
@@ -47,5 +47,5 @@ func permit(added, modified *fieldpath.Set) error {
 	return fmt.Errorf("the KubeVirt object can't set %s; change the manifest", wrong[0])
 }
 
-// recordPath is the annotation that is Manager's alone.
+// recordPath is the annotation that only Manager may write.
 const recordPath = ".metadata.annotations." + ReplacedAnnotation

@@ -7,7 +7,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// place narrows where the pods may run. What the manifests say holds, too, but for the value of a label that both name.
+// place narrows the nodes for the pods. The manifests' constraints stay, except for the value of a label that
+// both name.
 func place(pod *corev1.PodSpec, placement *v1.NodePlacement) {
 	if len(placement.NodeSelector) > 0 {
 		selector := maps.Clone(pod.NodeSelector)
@@ -47,7 +48,7 @@ func place(pod *corev1.PodSpec, placement *v1.NodePlacement) {
 	}
 }
 
-// bothNodeAffinities is an affinity to the nodes that both are for.
+// bothNodeAffinities returns the intersection of two affinities.
 func bothNodeAffinities(a, b *corev1.NodeAffinity) *corev1.NodeAffinity {
 	if a == nil {
 		return b
@@ -58,8 +59,8 @@ func bothNodeAffinities(a, b *corev1.NodeAffinity) *corev1.NodeAffinity {
 	return &out
 }
 
-// bothSelectors selects what both select. A selector selects what one of its terms does, a term what all of its
-// requirements do.
+// bothSelectors returns the intersection of two selectors. The terms of a selector are alternatives; all
+// requirements of a term must hold.
 func bothSelectors(a, b *corev1.NodeSelector) *corev1.NodeSelector {
 	switch {
 	case a == nil:
