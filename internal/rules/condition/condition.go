@@ -1,9 +1,7 @@
-// Package condition finds, sets and drops conditions in the lists that the
-// KubeVirt API's statuses hold: one rule for every kind of object of when a
-// transition's time changes, which decides whether a write is needed at all.
+// Package condition finds, sets and drops conditions in the status lists of the KubeVirt API. It has one rule
+// for every kind of object of when the transition time changes, which decides whether a write is needed at all.
 //
-// It must not know any condition by name: the owner of a condition decides what it
-// says.
+// It must not know any condition by name: a condition's owner decides its content.
 package condition
 
 import (
@@ -15,8 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// shape is what all conditions of the API look like; only their types' types
-// differ.
+// shape is common to all conditions of the API; they differ only in the type of Type.
 type shape[K ~string] struct {
 	Type                              K
 	Status                            corev1.ConditionStatus
@@ -24,8 +21,8 @@ type shape[K ~string] struct {
 	Reason, Message                   string
 }
 
-// Condition is any of the API's conditions whose type is a K. It repeats shape
-// with the API's tags, which belong to a type's identity.
+// Condition is any of the API's conditions whose Type is a K. It repeats shape with the API's tags, which
+// belong to a type's identity.
 type Condition[K ~string] interface {
 	~struct {
 		Type               K                      `json:"type"`
@@ -37,7 +34,7 @@ type Condition[K ~string] interface {
 	}
 }
 
-// Find is the condition of a type in the list, nil when there is none.
+// Find returns the condition of a type in the list, nil for none.
 func Find[C Condition[K], K ~string](list []C, kind K) *C {
 	if i := index(list, kind); i >= 0 {
 		return &list[i]
@@ -51,8 +48,8 @@ func IsTrue[C Condition[K], K ~string](list []C, kind K) bool {
 	return i >= 0 && shape[K](list[i]).Status == corev1.ConditionTrue
 }
 
-// Set makes want the condition of its type. The time of its last transition
-// changes only with its status, so that saying the same again changes nothing.
+// Set adds or replaces the condition of want's type. The transition time changes only with the status, so
+// setting equal content changes nothing.
 func Set[C Condition[K], K ~string](list *[]C, want C, now time.Time) {
 	next := shape[K](want)
 	// The API server keeps whole seconds.
@@ -70,7 +67,7 @@ func Set[C Condition[K], K ~string](list *[]C, want C, now time.Time) {
 	(*list)[i] = C(next)
 }
 
-// Drop takes the condition of a type out of the list.
+// Drop removes the condition of a type.
 func Drop[C Condition[K], K ~string](list *[]C, kind K) {
 	*list = slices.DeleteFunc(*list, func(c C) bool { return shape[K](c).Type == kind })
 }
@@ -79,13 +76,13 @@ func index[C Condition[K], K ~string](list []C, kind K) int {
 	return slices.IndexFunc(list, func(c C) bool { return shape[K](c).Type == kind })
 }
 
-// refused comes after what is being done, while the API server refuses it for now.
+// refused separates the current action from the API server's refusal of it.
 const refused = "; the API server refuses it for now: "
 
-// longestRefusal bounds the words of others in a condition.
+// longestRefusal bounds other components' text in a condition.
 const longestRefusal = 1024
 
-// Refused is a message of what is being done, with what the API server says against it.
+// Refused returns the message with the API server's refusal appended.
 func Refused(message, refusal string) string {
 	if len(refusal) > longestRefusal {
 		refusal = strings.ToValidUTF8(refusal[:longestRefusal], "") + "…"
@@ -93,20 +90,19 @@ func Refused(message, refusal string) string {
 	return Doing(message) + refused + refusal
 }
 
-// Doing is what of a message says what is being done.
+// Doing returns the message without the refusal.
 func Doing(message string) string {
 	doing, _, _ := strings.Cut(message, refused)
 	return doing
 }
 
-// Refusal is what of a message the API server says against it, "" for nothing.
+// Refusal returns the refusal in a message, "" for none.
 func Refusal(message string) string {
 	_, refusal, _ := strings.Cut(message, refused)
 	return refusal
 }
 
-// Again is the message of what is being done after an earlier one: what was said against it is said until something else
-// is being done.
+// Again returns the new message with the refusal of the earlier one, if both are about the same action.
 func Again(was, message string) string {
 	if Doing(was) == message {
 		return was

@@ -1,11 +1,11 @@
-// Package controllerrevision says what a ControllerRevision keeps looks like: JSON with the fields of every object in the
-// order of their names.
+// Package controllerrevision encodes the data of ControllerRevisions as JSON with the fields of every object
+// sorted by name.
 //
-// The data of a ControllerRevision must not change. The garbage collector takes an owner off by a strategic merge patch, for
-// which the API server encodes the data anew, in that order, and refuses what comes of it if the data had another: an owner
-// that is deleted with --cascade=orphan would stay for ever.
+// The data of a ControllerRevision is immutable. The garbage collector removes an owner by a strategic merge
+// patch, for which the API server encodes the data again, in sorted order, and refuses the result if the order
+// has changed: an owner that is deleted with --cascade=orphan would stay forever.
 //
-// It must not decide what is kept, or for how long.
+// It must not decide which data is kept, or for how long.
 package controllerrevision
 
 import (
@@ -18,7 +18,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Data encodes an API type, which cannot fail.
+// Data encodes a type of the API, which cannot fail.
 func Data(v any) runtime.RawExtension {
 	encoded, err := json.Marshal(v)
 	if err == nil {
@@ -30,13 +30,13 @@ func Data(v any) runtime.RawExtension {
 	return runtime.RawExtension{Raw: encoded}
 }
 
-// Sorted reports whether the garbage collector can take an owner off a revision.
+// Sorted reports whether the garbage collector can remove an owner of the revision.
 func Sorted(r *appsv1.ControllerRevision) bool {
 	data, err := sorted(r.Data.Raw)
 	return err == nil && bytes.Equal(data, r.Data.Raw)
 }
 
-// sorted decodes as the API server does, which tells integers from other numbers.
+// sorted decodes as the API server does, which distinguishes integers from other numbers.
 func sorted(data []byte) ([]byte, error) {
 	var v any
 	if err := utiljson.Unmarshal(data, &v); err != nil {
