@@ -14,17 +14,15 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
-// BudgetName is the name of a namespace's budget.
+// BudgetName is the name of a namespace's PodDisruptionBudget.
 const BudgetName = "drydock-guests"
 
-// idle is how long a budget stays that no VMI needs, so that a VM which is restarted does not
-// cost two writes.
+// idle is how long an unneeded budget stays, so that restarting a VM does not cost two writes.
 const idle = 5 * time.Minute
 
-// Budget keeps evictions from the launcher pods of a namespace whose guests are not to be
-// stopped, while virt-api does not answer: no eviction is ever within it. Only
-// virt-controller can make pods with these labels (config/rbac/pod-policy.yaml).
-// See decision 310.
+// Budget returns the budget that refuses every eviction of the namespace's protected launcher pods while
+// virt-api does not answer. Only virt-controller can create pods with these labels
+// (config/rbac/pod-policy.yaml, decision 310).
 func Budget(namespace string) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: BudgetName, Labels: map[string]string{v1.AppLabel: layout.LauncherApp}},
@@ -33,23 +31,22 @@ func Budget(namespace string) *policyv1.PodDisruptionBudget {
 			MinAvailable: new(intstr.FromInt32(math.MaxInt32)),
 			Selector: &metav1.LabelSelector{
 				MatchLabels: map[string]string{v1.AppLabel: layout.LauncherApp, launcherpod.KeptLabel: ""},
-				// Provisioning pods have none.
+				// Provisioning pods don't have this label.
 				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: v1.CreatedByLabel, Operator: metav1.LabelSelectorOpExists}},
 			},
 		},
 	}
 }
 
-// NeedsBudget reports whether a VMI has a guest that its namespace's budget is for, or is to
-// have one.
+// NeedsBudget reports whether the VMI has, or is to have, a guest that the budget protects.
 func NeedsBudget(vmi *v1.VirtualMachineInstance) bool {
 	return launcherpod.Kept(vmi) && !vmi.IsFinal() && vmi.DeletionTimestamp == nil
 }
 
-// BudgetStep is what is to be done about a budget.
+// BudgetStep is the action on a budget.
 type BudgetStep int
 
-// The steps.
+// The actions.
 const (
 	BudgetStay BudgetStep = iota
 	BudgetMake
@@ -57,8 +54,8 @@ const (
 	BudgetDelete
 )
 
-// DecideBudget plans for a namespace. budget is nil when there is none, and idleSince when it
-// was seen first that no VMI needs it. after asks for another look, zero for none.
+// DecideBudget plans for a namespace. budget is nil if it does not exist; idleSince is when it was first seen
+// unneeded. after requests another look, zero for none.
 func DecideBudget(needed bool, budget *policyv1.PodDisruptionBudget, idleSince, now time.Time) (step BudgetStep, after time.Duration) {
 	switch {
 	case budget == nil && needed:

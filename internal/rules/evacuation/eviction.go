@@ -12,43 +12,43 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// Eviction is a request to evict a pod, with what the API server says about the pod.
+// Eviction is a request to evict a pod, with the API server's objects.
 type Eviction struct {
-	// Pod is nil when it is gone.
+	// Pod is nil if it does not exist.
 	Pod *corev1.Pod
-	// VMI is the one that the pod says it was made for, nil when there is none.
+	// VMI is the one that the pod was created for by its own account, nil if it does not exist.
 	VMI *v1.VirtualMachineInstance
-	// VM is the VMI's, nil when it has none. It counts only where HeldByDisks of package migration.
+	// VM is the VMI's, nil if it has none. It is read only where HeldByDisks of package migration is true.
 	VM *v1.VirtualMachine
 	// Cluster is the cluster's strategy.
 	Cluster v1.EvictionStrategy
 }
 
-// Answer is what an eviction is answered.
+// Answer is the response to an eviction.
 type Answer struct {
 	Allowed bool
-	// Mark asks for the VMI to be marked (function Mark) before the eviction is refused.
+	// Mark requests that the VMI is marked (function Mark) before the eviction is refused.
 	Mark bool
-	// Message is why the eviction is refused, "" if it is allowed.
+	// Message is the reason for a refusal, "" if the eviction is allowed.
 	Message string
 }
 
 var allowed = Answer{Allowed: true}
 
-// Triggered begins the answer by which the descheduler knows that what it asked for is under
-// way, as KubeVirt words it.
+// Triggered begins the message, in KubeVirt's words, by which the descheduler recognizes that an evacuation is
+// under way.
 const Triggered = "Eviction triggered evacuation of VMI"
 
-// Judge decides about an eviction. Only a pod that the VMI names by its UID is protected: a
-// guest runs in no other, and tenants can't write there.
+// Judge decides about an eviction. Only a pod that the VMI names by its UID is protected: a guest
+// runs in no other, and tenants can't write the VMI's status.
 //
 //	pod of the guest    None: allowed; External, LiveMigrateIfPossible: marked
-//	                    LiveMigrate: marked, or refused with why it can't be migrated
-//	pod that it goes to refused, unless the strategy is None
+//	                    LiveMigrate: marked, or refused with the reason why it can't be migrated
+//	pod of the target   refused, unless the strategy is None
 //	any other           allowed
 //
-// What is allowed for a pod that is neither ending nor left must be allowed by its budget
-// (Budget) as well, or an eviction is never answered the same with and without virt-api.
+// Whenever it allows the eviction of a pod that is neither ending nor left, the pod's budget
+// (Budget) must allow it as well. Otherwise the answers with and without virt-api would differ.
 func Judge(e Eviction) Answer {
 	pod, vmi := e.Pod, e.VMI
 	switch {
@@ -69,8 +69,8 @@ func Judge(e Eviction) Answer {
 	return judgeGuest(e, strategy)
 }
 
-// judgeOther decides about the pod of the VMI that its guest is not in: the target of a
-// migration, or what it has left.
+// judgeOther decides about a pod of the VMI that its guest is not in: a migration's target or the pod that it
+// has left.
 func judgeOther(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Answer {
 	if ms := vmi.Status.MigrationState; !migration.InFlight(vmi) || ms.TargetPod != pod.Name {
 		return allowed
@@ -78,7 +78,7 @@ func judgeOther(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Answer {
 	return Answer{Message: fmt.Sprintf("the guest of VMI %q is being migrated to this pod; it is moved on when it has arrived", name(vmi))}
 }
 
-// judgeGuest decides about the pod that a guest is in which is to be migrated.
+// judgeGuest decides about the current pod of a guest that is to be migrated.
 func judgeGuest(e Eviction, strategy v1.EvictionStrategy) Answer {
 	vmi := e.VMI
 	err := migration.Movable(vmi)
@@ -95,7 +95,7 @@ func judgeGuest(e Eviction, strategy v1.EvictionStrategy) Answer {
 	return Answer{Message: objectevent.Fit(fmt.Sprintf("VMI %q has the evictionStrategy LiveMigrate and can't be migrated: %v; stop it, or do what is needed for its migration", name(vmi), err))}
 }
 
-// marked refuses an eviction because of what it has triggered.
+// marked refuses an eviction with a message about the evacuation that it has triggered.
 func marked(vmi *v1.VirtualMachineInstance, what string) Answer {
 	return Answer{
 		Mark:    vmi.Status.EvacuationNodeName != vmi.Status.NodeName,

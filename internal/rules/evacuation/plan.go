@@ -11,31 +11,29 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 )
 
-// Question is what a plan depends on and the caches can't answer.
+// Question is a fact that a plan needs and the caches can't give.
 type Question int
 
 // The questions.
 const (
 	NeedNothing Question = iota
-	// NeedNode asks the API server for the node that the VMI is marked for.
+	// NeedNode gets the node that the VMI is marked for from the API server.
 	NeedNode
-	// NeedMigrations asks it for the VMI and its migrations.
+	// NeedMigrations gets the VMI and its migrations from the API server.
 	NeedMigrations
 )
 
-// Observed is what is known of a VMI.
+// Observed is the observed state of a VMI.
 type Observed struct {
-	// VMI is nil when there is none.
 	VMI *v1.VirtualMachineInstance
-	// VM is the VMI's, nil when it has none, or is not asked for: it counts only where HeldByDisks of package
-	// migration. Asked counts for it, too.
+	// VM is the VMI's, nil if it has none or it was not read: it counts only where HeldByDisks of package
+	// migration is true. Asked covers it too.
 	VM *v1.VirtualMachine
-	// Node is the one that the VMI is marked for, nil when it is not marked or the node does
-	// not exist. NodeAsked means that it is the API server's word.
+	// Node is the one that the VMI is marked for, nil for none. NodeAsked means that the API server, not the
+	// cache, has answered.
 	Node      *corev1.Node
 	NodeAsked bool
-	// Migrations are those of the VMI's name. Asked means that they and the VMI are the API
-	// server's word.
+	// Migrations are those of a VMI of this name. Asked means that they and the VMI come from the API server.
 	Migrations []*v1.VirtualMachineInstanceMigration
 	Asked      bool
 	// Cluster is the cluster's strategy.
@@ -43,20 +41,20 @@ type Observed struct {
 	Now     time.Time
 }
 
-// Plan is what is to be done for a VMI, in the order of the fields.
+// Plan lists the actions for a VMI, in the order of the fields.
 type Plan struct {
-	// Needs is what has to be asked before anything is done.
+	// Needs must be answered before any action.
 	Needs Question
-	// Cancel are migrations that are not wanted any more and have not begun.
+	// Cancel are obsolete migrations that have not begun.
 	Cancel []*v1.VirtualMachineInstanceMigration
-	// Clear takes the mark off.
+	// Clear removes the mark.
 	Clear bool
-	// Stop deletes the pod that the guest is in.
+	// Stop deletes the guest's pod.
 	Stop bool
-	// Create is a migration that is to be made, nil for none. Its name follows from what it
-	// is for: one that exists already is as good.
+	// Create is a migration to create, nil for none. Its name follows from its purpose, so AlreadyExists is a
+	// success.
 	Create *v1.VirtualMachineInstanceMigration
-	// After asks for another look, zero for none.
+	// After requests another look, zero for none.
 	After time.Duration
 }
 
@@ -85,7 +83,7 @@ func Decide(o Observed) Plan {
 
 func schedulable(node *corev1.Node) bool { return node != nil && !node.Spec.Unschedulable }
 
-// end leaves nothing of an evacuation that is over, but what has begun.
+// end removes the mark and the migrations that have not begun.
 func (o *Observed) end() Plan {
 	p := Plan{Clear: o.VMI.Status.EvacuationNodeName != ""}
 	for _, m := range o.Migrations {
@@ -99,11 +97,11 @@ func (o *Observed) end() Plan {
 	return p
 }
 
-// evacuate has the VMI migrated, by one migration at a time.
+// evacuate migrates the VMI, by one migration at a time.
 func (o *Observed) evacuate() Plan {
 	pending := func(m *v1.VirtualMachineInstanceMigration) bool { return !m.IsFinal() }
 	if migration.InFlight(o.VMI) || slices.ContainsFunc(o.Migrations, pending) {
-		// Their changes are the next reason to look.
+		// Their changes cause the next look.
 		return Plan{}
 	}
 	if migration.Movable(o.VMI) != nil {
@@ -115,13 +113,12 @@ func (o *Observed) evacuate() Plan {
 	return Plan{Create: o.next()}
 }
 
-// disksInterval is how often it is looked whether the disks of a guest still go with it: nothing else tells
-// when its VM does not allow that any more.
+// disksInterval is the interval of checks that a guest's disks still migrate with it: no event tells that its
+// VM no longer allows it.
 const disksInterval = 20 * time.Second
 
-// cannotMove has a guest that can't be migrated stopped where its VMI asks for that. A cache
-// may know it from before it could be migrated. One whose disks are brought to other claims can be
-// migrated soon.
+// cannotMove stops a guest that can't be migrated, if its VMI asks for that. A cache may be older than its
+// ability to migrate. A guest whose disks are being moved to other claims can be migrated soon.
 func (o *Observed) cannotMove() Plan {
 	switch {
 	case len(DiskMoves(o.VM, o.VMI)) > 0:
@@ -134,15 +131,13 @@ func (o *Observed) cannotMove() Plan {
 	return Plan{Stop: true}
 }
 
-// next is the migration that is made next.
 func (o *Observed) next() *v1.VirtualMachineInstanceMigration {
 	node := o.VMI.Status.EvacuationNodeName
 	return migration.Automatic(o.VMI, v1.EvacuationMigrationAnnotation, node,
 		layout.PodName("kubevirt-evacuation-", o.VMI.Name, "-"+layout.LongDigest(string(o.VMI.UID)+" "+node+" "+migration.LastFor(o.Migrations, v1.EvacuationMigrationAnnotation))))
 }
 
-// begun reports whether a migration has been handed over to the two virt-handlers, or has
-// ended.
+// begun reports whether a migration was handed over to the two virt-handlers, or has ended.
 func begun(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) bool {
 	if ms := vmi.Status.MigrationState; ms != nil && ms.MigrationUID == m.UID {
 		return true
