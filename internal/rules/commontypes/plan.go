@@ -11,8 +11,6 @@ import (
 
 // Plan lists the changes of a cluster's objects of one kind.
 //
-// raw
-//
 //	in the bundle  in the cluster, by the name      action
 //	yes            nothing                          create
 //	yes            as Drydock wrote it              nothing

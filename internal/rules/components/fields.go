@@ -39,8 +39,6 @@ type planner struct {
 // plan returns the apply configuration that applies change to the object as other managers have made it; nil if
 // it already is so.
 //
-// raw
-//
 //	live = other managers' fields + Manager's fields
 //	base = live - Manager's fields + replaced values
 //	to apply = the differences that change makes to base + values replaced earlier
