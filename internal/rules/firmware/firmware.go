@@ -1,15 +1,14 @@
-// Package firmware holds the rules of a VM's firmware UUID: which objects get a
-// random one, which get the legacy one, and how a user may change it. Admission, the VM
-// controller and restore call it, so that each rule is written once.
+// Package firmware holds the rules of a VM's firmware UUID: which objects get a random one, which
+// get the legacy one, and how a user may change it. Admission, the VM controller and restore call
+// it, so that each rule is written once.
 //
-// It decides and edits the object that it is given; it imports no client and
-// must not read or write the cluster.
+// It edits the object that it is given. It must not import a client or access the cluster.
 //
 //	object                                   UUID             set by
 //	new VM or stand-alone VMI without one    random           admission
 //	existing VM without one                  Legacy(VM name)  VM controller
 //	restored VM without one                  Legacy(VM name)  restore, before the VM is written
-//	any VM or VMI with one                   as it is         nobody
+//	any VM or VMI with one                   unchanged        nobody
 package firmware
 
 import (
@@ -19,18 +18,17 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// legacyNamespace is the name space of the UUIDs that VMs had before theirs
-// were persisted. It never changes: guests know themselves by what follows
-// from it.
+// legacyNamespace is the name space of the UUIDs that VMs had before they were persisted. It never changes:
+// guests are identified by these UUIDs.
 var legacyNamespace = uuid.MustParse("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 
-// Legacy is the UUID that a VM of this name had before UUIDs were persisted:
-// version 5, of the name alone, so equal in every namespace and cluster.
+// Legacy returns the UUID that a VM of this name had before UUIDs were persisted: version 5, of the name alone,
+// so equal in every namespace and cluster.
 func Legacy(vmName string) types.UID {
 	return types.UID(uuid.NewSHA1(legacyNamespace, []byte(vmName)).String())
 }
 
-// New is a random UUID, version 4.
+// New returns a random UUID, version 4.
 func New() types.UID { return types.UID(uuid.NewString()) }
 
 // Missing reports whether spec has no firmware UUID.
@@ -38,7 +36,7 @@ func Missing(spec *v1.VirtualMachineInstanceSpec) bool {
 	return spec.Domain.Firmware == nil || spec.Domain.Firmware.UUID == ""
 }
 
-// Set gives spec the firmware UUID uid.
+// Set sets the firmware UUID of spec.
 func Set(spec *v1.VirtualMachineInstanceSpec, uid types.UID) {
 	if spec.Domain.Firmware == nil {
 		spec.Domain.Firmware = &v1.Firmware{}
@@ -46,8 +44,7 @@ func Set(spec *v1.VirtualMachineInstanceSpec, uid types.UID) {
 	spec.Domain.Firmware.UUID = uid
 }
 
-// Create is the rule for a new object: it gets a random UUID unless it brings
-// one. It reports whether it changed spec.
+// Create gives a new object a random UUID unless it has one. It reports whether it changed spec.
 func Create(spec *v1.VirtualMachineInstanceSpec) bool {
 	if !Missing(spec) {
 		return false
@@ -56,9 +53,8 @@ func Create(spec *v1.VirtualMachineInstanceSpec) bool {
 	return true
 }
 
-// Persist is the rule for a VM that exists already, and for one that is
-// restored from a snapshot: it gets its legacy UUID unless it has one. It
-// reports whether it changed spec.
+// Persist gives an existing or restored VM its legacy UUID unless it has one. It reports whether it changed
+// spec.
 func Persist(spec *v1.VirtualMachineInstanceSpec, vmName string) bool {
 	if !Missing(spec) {
 		return false
@@ -67,8 +63,8 @@ func Persist(spec *v1.VirtualMachineInstanceSpec, vmName string) bool {
 	return true
 }
 
-// ValidateUpdate refuses the removal of a UUID. Changing it is allowed. path
-// is where the specs lie in their object ("spec.template.spec").
+// ValidateUpdate refuses the removal of a UUID; changing it is allowed. path is that of the specs in their
+// object ("spec.template.spec").
 func ValidateUpdate(oldSpec, newSpec *v1.VirtualMachineInstanceSpec, path *field.Path) *field.Error {
 	if Missing(oldSpec) || !Missing(newSpec) {
 		return nil
@@ -77,7 +73,7 @@ func ValidateUpdate(oldSpec, newSpec *v1.VirtualMachineInstanceSpec, path *field
 		"the firmware UUID can be changed but not removed; the VM has "+string(oldSpec.Domain.Firmware.UUID))
 }
 
-// ValidateFormat refuses a UUID that is none.
+// ValidateFormat refuses an invalid UUID.
 func ValidateFormat(spec *v1.VirtualMachineInstanceSpec, path *field.Path) *field.Error {
 	if Missing(spec) {
 		return nil

@@ -1,5 +1,5 @@
-// Command main writes the page on supported fields to the file that is its only
-// argument. It must not decide what is on it.
+// Command main writes the page on supported fields to the file that is its only argument. It must not decide
+// its content.
 package main
 
 import (
