@@ -1,8 +1,8 @@
-// Package hotplugpod renders the pod that holds hotplugged volumes of a VMI
-// on its node, and what protects that pod.
+// Package hotplugpod renders the pod that holds a VMI's hotplugged volumes on its node, and its
+// PodDisruptionBudget.
 //
-// It owns how such a pod looks and nothing else. It is pure: it must not import
-// a client or decide when a pod is made; package hotplug does.
+// It owns only the content of these objects. It is pure: it must not import a client or decide when a pod is
+// created; package hotplug does.
 package hotplugpod
 
 import (
@@ -16,69 +16,66 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
-// How long a pod that somebody takes away (an eviction, a deletion by hand)
-// goes on holding its volumes, so that its successor runs before it ends. The
-// successor is recorded as soon as the deletion is seen. GracePeriodSeconds is
-// what virt-controller gives a pod that holds nothing in use any more.
+// A pod that is evicted or deleted by hand holds its volumes for lingerSeconds more, so that its successor,
+// which is recorded as soon as the deletion is seen, runs before it ends. GracePeriodSeconds is for pods whose
+// volumes are no longer in use.
 const (
 	lingerSeconds      = 30
 	marginSeconds      = 5
 	GracePeriodSeconds = 1
 )
 
-// The container does nothing: this is its process, and room for the runtime to
-// start it. Without a low limit on the CPU it is there in a moment.
+// The container does nothing; this is enough for its process and for the runtime to start it. A low CPU limit
+// would delay its start.
 const (
 	cpuRequest, cpuLimit       = "1m", "1"
 	memoryRequest, memoryLimit = "8Mi", "64Mi"
 )
 
-// Input is what a pod is rendered from.
 type Input struct {
 	VMI *v1.VirtualMachineInstance
-	// Launcher is the pod of the guest: the attachment pod follows it to its node
-	// and goes with it.
+	// Launcher is the guest's pod, which determines the node and owns the attachment pod.
 	Launcher      *corev1.Pod
 	AttachmentPod hotplug.AttachmentPod
-	// Block holds the names of the claims with volumeMode Block.
+	// Block has the names of the claims with volumeMode Block.
 	Block    map[string]bool
 	Settings clusterconfig.Settings
 	Image    string
-	// SELinux are the pod's options; nil for none (selinux.AttachmentOptions).
+	// SELinux may be nil (selinux.AttachmentOptions).
 	SELinux *corev1.SELinuxOptions
 }
 
-// Prefix begins the names of a VMI's attachment pods, and of no other's.
+// Prefix returns the prefix of the names of this VMI's attachment pods only.
 func Prefix(vmi *v1.VirtualMachineInstance) string {
 	return layout.AttachmentPrefix + layout.LongDigest(string(vmi.UID))
 }
 
-// Labels are on every attachment pod of the VMI.
+// Labels returns the labels of the VMI's attachment pods.
 func Labels(vmi *v1.VirtualMachineInstance) map[string]string {
 	return map[string]string{v1.AppLabel: layout.AttachmentApp, v1.CreatedByLabel: string(vmi.UID)}
 }
 
-// Render gives an attachment pod.
+// Render returns an attachment pod.
 func Render(in Input) *corev1.Pod {
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: in.AttachmentPod.Name, Namespace: in.VMI.Namespace, Labels: Labels(in.VMI),
 			Annotations: map[string]string{v1.DomainAnnotation: in.VMI.Name},
-			// With a controller, a drain needs no --force for it.
+			// Without a controller, a drain would need --force.
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "v1", Kind: "Pod", Name: in.Launcher.Name, UID: in.Launcher.UID, Controller: new(true),
 			}},
 		},
 		Spec: corev1.PodSpec{
-			// A process that dies is started again without a volume being let go of.
+			// The kubelet restarts a crashed process without unmounting a volume.
 			RestartPolicy:                 corev1.RestartPolicyAlways,
 			TerminationGracePeriodSeconds: new(int64(lingerSeconds + marginSeconds)),
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
 			Affinity:                      onNode(in.Launcher.Spec.NodeName),
-			// Where the guest is its disks can be, whatever the node is tainted with:
-			// a cordon, a drain, pressure. A taint that ends the guest ends this, too.
+			// The disks may be wherever the guest is, despite any taint: a cordon, a drain, pressure. A taint
+			// that ends the guest also ends this pod.
 			Tolerations:       []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			PriorityClassName: in.Launcher.Spec.PriorityClassName,
 			SchedulerName:     in.Launcher.Spec.SchedulerName,
@@ -102,8 +99,8 @@ func Render(in Input) *corev1.Pod {
 	return pod
 }
 
-// readOnly reports whether the VMI asks for the claim to be mounted for reading only,
-// as it would in its own pod: storage may give it in no other way.
+// readOnly reports whether the VMI wants the claim mounted read-only, as in the launcher pod: its storage may
+// permit no other mount.
 func readOnly(vmi *v1.VirtualMachineInstance, v hotplug.Volume) bool {
 	for i := range vmi.Spec.Volumes {
 		source := vmi.Spec.Volumes[i].PersistentVolumeClaim
@@ -147,8 +144,7 @@ func resources(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
-// Node is the node that an attachment pod is on, or is to come to; empty for a pod that was made
-// otherwise.
+// Node returns the pod's current or required node, "" for a pod that was not created by Render.
 func Node(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" || pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
 		return pod.Spec.NodeName
@@ -164,8 +160,8 @@ func Node(pod *corev1.Pod) string {
 	return fields[0].Values[0]
 }
 
-// onNode binds the pod to a node by way of the scheduler, which binds a claim
-// that waits for its first consumer there, or says why it can't.
+// onNode binds the pod to a node through the scheduler, which also binds a claim that waits for its first
+// consumer there, or reports why it can't.
 func onNode(node string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{

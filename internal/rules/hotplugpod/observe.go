@@ -11,8 +11,8 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// Observe is what virt-controller and virt-handler see of an attachment pod. Whether it
-// is Stuck or Cooling is a matter of time, which is not looked at here.
+// Observe returns the observed state of an attachment pod. Stuck and Cooling depend on the time and are not
+// set.
 func Observe(pod *corev1.Pod) hotplug.Pod {
 	out := hotplug.Pod{
 		Name: pod.Name, UID: pod.UID, Created: pod.CreationTimestamp.Time,
@@ -30,12 +30,12 @@ func Observe(pod *corev1.Pod) hotplug.Pod {
 	return out
 }
 
-// Status is the state of the pod's container, nil when it is not known yet.
+// Status returns the status of the pod's container, nil if it is not known yet.
 func Status(pod *corev1.Pod) *corev1.ContainerStatus {
 	return podstatus.Container(pod, layout.AttachmentContainer)
 }
 
-// IsOf reports whether a pod says that it is an attachment pod of the VMI.
+// IsOf reports whether the labels are those of an attachment pod of the VMI.
 func IsOf(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) bool {
 	for key, value := range Labels(vmi) {
 		if pod.Labels[key] != value {
@@ -45,12 +45,12 @@ func IsOf(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) bool {
 	return true
 }
 
-// Foreign is what to say of a pod that has an attachment pod's name and that Drydock has not made.
+// Foreign returns the message about another owner's pod with the name of an attachment pod.
 func Foreign(name string) string {
 	return fmt.Sprintf("pod %s exists and is not Drydock's: the volumes wait until it is deleted", name)
 }
 
-// Unschedulable reports whether the scheduler has said that it finds no node for the pod.
+// Unschedulable reports whether the scheduler has found no node for the pod.
 func Unschedulable(pod *corev1.Pod) bool { return unschedulable(pod) != nil }
 
 func unschedulable(pod *corev1.Pod) *corev1.PodCondition {
@@ -61,7 +61,7 @@ func unschedulable(pod *corev1.Pod) *corev1.PodCondition {
 	return c
 }
 
-// Obstacle is what the pod itself says of what keeps it from running; empty when it says nothing.
+// Obstacle returns the reason in the pod's status why it does not run, "" for none.
 func Obstacle(pod *corev1.Pod) string {
 	if c := unschedulable(pod); c != nil {
 		return fmt.Sprintf("the attachment pod %s can't be scheduled: %s", pod.Name, c.Message)

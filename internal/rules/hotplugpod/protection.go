@@ -12,9 +12,8 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
-// Protection keeps a drain from evicting the VMI's attachment pods before its
-// guest is gone from the node: no eviction is ever within this budget, and
-// virt-controller, which deletes them when the guest is gone, does not evict.
+// Protection returns the budget that keeps a drain from evicting the VMI's attachment pods before its guest has
+// left the node: it permits no eviction. virt-controller deletes the pods afterwards, which is no eviction.
 func Protection(vmi *v1.VirtualMachineInstance) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},
@@ -39,9 +38,9 @@ func protectionSpec(vmi *v1.VirtualMachineInstance) policyv1.PodDisruptionBudget
 	}
 }
 
-// JudgeProtection finds how the object is that has the name of the VMI's budget,
-// nil when there is none. It is the VMI's when the VMI controls it, or when nobody
-// does and it has the labels that Protection gives. Anything else is somebody's own.
+// JudgeProtection returns the state of the object with the budget's name; budget may be nil. It is the VMI's if
+// the VMI controls it, or if it has no controller and the labels of Protection. Anything else is another
+// owner's.
 func JudgeProtection(vmi *v1.VirtualMachineInstance, budget *policyv1.PodDisruptionBudget) hotplug.BudgetState {
 	if budget == nil {
 		return hotplug.BudgetAbsent
@@ -65,8 +64,7 @@ func hasLabels(vmi *v1.VirtualMachineInstance, budget *policyv1.PodDisruptionBud
 	return true
 }
 
-// Restored is the VMI's budget as it should be. What others have added beside its
-// rule, such as labels of their own, stays.
+// Restored returns the VMI's budget with the right spec. Others' additions, such as labels, stay.
 func Restored(vmi *v1.VirtualMachineInstance, budget *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudget {
 	out := budget.DeepCopy()
 	if out.Labels == nil {

@@ -9,23 +9,20 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// EphemeralAnnotation lists on a VMI the volumes that were put into it and not into its VM's template, as KubeVirt
-// does (decision 118).
+// EphemeralAnnotation lists the volumes that were added to a VMI but not to its VM's template, as in KubeVirt
+// (decision 118).
 const EphemeralAnnotation = "kubevirt.io/ephemeral-hotplug-volumes"
 
-// RemovedAnnotation lists on a VMI the volumes of its VM's template that were
-// taken out of the VMI alone (decision 118).
+// RemovedAnnotation lists the volumes of the VM's template that were removed from the VMI only (decision 118).
 const RemovedAnnotation = "drydock.dev/removed-volumes"
 
-// Drift is where a VMI differs from its VM's template on purpose: volumes that
-// were put in (KubeVirt's annotation) or taken out without --persist. It ends
-// with the VMI.
+// Drift is the intended difference between a VMI and its VM's template: volumes that were added (KubeVirt's
+// annotation) or removed without --persist. It ends with the VMI.
 type Drift struct {
 	in, out []string
 }
 
-// ReadDrift reads it from a VMI's annotations. What does not parse is nothing: the
-// template counts.
+// ReadDrift reads the drift from a VMI's annotations. A malformed one is ignored: the template counts.
 func ReadDrift(annotations map[string]string) Drift {
 	return Drift{in: names(annotations[EphemeralAnnotation]), out: names(annotations[RemovedAnnotation])}
 }
@@ -38,7 +35,7 @@ func names(text string) []string {
 	return list
 }
 
-// Added reports whether a volume was put into the VMI alone.
+// Added reports whether a volume was added to the VMI only.
 func (o *Drift) Added(name string) bool { return slices.Contains(o.in, name) }
 
 func (o *Drift) removed(name string) bool { return slices.Contains(o.out, name) }
@@ -56,9 +53,8 @@ func encode(list []string) string {
 	return string(text)
 }
 
-// settle forgets what is no difference any more: a volume that was put in and
-// is in the template now or gone, one that was taken out and is not in the
-// template any more.
+// settle drops ended differences: an added volume that is now in the template or gone, and a removed volume
+// that is no longer in the template.
 func (o *Drift) settle(spec, template *v1.VirtualMachineInstanceSpec) {
 	o.in = slices.DeleteFunc(slices.Clone(o.in), func(name string) bool {
 		t := Find(template, name)
@@ -72,7 +68,7 @@ func (o *Drift) write(vmi *v1.VirtualMachineInstance) {
 	writeNames(vmi, RemovedAnnotation, o.out)
 }
 
-// writeNames writes a list into an annotation, which an empty list does not need.
+// writeNames removes the annotation for an empty list.
 func writeNames(vmi *v1.VirtualMachineInstance, annotation string, list []string) {
 	text := encode(list)
 	if text == "" {
@@ -85,7 +81,7 @@ func writeNames(vmi *v1.VirtualMachineInstance, annotation string, list []string
 	vmi.Annotations[annotation] = text
 }
 
-// NoteAdded notes that a volume was put into the VMI alone.
+// NoteAdded records that a volume was added to the VMI only.
 func NoteAdded(vmi *v1.VirtualMachineInstance, name string) {
 	forgetForced(vmi, name)
 	drift := ReadDrift(vmi.Annotations)
@@ -96,7 +92,7 @@ func NoteAdded(vmi *v1.VirtualMachineInstance, name string) {
 	drift.write(vmi)
 }
 
-// NoteRemoved notes that a volume was taken out of the VMI alone.
+// NoteRemoved records that a volume was removed from the VMI only.
 func NoteRemoved(vmi *v1.VirtualMachineInstance, name string) {
 	forgetForced(vmi, name)
 	drift := ReadDrift(vmi.Annotations)

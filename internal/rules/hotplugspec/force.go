@@ -6,19 +6,18 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ForcedAnnotation lists on a VMI the volumes whose disks are to be taken from its
-// guest by force. A note is about the removal that is under way: it can be made
-// only while the volume is Detaching, and ends with any change of the spec's
-// volume of that name, so that no later removal is forced by it (decision 156).
+// ForcedAnnotation lists the volumes whose disks are to be removed from the guest by force. A note is valid for
+// the current removal: it can be written only while the volume is Detaching, and ends with any change of the
+// spec's volume of that name, so that it never forces a later removal (decision 156).
 const ForcedAnnotation = "drydock.dev/forced-volumes"
 
-// Forced reports whether a volume's disk is to be taken from the guest by force.
+// Forced reports whether a volume's disk is to be removed by force.
 func Forced(vmi *v1.VirtualMachineInstance, name string) bool {
 	return detaching(vmi, name) && slices.Contains(names(vmi.Annotations[ForcedAnnotation]), name)
 }
 
-// NoteForced notes that a volume's disk is to be taken by force. It refuses when
-// the guest was not asked to let go of it.
+// NoteForced records that a volume's disk is to be removed by force. It is an error before the guest was asked
+// to release it.
 func NoteForced(vmi *v1.VirtualMachineInstance, name string) error {
 	switch list := names(vmi.Annotations[ForcedAnnotation]); {
 	case statusOf(vmi, name) == nil:
@@ -31,12 +30,12 @@ func NoteForced(vmi *v1.VirtualMachineInstance, name string) error {
 	return nil
 }
 
-// SettleForced forgets the notes of volumes that are out.
+// SettleForced drops the notes of removed volumes.
 func SettleForced(vmi *v1.VirtualMachineInstance) {
 	forget(vmi, func(name string) bool { return !detaching(vmi, name) })
 }
 
-// forgetForced ends a note whose volume comes or goes.
+// forgetForced drops a note whose volume is added or removed.
 func forgetForced(vmi *v1.VirtualMachineInstance, name string) {
 	forget(vmi, func(noted string) bool { return noted == name })
 }
@@ -52,7 +51,7 @@ func detaching(vmi *v1.VirtualMachineInstance, name string) bool {
 	return s != nil && s.Phase == v1.HotplugVolumeDetaching
 }
 
-// statusOf is the status of a hotplugged volume.
+// statusOf returns the status of a hotplugged volume, nil for none.
 func statusOf(vmi *v1.VirtualMachineInstance, name string) *v1.VolumeStatus {
 	for i := range vmi.Status.VolumeStatus {
 		if s := &vmi.Status.VolumeStatus[i]; s.Name == name && s.HotplugVolume != nil {

@@ -1,9 +1,8 @@
-// Package hotplugspec holds the rules about hotpluggable volumes in specs: what such a
-// volume and its disk may be, how one is added to a spec and removed, and how a VMI
-// follows the template of its VM.
+// Package hotplugspec holds the rules about hotpluggable volumes in specs: which volumes and disks are valid,
+// how one is added and removed, and how a VMI follows its VM's template.
 //
-// It is pure: it must not import a client. Packages hotplug and handler/nodehotplug bring
-// a volume to the node and into the guest.
+// It is pure: it must not import a client. Packages hotplug and handler/nodehotplug attach a volume to the node
+// and plug it into the guest.
 package hotplugspec
 
 import (
@@ -16,8 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// Refusal says why a volume cannot be put in or taken out. The words before
-// the colon are KubeVirt's.
+// Refusal is the reason why a volume can't be added or removed. The text before the colon is KubeVirt's.
 type Refusal struct {
 	verb, volume, why string
 }
@@ -26,8 +24,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("Unable to %s volume [%s] because %s", r.verb, r.volume, r.why)
 }
 
-// Add puts a volume and its disk into a spec. Into a drive for CDs that is
-// there and empty, only the volume is put.
+// Add adds a volume and its disk to a spec. An existing, empty CD drive gets only the volume.
 func Add(spec *v1.VirtualMachineInstanceSpec, o *v1.AddVolumeOptions) error {
 	refuse := func(format string, args ...any) error {
 		return &Refusal{"add", o.Name, fmt.Sprintf(format, args...)}
@@ -78,7 +75,7 @@ func source(s *v1.HotplugVolumeSource) v1.VolumeSource {
 	return out
 }
 
-// settle gives the disk the bus that it is plugged on.
+// settle sets the disk's bus.
 func settle(d *v1.Disk) (problem string) {
 	switch {
 	case d.CDRom != nil:
@@ -93,7 +90,7 @@ func settle(d *v1.Disk) (problem string) {
 	return busProblem(d)
 }
 
-// busProblem says why a disk cannot be hotplugged on its bus; empty if it can.
+// busProblem returns why a disk can't be hotplugged on its bus, "" if it can.
 func busProblem(d *v1.Disk) string {
 	switch bus := machine.HotBus(d); {
 	case d.LUN != nil && bus != v1.DiskBusSCSI:
@@ -106,8 +103,7 @@ func busProblem(d *v1.Disk) string {
 	return ""
 }
 
-// overfull says why a spec has more disks on a bus than the machine takes;
-// empty if it has not.
+// overfull returns an error if a spec has more disks on a bus than the machine takes, "" otherwise.
 func overfull(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) string {
 	count := 0
 	for i := range spec.Domain.Devices.Disks {
@@ -121,14 +117,13 @@ func overfull(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) string {
 	return ""
 }
 
-// hotplugSource reports whether a disk is plugged with its volume.
+// hotplugSource reports whether a disk is plugged together with its volume.
 func hotplugSource(spec *v1.VirtualMachineInstanceSpec, d *v1.Disk) bool {
 	v := Find(spec, d.Name)
 	return v != nil && machine.Hotpluggable(v) && d.CDRom == nil
 }
 
-// Remove takes a volume and its disk out of a spec; of a drive for CDs only the
-// medium.
+// Remove removes a volume and its disk from a spec; a CD drive stays and loses only its medium.
 func Remove(spec *v1.VirtualMachineInstanceSpec, name string) error {
 	v := Find(spec, name)
 	switch {
@@ -148,7 +143,7 @@ func remove(spec *v1.VirtualMachineInstanceSpec, name string) {
 	})
 }
 
-// Find is the volume of a name, nil if there is none.
+// Find returns the volume of a name, nil for none.
 func Find(spec *v1.VirtualMachineInstanceSpec, name string) *v1.Volume {
 	for i := range spec.Volumes {
 		if spec.Volumes[i].Name == name {

@@ -10,8 +10,7 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// Judge judges the hotpluggable volumes of a spec, and their disks; at is
-// the spec's path.
+// Judge validates a spec's hotpluggable volumes and their disks; at is the spec's path.
 func Judge(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range spec.Volumes {
@@ -47,8 +46,7 @@ func Judge(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList 
 	return errs
 }
 
-// Lasting is the part of a spec that a change of which needs a restart: without
-// the hotpluggable volumes, and their disks.
+// Lasting returns the spec without its hotpluggable volumes and their disks: a change of it needs a restart.
 func Lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec {
 	out := spec.DeepCopy()
 	for i := range spec.Volumes {
@@ -56,7 +54,7 @@ func Lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec
 			remove(out, v.Name)
 		}
 	}
-	// None and an empty list are the same to everybody.
+	// A nil list and an empty one are equivalent.
 	if len(out.Volumes) == 0 {
 		out.Volumes = nil
 	}
@@ -66,9 +64,8 @@ func Lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec
 	return out
 }
 
-// SyncTemplate brings the volumes of a VMI to those of its VM's template, but for
-// what somebody has put into the VMI alone, or taken out of it alone. It reports
-// whether it has changed anything.
+// SyncTemplate applies the volumes of the VM's template to a VMI, except for its drift. It reports whether it
+// has changed anything.
 func SyncTemplate(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
 	drift := ReadDrift(vmi.Annotations)
 	before := drift.text()
@@ -86,15 +83,15 @@ func SyncTemplate(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineIns
 	return changed
 }
 
-// removeStale removes the volumes that the template does not have, or has on another
-// claim, and reports whether there were any.
+// removeStale removes the volumes that the template lacks or has on another claim. It reports whether it has
+// changed anything.
 func removeStale(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, drift *Drift) bool {
 	changed := false
 	for _, v := range slices.Clone(vmi.Spec.Volumes) {
 		if !machine.Hotpluggable(&v) || drift.Added(v.Name) {
 			continue
 		}
-		// The same name on another claim is another volume: this one goes first.
+		// The same name on another claim is another volume, so this one goes first.
 		if t := Find(template, v.Name); t == nil || !machine.Hotpluggable(t) || volumeclaim.Disk(&t.VolumeSource) != volumeclaim.Disk(&v.VolumeSource) {
 			remove(&vmi.Spec, v.Name)
 			forgetForced(vmi, v.Name)
@@ -104,8 +101,8 @@ func removeStale(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInst
 	return changed
 }
 
-// addMissing adds a volume of the template that the VMI does not have and can have while
-// its guest runs, and reports whether there was one to add.
+// addMissing adds a volume of the template if the VMI lacks it and can have it while the guest runs. It reports
+// whether it has changed anything.
 func addMissing(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, t *v1.Volume) bool {
 	if !machine.Hotpluggable(t) || Find(&vmi.Spec, t.Name) != nil || leaving(vmi, t) {
 		return false
@@ -127,8 +124,7 @@ func addMissing(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInsta
 	return true
 }
 
-// leaving reports whether another volume of the name is still on its way out of
-// the guest.
+// leaving reports whether another volume of this name is still being detached.
 func leaving(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
 	for i := range vmi.Status.VolumeStatus {
 		s := &vmi.Status.VolumeStatus[i]
