@@ -1,12 +1,11 @@
-// Package identity is the table of what a guest is known by, and of what happens to each part of it
-// when something happens to its VM: it is kept, or made anew. docs/identity.md has the same table,
-// generated from this one.
+// Package identity is the table of the parts of a guest's identity, and of the effect of each operation on its
+// VM on them: they are kept or renewed. docs/identity.md has the same table, generated from this one.
 //
-// It owns the answers. Whoever makes a VM of another one's manifest asks Of for each part that the
-// manifest holds, and has no rule of its own. It is pure: it must not import a client.
+// It owns the answers. Code that makes a VM from another one's manifest calls Of for each part of the manifest
+// and has no rule of its own. The package is pure: it must not import a client.
 package identity
 
-// Part is one thing that a guest, or somebody beside it, knows it by.
+// Part is a property by which a guest, or a system outside it, identifies it.
 type Part string
 
 // The parts of a guest's identity.
@@ -29,45 +28,45 @@ const (
 	KeptTPMState  Part = "TPM state, `tpm.persistent`"
 )
 
-// Verb is what happens to a VM.
+// Verb is an operation on a VM.
 type Verb int
 
-// The verbs, in the order of the table's columns.
+// The operations, in the order of the table's columns.
 const (
-	// Restart is also stop and start, and a guest that comes back on another node.
+	// Restart covers stop and start, and a guest that is started on another node.
 	Restart Verb = iota
 	LiveMigration
 	Upgrade
-	// RestoreInPlace gives a VM back what it was when the snapshot was taken.
+	// RestoreInPlace restores the state of the snapshot.
 	RestoreInPlace
-	// RestoreToNew makes a second VM, while the first may still run.
+	// RestoreToNew creates a second VM while the first may still run.
 	RestoreToNew
-	// Clone makes a second VM that is never taken for the first.
+	// Clone creates a second VM that must not be mistaken for the first.
 	Clone
 	verbs
 )
 
-// titles are the verbs as the columns of the table.
+// titles are the columns' titles.
 var titles = [verbs]string{"restart", "live migration", "upgrade of Drydock", "restore in place", "restore to a new VM", "clone"}
 
-// Rule is what becomes of a part.
+// Rule is the effect on a part.
 type Rule string
 
-// The rules. None stands where there is no such case.
+// The rules. None means that there is no such case.
 const (
 	None  Rule = "–"
 	Keep  Rule = "keep"
 	Renew Rule = "renew"
 )
 
-// Answer is a rule, with what qualifies it for a reader.
+// Answer is a rule with a qualification for the reader.
 type Answer struct {
 	Rule Rule
 	// How follows the rule in the table.
 	How string
 }
 
-// row is one part with where it comes from and an answer for each verb.
+// row is a part, its source and an answer for each operation.
 type row struct {
 	part    Part
 	from    string
@@ -78,7 +77,7 @@ var (
 	none  = Answer{None, ""}
 	keep  = Answer{Keep, ""}
 	renew = Answer{Renew, ""}
-	// theSnapshots is kept as the snapshot has it, whatever the VM has had since.
+	// theSnapshots means that the snapshot's value counts, whatever the VM's value is now.
 	theSnapshots = Answer{Keep, ": the snapshot's"}
 )
 
@@ -87,7 +86,7 @@ const (
 	stateClaim     = "a claim of the VM's own"
 )
 
-// table is ordered as a reader looks for things.
+// table is in the order of a reader's interest.
 var table = []row{
 	{FirmwareUUID, templateSource, [verbs]Answer{keep, keep, keep, theSnapshots, {Renew, ", unless the restore keeps it"}, renew}},
 	{Serial, templateSource, [verbs]Answer{keep, keep, keep, theSnapshots, {Keep, ": the owner chose it"}, {Renew, ", unless the clone names one"}}},
@@ -107,13 +106,12 @@ var table = []row{
 	{KeptTPMState, stateClaim, [verbs]Answer{keep, keep, keep, theSnapshots, {Keep, ": its disks may be sealed to it"}, {Renew, ": machines that are made of one must not have the same keys"}}},
 }
 
-// KeepsState reports whether the claim of a VM's state stays what it is when the verb happens to its VM. Everything
-// that is kept on it goes the same way.
+// KeepsState reports whether the operation keeps the claim of a VM's state, with everything on it.
 func KeepsState(verb Verb) bool {
 	return Of(KeptVariables, verb).Rule == Keep && Of(KeptTPMState, verb).Rule == Keep
 }
 
-// Of returns what becomes of a part when the verb happens to its VM; None for a part that the table lacks.
+// Of returns the effect of an operation on a part, None for an unknown part.
 func Of(part Part, verb Verb) Answer {
 	for _, r := range table {
 		if r.part == part {

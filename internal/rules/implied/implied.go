@@ -1,8 +1,8 @@
-// Package implied adds the devices that a spec has without naming them: a disk for each volume, the pod's
+// Package implied adds the devices that a spec implies without naming them: a disk for each volume, the pod
 // network, the input device of autoattachInputDevice.
 //
-// Admission completes VMIs by it, and package instancetype VMs, whose preferences are about those devices, too. It
-// must not say of what model or on which bus a device is, and is pure.
+// Admission uses it for VMIs, and package instancetype for VMs, since preferences are also about those devices.
+// It must not choose models or buses, and is pure.
 package implied
 
 import (
@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Disks gives every volume a disk, unless it has a disk or a file system.
+// Disks adds a disk for every volume that has neither a disk nor a file system.
 func Disks(spec *v1.VirtualMachineInstanceSpec) {
 	devices := &spec.Domain.Devices
 	for i := range spec.Volumes {
@@ -26,7 +26,7 @@ func hasDevice(devices *v1.Devices, volume string) bool {
 		slices.ContainsFunc(devices.Filesystems, func(f v1.Filesystem) bool { return f.Name == volume })
 }
 
-// Network gives a spec that speaks of no network the pod's, with an interface of the binding.
+// Network adds the pod network, with an interface of the binding, to a spec without networks.
 func Network(spec *v1.VirtualMachineInstanceSpec, binding string) {
 	devices := &spec.Domain.Devices
 	attach := devices.AutoattachPodInterface
@@ -41,7 +41,7 @@ func Network(spec *v1.VirtualMachineInstanceSpec, binding string) {
 	devices.Interfaces = []v1.Interface{*iface}
 }
 
-// Input gives a guest that is to have an input device, and names none, one.
+// Input adds an input device if the spec wants one and names none.
 func Input(devices *v1.Devices) {
 	if attach := devices.AutoattachInputDevice; attach != nil && *attach && len(devices.Inputs) == 0 {
 		devices.Inputs = []v1.Input{{Name: "default-0"}}

@@ -1,7 +1,7 @@
-// Package listbounds says how many values an object may have that admission judges, and how many entries a list of it, and
-// finds in an object's text the first list that has more.
+// Package listbounds bounds the values of an object that admission validates, and the entries of each of its
+// lists, and finds the first list in an object's text that has too many.
 //
-// It is asked before any rule that compares entries with each other. It must not know what a list means.
+// It runs before any rule that compares entries with each other. It must not know the meaning of a list.
 package listbounds
 
 import (
@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// Devices is for lists whose entries become devices or volumes of a guest; KubeVirt takes as many.
+	// Devices bounds lists whose entries become devices or volumes of a guest; KubeVirt's bound is the same.
 	Devices = 256
-	// Any is for all other lists. Names of nodes in an affinity make the longest that people write.
+	// Any bounds all other lists. The longest that people write are node names in an affinity.
 	Any = 2048
-	// Values is for all values of an object together: lists in lists are each within their bounds. A guest with as many
-	// devices as may be has some 10,000 in its spec and status, and as many in its managed fields.
+	// Values bounds all values of an object together, since nested lists are each within their bounds. A guest
+	// with the maximum of devices has some 10,000 in its spec and status, and as many in its managed fields.
 	Values = 40_000
 )
 
-// devices are the keys of lists with entries that rules compare with each other.
+// devices are the keys of lists whose entries rules compare with each other.
 var devices = map[string]bool{
 	"dataVolumeTemplates": true,
 	"disks":               true,
@@ -36,7 +36,7 @@ var devices = map[string]bool{
 	"volumes":             true,
 }
 
-// Of is how many entries a list may have that is at a key.
+// Of returns the bound of a list by its key.
 func Of(key string) int {
 	if devices[key] {
 		return Devices
@@ -44,18 +44,18 @@ func Of(key string) int {
 	return Any
 }
 
-// level is an object or a list that is being read.
+// level is an open object or list.
 type level struct {
 	list    bool
 	path    *field.Path
 	key     string // of the list in its object, or of the object's next value
 	entries int
-	// value says that what comes next in an object is no key.
+	// value means that the next token in an object is a value.
 	value bool
 }
 
-// Count is how many values a JSON text has: objects, lists, and what is in them. It needs no memory. Of a text that is no JSON
-// it says something, too.
+// Count returns the number of values in a JSON text: objects, lists and their content. It allocates nothing,
+// and returns some number for an invalid text.
 func Count(text []byte) int {
 	n, quoted := 1, false
 	for i := 0; i < len(text); i++ {
@@ -71,14 +71,13 @@ func Count(text []byte) int {
 	return n
 }
 
-// closes reports whether an object or a list ends at once.
+// closes reports whether an object or list is empty.
 func closes(text []byte) bool {
 	text = bytes.TrimLeft(text, " \t\r\n")
 	return len(text) > 0 && (text[0] == '}' || text[0] == ']')
 }
 
-// Exceeded is what an object's JSON has too much of, nil if there is nothing: the first list that is too long, or the object
-// itself.
+// Exceeded returns an error for the first list that is too long, or for the whole object, nil for none.
 func Exceeded(text []byte) (*field.Error, error) {
 	if n := Count(text); n > Values {
 		return field.Forbidden(field.NewPath("object"), fmt.Sprintf("has %d values in its fields and lists, and may have %d", n, Values)), nil
@@ -131,7 +130,7 @@ func note(levels []level, token json.Token) (isKey bool) {
 	return false
 }
 
-// below is the level that begins with the innermost level's last value.
+// below returns the level of the innermost level's last value.
 func below(levels []level, list bool) level {
 	if len(levels) == 0 {
 		return level{list: list}
@@ -150,7 +149,7 @@ func child(path *field.Path, key string) *field.Path {
 	return path.Child(key)
 }
 
-// tooLong is what is wrong with the innermost level, if it is a list.
+// tooLong returns an error if the innermost level is a list that is too long.
 func tooLong(levels []level) *field.Error {
 	if len(levels) == 0 {
 		return nil
