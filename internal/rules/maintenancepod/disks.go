@@ -16,14 +16,13 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// disk is one thing that the pod gets.
 type disk struct {
-	// volume is the pod's volume, path where the container has it.
+	// volume is the pod's volume, path its path in the container.
 	volume, path, claim string
 	readOnly            bool
 }
 
-// Claims are the names of the claims that the pod of a request will have.
+// Claims returns the names of the claims of a request's pod.
 func Claims(vm *v1.VirtualMachine, r *maintenance.Request) ([]string, error) {
 	if vm.Spec.Template == nil {
 		return nil, errors.New("the VM has no template, and so no disks")
@@ -40,7 +39,7 @@ func Claims(vm *v1.VirtualMachine, r *maintenance.Request) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// disksOf are the disks that a request is for, in the order of the VM's volumes.
+// disksOf returns the disks of a request, in the order of the VM's volumes.
 func disksOf(vm *v1.VirtualMachine, r *maintenance.Request) ([]disk, error) {
 	spec := &vm.Spec.Template.Spec
 	if err := known(spec, r.Disks); err != nil {
@@ -54,7 +53,7 @@ func disksOf(vm *v1.VirtualMachine, r *maintenance.Request) ([]disk, error) {
 		case !on, len(r.Disks) > 0 && !slices.Contains(r.Disks, v.Name):
 			continue
 		case len(r.Disks) == 0 && claim.Backing:
-			continue // a beginning that many guests may share; whoever means it names it
+			continue // many guests may share a backing image, so it must be named
 		}
 		disks = append(disks, disk{
 			volume: layout.PodVolume(v.Name), path: layout.MaintenanceDisk(v.Name), claim: claim.Name,
@@ -74,7 +73,7 @@ func disksOf(vm *v1.VirtualMachine, r *maintenance.Request) ([]disk, error) {
 	return disks, nil
 }
 
-// known refuses a disk that the VM does not have, or that is on no claim.
+// known returns an error for a disk that the VM lacks or that is on no claim.
 func known(spec *v1.VirtualMachineInstanceSpec, names []string) error {
 	for _, name := range names {
 		i := slices.IndexFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == name })
@@ -92,7 +91,7 @@ func known(spec *v1.VirtualMachineInstanceSpec, names []string) error {
 	return nil
 }
 
-// choice names the volumes that can be had.
+// choice lists the valid volumes.
 func choice(spec *v1.VirtualMachineInstanceSpec) string {
 	var names []string
 	for i := range spec.Volumes {
@@ -106,17 +105,17 @@ func choice(spec *v1.VirtualMachineInstanceSpec) string {
 	return "on claims are: " + strings.Join(names, ", ")
 }
 
-// readOnly reports whether the VM itself may only read the disk of a volume.
+// readOnly reports whether the VM itself has the volume's disk read-only.
 func readOnly(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	return slices.ContainsFunc(spec.Domain.Devices.Disks, func(d v1.Disk) bool {
 		return d.Name == volume && launcherpod.ReadOnly(&d)
 	})
 }
 
-// ErrToCome says that a claim does not exist yet, which virt-controller makes.
+// ErrToCome means that virt-controller has yet to create the claim.
 var ErrToCome = errors.New("does not exist yet: a DataVolume of the VM makes it")
 
-// usable refuses claims that no pod can be given.
+// usable returns an error for claims that a pod can't use.
 func usable(vm *v1.VirtualMachine, disks []disk, claims map[string]*corev1.PersistentVolumeClaim) error {
 	for _, d := range disks {
 		switch claim := claims[d.claim]; {
@@ -133,7 +132,7 @@ func usable(vm *v1.VirtualMachine, disks []disk, claims map[string]*corev1.Persi
 	return nil
 }
 
-// makes reports whether the VM has a DataVolume made that makes the claim.
+// makes reports whether a DataVolume template of the VM makes the claim.
 func makes(vm *v1.VirtualMachine, claim string) bool {
 	return slices.ContainsFunc(vm.Spec.DataVolumeTemplates, func(t v1.DataVolumeTemplateSpec) bool { return t.Name == claim })
 }

@@ -1,8 +1,8 @@
-// Package maintenancepod renders the pod by which somebody gets at the disks of a VM that does not run, and says of a
-// VM which disks there are to be had.
+// Package maintenancepod renders the pod that gives a user access to the disks of a stopped VM, and lists the
+// disks that a VM offers.
 //
-// It owns how that pod looks, and nothing of when it runs: the lock is the label's that it carries, and virt-controller
-// lifts its gate. It is pure: it must not import a client, read a clock or decide who may ask.
+// It owns the content of that pod, not when it runs: its label is the lock, and virt-controller removes its
+// scheduling gate. It is pure: it must not import a client, read a clock or authorize a request.
 package maintenancepod
 
 import (
@@ -25,31 +25,30 @@ import (
 )
 
 const (
-	// graceSeconds is what a command that is told to end has for bringing the disks into order.
+	// graceSeconds is the time for a terminated command to finish its writes.
 	graceSeconds = 30
-	// idleSeconds ends a shell whose user is gone without a word: a connection that is lost leaves the terminal open,
-	// and a shell that waits at it would keep the VM locked.
+	// idleSeconds ends an abandoned shell: a lost connection leaves the terminal open, and the waiting shell
+	// would keep the VM locked.
 	idleSeconds = "3600"
 	idleEnv     = "TMOUT"
-	// What QEMU needs for libguestfs's own small machine beside the tools.
+	// QEMU's needs for libguestfs's appliance, beside the tools.
 	cpuRequest, memoryRequest = "100m", "512Mi"
 )
 
-// Input is what a pod is rendered from.
 type Input struct {
-	// VM says by itself what its instance type and its preference say.
+	// VM has its instance type and preference expanded.
 	VM       *v1.VirtualMachine
 	Request  *maintenance.Request
 	Settings clusterconfig.Settings
-	// Image is what the pod runs if the request names none.
+	// Image is the default of the request's.
 	Image string
-	// Token tells this pod from the VM's others; its name follows from it.
+	// Token distinguishes this pod from the VM's others and is in its name.
 	Token string
-	// Claims are those of Claims that exist, by their name.
+	// Claims are the existing ones of the function Claims, by name.
 	Claims map[string]*corev1.PersistentVolumeClaim
 }
 
-// Render gives the pod. Its errors are sentences about the VM or the request, which somebody has to change.
+// Render returns the pod. Its errors are for the user, who must change the VM or the request.
 func Render(in Input) (*corev1.Pod, error) {
 	if in.VM.Spec.Template == nil {
 		return nil, errors.New("the VM has no template, and so no disks")
@@ -115,8 +114,8 @@ func container(in Input, resources corev1.ResourceRequirements) corev1.Container
 	return c
 }
 
-// podSecurity is that of the pods that QEMU runs in: a disk belongs to QEMU's user, and a node whose file systems are
-// labeled gives the disk to the same kind of process.
+// podSecurity is that of the pods that run QEMU: QEMU's user owns a disk, and on a node with labeled file
+// systems only the same SELinux type can access it.
 func podSecurity(in Input) *corev1.PodSecurityContext {
 	user, group := int64(layout.QEMUUser), int64(layout.QEMUUser)
 	if in.Request.UID != nil {
@@ -133,8 +132,8 @@ func podSecurity(in Input) *corev1.PodSecurityContext {
 	}
 }
 
-// resources are those asked for. A pod that binds a claim asks for what the VM does, too: it decides for the VM which
-// node that is to run on from then on.
+// resources returns the requested resources. A pod that binds a claim also requests the VM's, because the
+// claim's node is from then on the VM's.
 func resources(in Input, disks []disk) (corev1.ResourceRequirements, error) {
 	out := corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{
@@ -164,7 +163,7 @@ func resources(in Input, disks []disk) (corev1.ResourceRequirements, error) {
 	}
 	launcherpod.LimitCountable(out)
 	for name, limit := range out.Limits {
-		// A request above the limit is refused by the API server: one that is nobody's wish must not be in the way.
+		// The API server refuses a request above the limit, so a default request yields to it.
 		_, asked := in.Request.Resources.Requests[string(name)]
 		if own, has := out.Requests[name]; has && !asked && limit.Cmp(own) < 0 {
 			out.Requests[name] = limit
@@ -184,8 +183,8 @@ func quantities(into corev1.ResourceList, texts map[string]string, what string) 
 	return nil
 }
 
-// pullSecrets are those of the VM's images, each once: a mirror that the installation's own image is behind is often
-// the same registry.
+// pullSecrets returns the secrets of the VM's images without duplicates: a mirror of the installation's own
+// image is often in the same registry.
 func pullSecrets(spec *v1.VirtualMachineInstanceSpec) []corev1.LocalObjectReference {
 	var names []string
 	if f := spec.Domain.Firmware; f != nil && f.KernelBoot != nil && f.KernelBoot.Container != nil {

@@ -1,21 +1,22 @@
-// Package migrationrequired decides whether a VMI needs a migration to get what its VM's template asks for,
-// and what its condition MigrationRequired says of that.
+// Package migrationrequired decides whether a VMI needs a migration to get the state that its VM's
+// template requests, and the content of its condition MigrationRequired.
 //
-// It is the only place where that is decided: whoever can change something of a running guest only with another
-// launcher pod passes a Need. Whether and when a migration is made for the condition is package workloadupdate's.
-// It is pure: it must not import a client or read the clock, and it knows no field of a VMI's spec.
+// It is the only place of that decision: code that needs another launcher pod to change a running
+// guest passes a Need. Package workloadupdate decides whether and when a migration is created for
+// the condition. This package is pure: it must not import a client, read the clock or know a field
+// of a VMI's spec.
 //
 //	            a need                      more than ten seconds          the guest has arrived
 //	no condition ────────────> False, pending ────────────────────> True ──────────────────────> no condition
-//	     ^  └───────── a need that nothing else can bring ──────────^ │
+//	     ^  └───────── a need that only a migration meets ──────────^ │
 //	     └───────────── nothing is needed any more ─────┴─────────────┘
 //
-// The ten seconds are for what brings the change to the pod that there is (an attacher of interfaces, a resize of
-// the pod). They begin with the condition, not with each need, so that changes which follow one another do
-// not put it off. True does not become False again as long as anything is needed: a migration may be on its way.
+// The ten seconds are for changes of the current pod (an attacher of interfaces, a resize of the
+// pod). They begin with the condition, not with each need, so that successive changes do not
+// postpone it. True does not become False while there is a need: a migration may be under way.
 //
-// A need that a migration has not met is futile: the next one would not meet it either. It keeps the condition
-// False and says why, and starts no migration.
+// A need that a migration has not met is futile: the next one would not meet it either. It keeps
+// the condition False with the reason, and starts no migration.
 package migrationrequired
 
 import (
@@ -27,37 +28,35 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// patience is how long a change may take in place: more than ten seconds. The condition's time is kept in whole
-// seconds, rounded down, so that only eleven after it are certain to be more than ten.
+// patience is the time for a change in place: more than ten seconds. The condition's time is rounded down to
+// whole seconds, so only eleven are certain to be more than ten.
 const patience = 11 * time.Second
 
-// maxMessage bounds what the condition says.
 const maxMessage = 1024
 
-// manual is said where a migration is required and nobody makes one.
+// manual is appended if a migration is required and the cluster creates none.
 const manual = "the cluster makes no migration for that (LiveMigrate is not among spec.workloadUpdateStrategy.workloadUpdateMethods of the KubeVirt object): migrate the VM"
 
-// Need is something that a guest's launcher pod lacks, or has too much.
+// Need is a difference between a guest's launcher pod and the desired one.
 type Need struct {
 	// What is the change, as a clause: "interface blue is to be plugged".
 	What string
-	// AtOnce means that nothing but a migration can bring it.
+	// AtOnce means that only a migration can make the change.
 	AtOnce bool
-	// Futile is why a migration would not bring it either, "" if it would.
+	// Futile is why a migration would not make it either, "" if it would.
 	Futile string
 }
 
-// Guest is what a decision is made on beside the needs.
+// Guest is the input of a decision beside the needs.
 type Guest struct {
 	// Immovable is why the guest can't migrate, nil if it can.
 	Immovable error
-	// Stays means that no migration is made for a need by itself.
+	// Stays means that a need does not cause a migration by itself.
 	Stays bool
 }
 
-// Decide returns what the condition is to be, with its type, its status, its reason and its message, nil for
-// none, and when to look again, 0 for not before something changes. needs is what the guest's pod is found to
-// need, and current the condition as it is, nil for none.
+// Decide returns the type, status, reason and message of the desired condition, nil for none, and when to look
+// again, 0 for only after a change. current is the present condition, nil for none.
 func Decide(needs []Need, current *v1.VirtualMachineInstanceCondition, guest Guest, now time.Time) (*v1.VirtualMachineInstanceCondition, time.Duration) {
 	if len(needs) == 0 {
 		return nil, 0
@@ -84,7 +83,7 @@ func Decide(needs []Need, current *v1.VirtualMachineInstanceCondition, guest Gue
 	return next, after
 }
 
-// message says what is needed, and what stands in the way of it.
+// message lists the needs and their obstacles.
 func message(needs []Need, guest Guest, required bool) string {
 	var parts []string
 	for _, n := range needs {

@@ -1,14 +1,15 @@
-// Package networkbinding decides how a guest's interface is connected by a binding that the KubeVirt object registers
-// (configuration.network.binding): which bindings Drydock serves, what a network plugin makes of the interface in the
-// launcher pod, and what virt-handler does.
+// Package networkbinding decides how an interface is connected by a binding that the KubeVirt object
+// registers (configuration.network.binding): which bindings are supported, how a network plugin sets
+// up the interface in the launcher pod, and virt-handler's part.
 //
-//	domainAttachmentType   the tap that QEMU opens is made by       and connected to the pod's interface by
+//	domainAttachmentType   QEMU's tap is created by                 and connected to the pod's interface by
 //	tap                    the network's or the binding's plugin    that plugin
 //	managedTap             virt-handler                             virt-handler, by a bridge, without DHCP
 //
-// The binding's networkAttachmentDefinition, if there is one, names a plugin that Multus calls after the network's own,
-// with the interface's name. A binding with a sidecar is not served: virt-launcher runs nobody else's programs, and QEMU's
-// arguments are Drydock's. See decision 402. The package is pure: it must not import a client.
+// The binding's optional networkAttachmentDefinition names a plugin that Multus calls after the
+// network's own, with the interface's name. A binding with a sidecar is not supported: virt-launcher
+// runs no foreign programs, and QEMU's arguments are Drydock's (decision 402). The package is pure:
+// it must not import a client.
 package networkbinding
 
 import (
@@ -23,32 +24,32 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Registered are the KubeVirt object's bindings by their names.
+// Registered are the KubeVirt object's bindings by name.
 type Registered map[string]v1.InterfaceBindingPlugin
 
 const (
-	// Max bounds how many bindings are registered.
+	// Max bounds the number of registered bindings.
 	Max = 64
-	// maxName bounds what an error repeats of a name that nobody has registered.
+	// maxName bounds the part of an unknown name that an error repeats.
 	maxName = 63
-	// path is where bindings are registered.
+	// path is the field of the registered bindings.
 	path = "spec.configuration.network.binding"
 )
 
-// Binding is one that is served.
+// Binding is a supported binding.
 type Binding struct {
-	// Managed means that virt-handler makes the tap; otherwise a network plugin has.
+	// Managed means that virt-handler creates the tap; otherwise a network plugin does.
 	Managed bool
 	// Namespace and Attachment name the binding's NetworkAttachmentDefinition, "" for none. Without a namespace
-	// it is in that of the guest.
+	// it is in the guest's.
 	Namespace, Attachment string
-	// Migrates means that its guests may go to other nodes.
+	// Migrates means that guests with the binding can migrate.
 	Migrates bool
-	// Memory is what it adds to the memory of the launcher pod, nil for nothing.
+	// Memory is the binding's memory overhead of the launcher pod, nil for none.
 	Memory *resource.Quantity
 }
 
-// Of is the binding that an interface asks for, nil for one that asks for none.
+// Of returns the binding of an interface, nil if it names none.
 func (r Registered) Of(iface *v1.Interface) (*Binding, error) {
 	if iface.Binding == nil {
 		return nil, nil
@@ -71,7 +72,6 @@ func (r Registered) Of(iface *v1.Interface) (*Binding, error) {
 	return b, nil
 }
 
-// names lists what there is.
 func (r Registered) names() string {
 	if len(r) == 0 {
 		return "none"
@@ -83,16 +83,16 @@ func (r Registered) names() string {
 	return strings.Join(names, ", ")
 }
 
-// Problem is why a binding is not served.
+// Problem is why a binding is not supported.
 type Problem struct {
-	// Field is its field, as a path below the binding.
+	// Field is the path of the field below the binding.
 	Field []string
 	Text  string
 }
 
 func (p *Problem) Error() string { return strings.Join(p.Field, ".") + ": " + p.Text }
 
-// Check returns why a binding is not served, nil if it is.
+// Check returns why a binding is not supported, nil if it is.
 func Check(plugin *v1.InterfaceBindingPlugin) error {
 	if p := check(plugin); p != nil {
 		return p
@@ -120,7 +120,7 @@ func check(plugin *v1.InterfaceBindingPlugin) *Problem {
 	return checkAttachment(plugin.NetworkAttachmentDefinition)
 }
 
-// checkOverhead lets memory requests through, which is all that KubeVirt heeds, too.
+// checkOverhead accepts memory requests only, as KubeVirt does.
 func checkOverhead(o *v1.ResourceRequirementsWithoutClaims) *Problem {
 	const at = "computeResourceOverhead"
 	if o == nil {
@@ -140,7 +140,7 @@ func checkOverhead(o *v1.ResourceRequirementsWithoutClaims) *Problem {
 	return nil
 }
 
-// checkAttachment judges the name of a NetworkAttachmentDefinition.
+// checkAttachment validates the name of a NetworkAttachmentDefinition.
 func checkAttachment(text string) *Problem {
 	if text == "" {
 		return nil
@@ -156,7 +156,7 @@ func checkAttachment(text string) *Problem {
 	return &Problem{[]string{"networkAttachmentDefinition"}, "must be the name of a NetworkAttachmentDefinition, as in red or namespace/red: " + errs[0]}
 }
 
-// split divides the name of a NetworkAttachmentDefinition, which may say its namespace.
+// split splits the name of a NetworkAttachmentDefinition, whose namespace is optional.
 func split(text string) (namespace, name string) {
 	namespace, name, found := strings.Cut(text, "/")
 	if !found {
