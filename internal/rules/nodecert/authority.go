@@ -20,7 +20,7 @@ type Authority struct {
 	key  crypto.PrivateKey
 }
 
-// NewAuthority reads an authority's certificate and key.
+// NewAuthority parses an authority's certificate and key.
 func NewAuthority(cert, key []byte) (*Authority, error) {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -29,8 +29,8 @@ func NewAuthority(cert, key []byte) (*Authority, error) {
 	return &Authority{cert: pair.Leaf, key: pair.PrivateKey}, nil
 }
 
-// PublishedIn reports whether the authority is one of a bundle: whoever gets a
-// certificate of it is known to those who trust the bundle.
+// PublishedIn reports whether the bundle contains the authority, so that its clients trust certificates that it
+// signs.
 func (a *Authority) PublishedIn(bundle []byte) bool {
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
 		if bytes.Equal(block.Bytes, a.cert.Raw) {
@@ -40,7 +40,7 @@ func (a *Authority) PublishedIn(bundle []byte) bool {
 	return false
 }
 
-// Sign makes the certificate of a grant, as PEM. It does not outlive the authority.
+// Sign returns the certificate of a grant as PEM. It does not outlive the authority.
 func (a *Authority) Sign(grant Grant, now time.Time) ([]byte, error) {
 	failed := func(err error) ([]byte, error) {
 		return nil, fmt.Errorf("signing the certificate of the virt-handler on node %s: %w", grant.Node, err)
@@ -75,7 +75,7 @@ func (a *Authority) Sign(grant Grant, now time.Time) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// single is the content of one PEM certificate.
+// single decodes exactly one PEM certificate.
 func single(text []byte) ([]byte, error) {
 	block, rest := pem.Decode(text)
 	if block == nil || block.Type != "CERTIFICATE" || len(bytes.TrimSpace(rest)) > 0 {

@@ -8,32 +8,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Act is what virt-api does about a request.
+// Act is virt-api's action on a request.
 type Act int
 
-// Acts. A request goes from nothing to Approve to Sign, or to Refuse.
+// The actions. A request is approved and then signed, or it is refused.
 const (
-	// Ignore a request that is not for this signer or is done with.
+	// Ignore a request that is for another signer or has ended.
 	Ignore Act = iota
 	// Approve it, then look again.
 	Approve
-	// Sign what is approved.
+	// Sign an approved request.
 	Sign
-	// Refuse it for good: Denied, or Failed when somebody else has approved it.
+	// Refuse it permanently: Denied, or Failed if somebody else has approved it.
 	Refuse
 )
 
-// Verdict is an Act with what it needs.
+// Verdict is an Act with its arguments.
 type Verdict struct {
 	Act Act
-	// Grant of Approve and Sign.
+	// Grant is for Approve and Sign.
 	Grant Grant
-	// Condition that Approve and Refuse add.
+	// Condition is added by Approve and Refuse.
 	Condition certificatesv1.CertificateSigningRequestCondition
 }
 
-// Judge decides about a request as it is now. The approver counts for nothing:
-// what is signed has always been checked here.
+// Judge decides about a request. It does not trust an approval: a request is always checked here before it is
+// signed.
 func Judge(request *certificatesv1.CertificateSigningRequest) Verdict {
 	if request.Spec.SignerName != SignerName || len(request.Status.Certificate) > 0 ||
 		has(request, certificatesv1.CertificateDenied) || has(request, certificatesv1.CertificateFailed) {
@@ -78,8 +78,8 @@ func has(request *certificatesv1.CertificateSigningRequest, kind certificatesv1.
 	return ok
 }
 
-// Requester is the node whose virt-handler made the request, as far as that is
-// proven; empty otherwise. What a node asks for is counted by it.
+// Requester returns the node whose virt-handler provably made the request, "" otherwise. Requests are counted
+// by it.
 func Requester(request *certificatesv1.CertificateSigningRequest) string {
 	node, err := requester(&request.Spec)
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 )
 
-// InUse is the certificate that a virt-handler serves with.
+// InUse is the certificate with which a virt-handler serves.
 type InUse struct {
 	Leaf *x509.Certificate
-	// Renew is when another is asked for.
+	// Renew is when the next one is requested.
 	Renew time.Time
 }
 
-// Renewal is when a certificate that is taken now is renewed: when about half of its
-// time is over, and soon when no other virt-handler can be called with it. spread, from
-// 0 to 1, keeps nodes that started together from asking together.
+// Renewal returns when a new certificate is to be renewed: after about half of its remaining time, and soon if
+// it can't be used to call other virt-handlers. spread, from 0 to 1, keeps nodes that started together from
+// making requests together.
 func Renewal(leaf *x509.Certificate, now time.Time, spread float64) time.Time {
 	left := leaf.NotAfter.Sub(now)
 	if !Calls(leaf) {
@@ -29,27 +29,25 @@ func Renewal(leaf *x509.Certificate, now time.Time, spread float64) time.Time {
 	return now.Add(left/2 - time.Duration(spread*float64(left)/10))
 }
 
-// Observation is what a virt-handler knows when it decides.
+// Observation is virt-handler's observed state.
 type Observation struct {
-	Node string
-	Now  time.Time
-	// InUse is nil before there is a certificate.
+	Node  string
+	Now   time.Time
 	InUse *InUse
-	// Trust are the authorities that peers know virt-handlers by; nil while they are
-	// not known.
+	// Trust has the authorities by which peers verify virt-handlers; nil if not known yet.
 	Trust *x509.CertPool
-	// Key is the one that was last asked for, nil before that.
+	// Key is that of the last request, nil before the first.
 	Key crypto.Signer
-	// Usages are what the next request asks for (Decision.Usages of the last decision).
+	// Usages are those of the next request (Decision.Usages of the last decision).
 	Usages Usages
-	// Request is what the API server has under the node's name, nil for nothing.
+	// Request is the API server's object of the node's name, nil for none.
 	Request *certificatesv1.CertificateSigningRequest
 }
 
-// Step is what a virt-handler does next.
+// Step is the next step of a virt-handler.
 type Step int
 
-// Steps.
+// The steps.
 const (
 	// Rest until Decision.Until, or until the authorities change.
 	Rest Step = iota
@@ -57,31 +55,29 @@ const (
 	Ask
 	// Await a change of the request.
 	Await
-	// Take the certificate of Decision.Certificate and serve with it.
+	// Take Decision.Certificate and serve with it.
 	Take
-	// Discard the request. Decision.Reason is why it failed, nil for one that has
-	// served its purpose; after a failure the next request waits a while.
+	// Discard the request. Decision.Reason is why it failed, nil for a completed one; after a failure the next
+	// request waits a while.
 	Discard
 )
 
-// Decision is a Step with what it needs.
+// Decision is a Step with its arguments.
 type Decision struct {
 	Step        Step
 	Until       time.Time
 	Certificate *tls.Certificate
 	Reason      error
-	// Usages are what this request, and otherwise the next one, asks for. A virt-api of
-	// the release before migrations refuses to sign for a client; a node whose request
-	// for both was refused asks for the one that it can have, so that its guests'
-	// consoles are reached.
+	// Usages are those of this request, otherwise of the next one. A virt-api of the release before migrations
+	// refuses to sign for a client; a node whose request for both was refused then requests the possible usage,
+	// so that its guests' consoles stay reachable.
 	Usages Usages
-	// refused says that the signer has refused the request.
+	// refused means that the signer has refused the request.
 	refused bool
 }
 
-// Decide is the next step towards a certificate that is good until the next
-// renewal, and no request left behind. The certificate in use stays until another
-// is there, whatever happens to the request.
+// Decide returns the next step towards a certificate that is valid until the next renewal, with no request left
+// behind. The certificate in use stays until there is another, whatever happens to the request.
 func Decide(o Observation) Decision {
 	decision := decide(&o)
 	decision.Usages = o.Usages
@@ -124,8 +120,8 @@ func decide(o *Observation) Decision {
 	return Decision{Step: Take, Certificate: pair}
 }
 
-// due is when another certificate is needed: at the renewal of the one in use, and
-// at once when peers don't accept it any more.
+// due returns when another certificate is needed: at the renewal of the current one, and at once if peers no
+// longer accept it.
 func (o *Observation) due() time.Time {
 	if o.InUse == nil || o.Trust != nil && verify(o.InUse.Leaf, o.Node, o.Trust, o.Now) != nil {
 		return time.Time{}
@@ -133,7 +129,7 @@ func (o *Observation) due() time.Time {
 	return o.InUse.Renew
 }
 
-// issued is the request's certificate with its key.
+// issued returns the request's certificate with its key.
 func (o *Observation) issued() (*tls.Certificate, error) {
 	der, err := single(o.Request.Status.Certificate)
 	if err != nil {
@@ -153,7 +149,7 @@ func (o *Observation) issued() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: o.Key, Leaf: leaf}, nil
 }
 
-// verify is what virt-api does with the certificate.
+// verify checks the certificate as virt-api does.
 func verify(leaf *x509.Certificate, node string, trust *x509.CertPool, now time.Time) error {
 	_, err := leaf.Verify(x509.VerifyOptions{
 		Roots: trust, DNSName: DNSName(node), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},

@@ -20,25 +20,22 @@ import (
 
 const (
 	requestBlock = "CERTIFICATE REQUEST"
-	// maxRequest bounds a request in bytes: a P-256 key and a name of 300 bytes take
-	// about 700.
+	// maxRequest bounds a request in bytes: a P-256 key and a name of 300 bytes take about 700.
 	maxRequest = 4096
 	commonName = "virt-handler"
 )
 
-// Usages are what a certificate is for.
+// Usages are the permitted usages of a certificate.
 type Usages int
 
 const (
-	// ServerAndClient is for virt-api's calls, and for migrations, in which one
-	// virt-handler calls another.
+	// ServerAndClient is for virt-api's calls, and for migrations, in which one virt-handler calls another.
 	ServerAndClient Usages = iota
-	// ServerOnly is for virt-api's calls alone: what the release before migrations asks
-	// for and signs.
+	// ServerOnly is for virt-api's calls alone: the release before migrations requests and signs it.
 	ServerOnly
 )
 
-// list is what a request states.
+// list returns the usages in a request.
 func (u Usages) list() []certificatesv1.KeyUsage {
 	list := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
 	if u == ServerAndClient {
@@ -47,7 +44,7 @@ func (u Usages) list() []certificatesv1.KeyUsage {
 	return list
 }
 
-// extended is what the certificate states.
+// extended returns the usages in the certificate.
 func (u Usages) extended() []x509.ExtKeyUsage {
 	if u == ServerAndClient {
 		return []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
@@ -55,7 +52,7 @@ func (u Usages) extended() []x509.ExtKeyUsage {
 	return []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 }
 
-// usagesOf are those that a request asks for; not ok for any others.
+// usagesOf returns the usages of a request; ok is false for any others.
 func usagesOf(request *certificatesv1.CertificateSigningRequest) (u Usages, ok bool) {
 	asked := slices.Sorted(slices.Values(request.Spec.Usages))
 	for _, u := range []Usages{ServerAndClient, ServerOnly} {
@@ -66,10 +63,10 @@ func usagesOf(request *certificatesv1.CertificateSigningRequest) (u Usages, ok b
 	return 0, false
 }
 
-// New is the request for the certificate of a node's key.
+// New returns a request for the certificate of a node's key.
 func New(node string, key crypto.Signer, usages Usages) (*certificatesv1.CertificateSigningRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		// The node's name may be longer than a common name.
+		// A node's name may exceed the limit of a common name.
 		Subject:  pkix.Name{CommonName: commonName},
 		DNSNames: []string{DNSName(node)},
 	}, key)
@@ -87,9 +84,9 @@ func New(node string, key crypto.Signer, usages Usages) (*certificatesv1.Certifi
 	return request, nil
 }
 
-// Grant is what a request has earned. The zero value is good for nothing.
+// Grant is the approved content of a certificate. The zero value can't be signed.
 type Grant struct {
-	// Node is the one that the API server knows the requester's token to be bound to.
+	// Node is the one to which the requester's token is bound, by the API server.
 	Node string
 
 	key      *ecdsa.PublicKey
@@ -97,9 +94,8 @@ type Grant struct {
 	lifetime time.Duration
 }
 
-// Check reports what the request's author may have: a certificate for the node of
-// its token. Nothing of the request but its key gets into the certificate. The error
-// is a sentence for the request's status.
+// Check returns the certificate that the requester may have, for the node of its token. Of the request's
+// content, only the key gets into the certificate. The error is for the request's status.
 func Check(request *certificatesv1.CertificateSigningRequest) (Grant, error) {
 	spec := &request.Spec
 	node, err := requester(spec)
@@ -124,7 +120,7 @@ func Check(request *certificatesv1.CertificateSigningRequest) (Grant, error) {
 	return Grant{Node: node, key: key, usages: usages, lifetime: lifetime(spec.ExpirationSeconds)}, nil
 }
 
-// requester is the node of the virt-handler that made the request.
+// requester returns the node of the virt-handler that made the request.
 func requester(spec *certificatesv1.CertificateSigningRequestSpec) (string, error) {
 	if spec.Username != Account {
 		return "", fmt.Errorf("only %s may ask for certificates of %s", Account, SignerName)
@@ -136,7 +132,7 @@ func requester(spec *certificatesv1.CertificateSigningRequestSpec) (string, erro
 	return nodes[0], nil
 }
 
-// parse decodes one request and nothing beside it.
+// parse decodes exactly one request.
 func parse(text []byte) (*x509.CertificateRequest, error) {
 	if len(text) > maxRequest {
 		return nil, fmt.Errorf("the request has %d bytes; %d are enough", len(text), maxRequest)
@@ -155,7 +151,7 @@ func parse(text []byte) (*x509.CertificateRequest, error) {
 // subjectAltName is the only extension that a request may have.
 var subjectAltName = asn1.ObjectIdentifier{2, 5, 29, 17}
 
-// keyOf is the key of a request that asks for the node's name and no more.
+// keyOf returns the key of a request for exactly the node's name.
 func keyOf(content *x509.CertificateRequest, node string) (*ecdsa.PublicKey, error) {
 	if content.Subject.String() != "CN="+commonName {
 		return nil, fmt.Errorf("the subject must be CN=%s", commonName)
@@ -179,7 +175,7 @@ func keyOf(content *x509.CertificateRequest, node string) (*ecdsa.PublicKey, err
 	return key, nil
 }
 
-// lifetime is what was asked for, and never more than Lifetime.
+// lifetime returns the requested lifetime, at most Lifetime.
 func lifetime(seconds *int32) time.Duration {
 	if seconds == nil {
 		return Lifetime
