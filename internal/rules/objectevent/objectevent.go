@@ -1,9 +1,8 @@
 // Package objectevent reads events about an object.
 //
-// It owns which of several warnings is the newest, and how much of a note is passed
-// on. It is pure: internal/controller/objectevents asks the API server. Events are
-// anybody's words: whoever may make events in a namespace may say what he likes there,
-// so nothing is decided by them but what a status tells.
+// It chooses the newest warning and bounds how much of its text is passed on. It is pure:
+// internal/controller/objectevents calls the API server. Everybody who may create events in a namespace may
+// write any text there, so events only inform a status and decide nothing.
 package objectevent
 
 import (
@@ -15,18 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// Warning is what an event says: why a volume is not mounted, a claim is not bound.
+// Warning is the content of an event, such as why a volume is not mounted or a claim is not bound.
 type Warning struct{ Reason, Message string }
 
-// WarningsAbout are the fields by which the API server selects an object's warnings.
+// WarningsAbout returns the field selector of an object's warnings.
 func WarningsAbout(uid types.UID) map[string]string {
 	return map[string]string{"involvedObject.uid": string(uid), "type": corev1.EventTypeWarning}
 }
 
-// NewestWarning returns the warning that was seen last, nil when there is none. Of two
-// that were seen at the same time, which for the kubelet's is the same second, it is
-// the one that was written last, and of two that can't be compared so, the later one of
-// the list. Reason and message are cut to what Fit lets pass.
+// NewestWarning returns the last seen warning, nil for none. At equal times (the kubelet's have whole seconds)
+// the last written one counts, and if that can't be compared, the later one of the list. Fit bounds reason and
+// message.
 func NewestWarning(events []corev1.Event) *Warning {
 	var newest *corev1.Event
 	for i := range events {
@@ -41,7 +39,6 @@ func NewestWarning(events []corev1.Event) *Warning {
 	return &Warning{Reason: Fit(newest.Reason), Message: Fit(newest.Message)}
 }
 
-// before reports whether a is older than b.
 func before(a, b *corev1.Event) bool {
 	if at, other := seen(a), seen(b); !at.Equal(other) {
 		return at.Before(other)
@@ -50,9 +47,8 @@ func before(a, b *corev1.Event) bool {
 	return err == nil && order < 0
 }
 
-// seen is when what an event tells of happened last. Who writes events.k8s.io/v1 (the
-// scheduler) counts repetitions in a series and leaves LastTimestamp empty; EventTime
-// is the first of them.
+// seen returns when the event happened last. Writers of events.k8s.io/v1 (the scheduler) count repetitions in a
+// series and leave LastTimestamp empty; EventTime is the first occurrence.
 func seen(e *corev1.Event) time.Time {
 	latest := e.LastTimestamp.Time
 	if e.EventTime.After(latest) {
@@ -67,15 +63,14 @@ func seen(e *corev1.Event) time.Time {
 	return latest
 }
 
-// maxNote is how many bytes the API server takes of an event's note (events.k8s.io/v1).
-// Those written by the older API are not bounded by it.
+// maxNote is the API server's limit in bytes for an event's note (events.k8s.io/v1). The older API has no
+// limit.
 const maxNote = 1024
 
-// cut stands for what is left out.
+// cut marks the truncation.
 const cut = " …"
 
-// Fit keeps of a note the beginning, which says what failed, as far as the API server
-// takes it.
+// Fit truncates a note to the API server's limit. It keeps the beginning, which names the failure.
 func Fit(note string) string {
 	if len(note) <= maxNote {
 		return note

@@ -1,31 +1,28 @@
-// Package oneguest proves that a virtual machine never has two guests, as far as
-// the decisions of Drydock's parts go: it explores every state that they reach
-// together with everyone else who takes part in a VM's life.
+// Package oneguest proves that a virtual machine never has two guests, as far as Drydock's decisions
+// go: it explores every state that they reach together with all other participants in a VM's life.
 //
-// It owns that exploration, which is a test, and no code that runs. It must not
-// hold a rule of its own: what virt-controller and virt-handler do is decided by
-// packages vmilifecycle, vmlifecycle, launcherpod and guestlifecycle, whose functions it
-// calls.
+// It owns that exploration, which is a test, and no code that runs. It must not have a rule of its
+// own: it calls the functions of packages vmilifecycle, vmlifecycle, launcherpod and guestlifecycle,
+// which decide for virt-controller and virt-handler.
 //
 // The participants:
 //
-//	virt-controller  two processes at once: one sees what is so, the other what
-//	                 its caches showed at any time before, and it may be cut off
-//	                 between any two of its requests
+//	virt-controller  two processes at once: one sees the current state, the other any
+//	                 earlier state of its caches, and it may crash between any two of
+//	                 its requests
 //	virt-handler     one for each node; late with everything, or absent
-//	kubelet          one for each node; goes on with a pod whose object is gone
+//	kubelet          one for each node; continues a pod whose object is gone
 //	scheduler, garbage collector, the node's life and death
-//	a user           deletes VMIs and pods, with their dependents orphaned and by
-//	                 force; removes owner references and finalizers, and labels as far
-//	                 as the policy config/rbac/pod-policy.yaml lets an editor
+//	a user           deletes VMIs and pods, with their dependents orphaned and by force;
+//	                 removes owner references and finalizers, and labels as far as the
+//	                 policy config/rbac/pod-policy.yaml lets an editor
 //
-// In every state at most one QEMU of the VM runs (G1). From every state a way leads
-// to a state in which the VM runs and no pod is left of earlier VMIs (G2), and
-// the user need do nothing for it but bring a node back. Of two VMs with a disk on one
-// claim, at most one has a guest (G3), in a smaller model of its own.
+// In every state at most one QEMU of the VM runs (G1). From every state a state can be reached in
+// which the VM runs and no pod of an earlier VMI is left (G2); the user's only help is to bring a
+// node back. Of two VMs with a disk on one claim, at most one has a guest (G3); a separate, smaller
+// model covers this.
 //
-// Time is in the model as far as the rules depend on it: the time that a guest is
-// given after its pod's object is gone passes only when the kubelet of a node
-// that answers has ended the pod's processes. That kubelets keep this time is
-// assumed, not proven.
+// The model has time as far as the rules depend on it: the grace period of a guest whose pod's object
+// is gone passes only when the kubelet of a responsive node has ended the pod's processes. That
+// kubelets keep this time is assumed, not proven.
 package oneguest

@@ -1,8 +1,8 @@
-// Package podlabels says by which labels and annotations rules and loops go that look at Drydock's pods.
+// Package podlabels lists the labels and annotations of Drydock's pods on which rules and loops depend.
 //
-// It owns the two lists. The policy config/rbac/pod-policy.yaml keeps everybody but virt-controller from changing what is
-// on them, and a VMI's own labels of these keys do not reach its pods. A test of package repository fails for a key that
-// is decided by and is on no list. It must not decide anything by them itself.
+// It owns the two lists. The policy config/rbac/pod-policy.yaml lets only virt-controller change these keys,
+// and a VMI's own labels of these keys do not reach its pods. A test of package repository fails for a key that
+// decides something and is on no list. This package must not decide anything by them itself.
 package podlabels
 
 import (
@@ -15,10 +15,10 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// KeptFromEviction is the label, without a value, of the launcher pods whose budget keeps them from evictions.
+// KeptFromEviction is the label, without a value, of launcher pods that a budget protects from eviction.
 const KeptFromEviction = "drydock.dev/kept-from-eviction"
 
-// Labels are the labels of Drydock's pods that rules and selectors go by, besides those of Prefix.
+// Labels returns the labels that rules and selectors use, besides those of Prefix.
 func Labels() []string {
 	return []string{
 		v1.AppLabel, v1.CreatedByLabel, v1.DeprecatedVirtualMachineNameLabel, v1.MigrationJobLabel,
@@ -29,8 +29,8 @@ func Labels() []string {
 // Prefix begins further labels of that kind.
 const Prefix = layout.ClaimLabelPrefix
 
-// Annotations are the annotations of Drydock's pods that rules go by. What a pod says of its networks is not on the list:
-// it is not believed further than its author may go (decision 404).
+// Annotations returns the annotations that rules use. A pod's network annotations are not on the list: they
+// grant no more than their author's own rights (decision 404).
 func Annotations() []string {
 	return []string{
 		v1.DomainAnnotation, v1.EphemeralProvisioningObject, v1.MigrationJobNameAnnotation,
@@ -38,7 +38,7 @@ func Annotations() []string {
 	}
 }
 
-// IsLabel reports whether a label is one of them.
+// IsLabel reports whether a label is in Labels or begins with Prefix.
 func IsLabel(key string) bool {
 	if strings.HasPrefix(key, Prefix) {
 		return true
@@ -51,7 +51,7 @@ func IsLabel(key string) bool {
 	return false
 }
 
-// Without removes the labels of that kind from a pod's that come from somebody else's object.
+// Without removes these labels from a pod's labels that come from another user's object.
 func Without(labels map[string]string) {
 	maps.DeleteFunc(labels, func(key, _ string) bool { return IsLabel(key) })
 }
