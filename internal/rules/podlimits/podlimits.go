@@ -1,7 +1,7 @@
-// Package podlimits says which limits a pod of a virtual machine gets in a namespace that asks for limits: a quota on
-// limits.cpu or limits.memory admits no pod without them, and a limit range may give a pod less than it requests.
+// Package podlimits chooses the limits of a VM's pod in a namespace that demands limits: a quota on limits.cpu
+// or limits.memory admits no pod without them, and a limit range may default a limit below the pod's request.
 //
-// It owns these limits and nothing else. It must not touch a limit that a pod has: somebody wants that.
+// It owns these limits only. It must not change a limit that a pod already has, since that is intended.
 package podlimits
 
 import (
@@ -13,23 +13,24 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// defaultMemoryRatio is how many times the requested memory the limit is, where the namespace has no label of its own.
+// defaultMemoryRatio is the ratio of limit to request for memory in a namespace without the label.
 const defaultMemoryRatio = 2.0
 
-// Namespace is what a namespace asks of its pods.
+// Namespace has the rules of a namespace for its pods.
 type Namespace struct {
 	Labels map[string]string
 	Quotas []corev1.ResourceQuota
 	Ranges []corev1.LimitRange
 }
 
-// Need is the most that a pod's containers may come to use: no limit below that is chosen freely. Zero is for what they request.
+// Need is the maximum that a pod's containers may use, below which no limit is chosen freely. Zero means their
+// requests.
 type Need struct {
 	CPU, Memory resource.Quantity
 }
 
-// Set gives the containers of a pod the limits that the namespace asks for and that they lack. It reports false, and the pod
-// as it is, when there is none.
+// Set adds the missing limits that the namespace demands to the containers of a pod. It returns false and the
+// pod unchanged if there are none.
 func Set(pod *corev1.Pod, namespace Namespace, need Need) (*corev1.Pod, bool) {
 	out, set := pod.DeepCopy(), false
 	for i := range out.Spec.Containers {
@@ -48,7 +49,7 @@ func Set(pod *corev1.Pod, namespace Namespace, need Need) (*corev1.Pod, bool) {
 	return out, set
 }
 
-// Beside reports whether a container has limits that are not wanted: its namespace has asked for them.
+// Beside reports whether a container has unwanted limits, which its namespace has demanded.
 func Beside(has, want corev1.ResourceRequirements) bool {
 	for name := range (Need{}).all() {
 		_, limited := has.Limits[name]
@@ -59,8 +60,8 @@ func Beside(has, want corev1.ResourceRequirements) bool {
 	return false
 }
 
-// Keep adds the limits that a container has, and that are not wanted, to what it is to have: a limit can't be taken back, and
-// must not be smaller than what is requested. They are those that a new container would get.
+// Keep adds a container's unwanted limits to the wanted resources, with the values that a new container would
+// get: a limit can't be removed, and must not be smaller than the request.
 func Keep(has, want corev1.ResourceRequirements, namespace Namespace, need Need) corev1.ResourceRequirements {
 	out := *want.DeepCopy()
 	for name, least := range need.all() {
@@ -91,7 +92,7 @@ func give(resources *corev1.ResourceRequirements, name corev1.ResourceName, limi
 	resources.Limits[name] = limit
 }
 
-// share is how many times a request the limit is.
+// share returns the ratio of limit to request.
 func (n Namespace) share(name corev1.ResourceName) float64 {
 	if name != corev1.ResourceMemory {
 		return 1
@@ -103,12 +104,12 @@ func (n Namespace) share(name corev1.ResourceName) float64 {
 	return ratio
 }
 
-// demand is what quotas and limit ranges ask for of one resource.
+// demand is the demand of quotas and limit ranges for one resource.
 type demand struct {
 	asked bool
-	// given and givenMost are the smallest and the largest limit that the API server may give a container without one: of several
-	// limit ranges any may be the first. most is the largest that it admits, and ratio how many times the request it may be; zero
-	// for none.
+	// given and givenMost are the smallest and the largest default limit: of several limit ranges, the API
+	// server may apply any first. most is the largest limit that it admits, and ratio the largest ratio of
+	// limit to request; zero for none.
 	given, givenMost, most, ratio float64
 }
 
@@ -132,7 +133,7 @@ func (n Namespace) demand(name corev1.ResourceName) demand {
 	return d
 }
 
-// smaller is the smaller of a number and that of a list, zero meaning none.
+// smaller returns the smaller of a number and the list's; zero means none.
 func smaller(than float64, list corev1.ResourceList, name corev1.ResourceName) float64 {
 	q, has := list[name]
 	switch value := q.AsApproximateFloat64(); {
@@ -145,14 +146,14 @@ func smaller(than float64, list corev1.ResourceList, name corev1.ResourceName) f
 	}
 }
 
-// larger is the larger of a number and that of a list.
+// larger returns the larger of a number and the list's.
 func larger(than float64, list corev1.ResourceList, name corev1.ResourceName) float64 {
 	q := list[name]
 	return max(than, q.AsApproximateFloat64())
 }
 
-// limit is the limit of a container that has none. It reports false where none is asked for, or the one that the API server
-// gives will do.
+// limit returns the limit for a container without one. It returns false if none is demanded, or if the API
+// server's default suffices.
 func (d demand) limit(request, least resource.Quantity, share float64) (float64, bool) {
 	requested := request.AsApproximateFloat64()
 	if !d.asked || d.suffices(requested) {
@@ -161,12 +162,12 @@ func (d demand) limit(request, least resource.Quantity, share float64) (float64,
 	return d.bounded(max(requested*share, least.AsApproximateFloat64()), requested), true
 }
 
-// suffices reports whether the API server admits a container that requests so much with the limit that it gives.
+// suffices reports whether the API server admits a container with that request and its own default limit.
 func (d demand) suffices(requested float64) bool {
 	return d.given > 0 && d.given >= requested && d.bounded(d.givenMost, requested) >= d.givenMost
 }
 
-// bounded is a limit as it is admitted, for a container that requests so much.
+// bounded returns the limit within the admissible range for that request.
 func (d demand) bounded(limit, requested float64) float64 {
 	if d.ratio > 0 {
 		limit = min(limit, requested*d.ratio)
@@ -177,7 +178,8 @@ func (d demand) bounded(limit, requested float64) float64 {
 	return max(limit, requested)
 }
 
-// withUnit is a quantity of a resource, rounded down: it must not exceed what was admitted. Requests are whole units themselves.
+// withUnit returns a quantity of a resource, rounded down so that it does not exceed the admitted value.
+// Requests are whole units.
 func withUnit(value float64, name corev1.ResourceName) resource.Quantity {
 	if name == corev1.ResourceCPU {
 		return *resource.NewMilliQuantity(int64(math.Round(value*1000)), resource.DecimalSI)

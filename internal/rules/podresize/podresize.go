@@ -1,39 +1,41 @@
-// Package podresize decides how a launcher pod follows a guest that gets more or less CPUs and memory while it
+// Package podresize decides how a launcher pod follows a guest whose CPUs and memory change while it
 // runs, and when the guest may take them.
 //
-// It owns the way of such a change, which the VMI's conditions HotVCPUChange and HotMemoryChange tell of, and the
-// order: a guest takes nothing that its pod does not have, and a pod gives back nothing that its guest has. It is pure.
-// How much a pod is to have is package launcherpod's to say, how a change gets into the VMI's spec package
-// rollout's.
+// It owns the progress of such a change, which the VMI's conditions HotVCPUChange and
+// HotMemoryChange report, and the order: a guest takes nothing that its pod does not have, and a pod
+// gives up nothing that its guest has. It is pure. Package launcherpod calculates the pod's
+// resources; package rollout brings a change into the VMI's spec.
 //
-//	written by       what
-//	virt-controller  spec.domain.cpu.sockets and spec.domain.memory.guest, as the VM's template has them
+//	written by       fields
+//	virt-controller  spec.domain.cpu.sockets and spec.domain.memory.guest, from the VM's template
 //	virt-controller  the conditions HotVCPUChange and HotMemoryChange
 //	virt-controller  the pod's resources (its subresource resize)
-//	the kubelet      the pod's conditions PodResizePending and PodResizeInProgress, and what its container has
-//	virt-handler     status.currentCPUTopology: what QEMU has
-//	virt-handler     status.memory: what the guest has, and what it is about to be given, or was
+//	the kubelet      the pod's conditions PodResizePending and PodResizeInProgress, and the actual resources
+//	                 of its container
+//	virt-handler     status.currentCPUTopology: QEMU's CPUs
+//	virt-handler     status.memory: the guest's memory, and the amount that it is about to get or give back
 //
-// The states follow from these, and from nothing that is remembered:
+// The states follow from these fields alone:
 //
-//	more:  spec > guest ──> condition ──> pod is asked ──> kubelet: container has it ──> guest has it ──> no condition
+//	more:  spec > guest ──> condition ──> resize requested ──> kubelet: container has it ──> guest has it ──> no condition
 //	                                         │ refused (quota)    │ pending (node is full)
-//	                                         └── tried again      └── a need for a migration (package migrationrequired)
-//	less:  spec < guest ──> condition ──> guest has given back ──> pod is asked ──> container has less ──> no condition
+//	                                         └── retried          └── a need for a migration (package migrationrequired)
+//	less:  spec < guest ──> condition ──> guest has given back ──> resize requested ──> container has less ──> no condition
 //
-// A pod is resized for CPUs and memory at once. Each condition is there while its own part is other than the spec
-// says, or the pod has not followed yet.
+// One resize covers CPUs and memory. Each condition exists while its own part differs from the spec,
+// or the pod has not followed yet.
 //
-// The condition is written before anything else, and goes last: it says that the pod may have other
-// resources than its VMI's. So a change of settings alone resizes no pod, and nothing is left behind if the
-// template is changed back in the midst of it.
+// The condition is written before anything else and removed last: it means that the pod may have
+// other resources than its VMI's. So a change of settings alone resizes no pod, and nothing is left
+// behind if the template is changed back halfway.
 //
-//   - virt-controller dies: the next leader reads the same states, and asks for the same.
-//   - virt-handler dies: the next one asks QEMU what it has, and goes on.
-//   - the kubelet is away: the container does not have it yet; the guest waits.
-//   - the guest migrates meanwhile: nothing changes until it has arrived. The target pod is made with the
-//     resources of the spec, or of what the guest has if that is more, its QEMU with what the guest has.
-//   - the guest does not give back, or is emulated and can't (decision 396): the condition stays, and the pod keeps what it has.
+//   - virt-controller crashes: the next leader reads the same states, and requests the same resize.
+//   - virt-handler crashes: the next one asks QEMU for the current state, and continues.
+//   - the kubelet is away: the container does not have the resources yet; the guest waits.
+//   - the guest is migrating: nothing changes until it has arrived. The target pod is created with the
+//     larger of the spec's and the guest's resources, its QEMU with the guest's.
+//   - the guest does not give back, or is emulated and can't (decision 396): the condition stays, and
+//     the pod keeps its resources.
 package podresize
 
 import (
@@ -56,22 +58,22 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// Reasons of the conditions HotVCPUChange and HotMemoryChange.
 const (
-	// ReasonRefused is of a pod that the API server does not let have more, as a quota asks for.
+	// ReasonRefused means that the API server refuses the resize, for example because of a quota.
 	ReasonRefused = "PodResizeRefused"
-	// ReasonTooSmall is of a pod whose node could not have room for it if it were alone there.
+	// ReasonTooSmall means that the node could not fit the pod even if it were alone there.
 	ReasonTooSmall = "PodResizeExceedsNode"
-	// ReasonAsked is of a pod whose node has not said anything yet.
+	// ReasonAsked means that the node has not answered yet.
 	ReasonAsked = "PodResizeAsked"
-	// ReasonGuest is of a guest that is to take what its pod has, or to give back what that is to have no more.
+	// ReasonGuest means that the guest has yet to take its pod's resources, or to give back those that the pod
+	// is to lose.
 	ReasonGuest = "GuestChanges"
 )
 
-// part is one of what changes in a guest.
+// part is the CPUs or the memory of a guest.
 type part struct {
 	condition v1.VirtualMachineInstanceConditionType
-	// differs reports whether the guest has another amount than it is to have, and guest says which.
+	// differs reports whether the guest's amount differs from the spec's; guest describes both.
 	differs func(*v1.VirtualMachineInstance) bool
 	guest   func(*v1.VirtualMachineInstance) string
 }
@@ -81,13 +83,15 @@ var (
 	memory = part{v1.VirtualMachineInstanceMemoryChange, otherMemory, sayMemory}
 )
 
-// UnderWay reports whether the CPUs or the memory of a VMI's guest are to change, or its pod after them.
+// UnderWay reports whether the CPUs or memory of a VMI's guest, or its pod's, are changing.
 func UnderWay(vmi *v1.VirtualMachineInstance) bool { return cpus.underWay(vmi) || memory.underWay(vmi) }
 
-// CPUsAnnounced reports whether the VMI says that its CPUs change: before that nothing changes them.
+// CPUsAnnounced reports whether the VMI has the condition for a change of its CPUs. Nothing changes them before
+// that.
 func CPUsAnnounced(vmi *v1.VirtualMachineInstance) bool { return cpus.announced(vmi) }
 
-// MemoryAnnounced reports whether the VMI says that its memory changes: before that nothing changes it.
+// MemoryAnnounced reports whether the VMI has the condition for a change of its memory. Nothing changes it
+// before that.
 func MemoryAnnounced(vmi *v1.VirtualMachineInstance) bool { return memory.announced(vmi) }
 
 func (p part) announced(vmi *v1.VirtualMachineInstance) bool {
@@ -107,7 +111,7 @@ func saySockets(vmi *v1.VirtualMachineInstance) string {
 	return fmt.Sprintf("The guest has CPUs in %d sockets, and is to have them in %d.", vmi.Status.CurrentCPUTopology.Sockets, machine.Topology(&vmi.Spec).Sockets)
 }
 
-// otherMemory looks at what the guest has, and at what it may take at any time.
+// otherMemory considers the guest's memory, and the amount that it may take at any time.
 func otherMemory(vmi *v1.VirtualMachineInstance) bool {
 	m, to := vmi.Status.Memory, machine.GuestMemory(&vmi.Spec)
 	if m == nil || m.GuestAtBoot == nil || m.GuestCurrent == nil || m.GuestRequested == nil || machine.MemoryRoom(&vmi.Spec, m.GuestAtBoot.Value()) == 0 {
@@ -120,18 +124,18 @@ func sayMemory(vmi *v1.VirtualMachineInstance) string {
 	return fmt.Sprintf("The guest has %s of memory, and is to have %s.", vmi.Status.Memory.GuestCurrent, vmi.Spec.Domain.Memory.Guest)
 }
 
-// Plan is what is to be done about a pod, and said of it.
+// Plan is the actions on a pod and the conditions about it.
 type Plan struct {
-	// Resize asks for the resources of the pod.
+	// Resize requests the pod's resize.
 	Resize bool
-	// CPUs and Memory are what the conditions HotVCPUChange and HotMemoryChange say, nil when there is no such change, or
-	// it is done.
+	// CPUs and Memory are the contents of the conditions HotVCPUChange and HotMemoryChange, nil without such a
+	// change or after it.
 	CPUs, Memory *vmistatus.Obstacle
-	// Needs are what another pod would bring, because the node of this one has no room for it.
+	// Needs are for another pod, because this one's node has no room.
 	Needs []migrationrequired.Need
 }
 
-// Decide decides about the pod of a VMI whose CPUs or memory change. want is what the pod is to have.
+// Decide plans for the pod of a VMI whose CPUs or memory change. want is the pod's desired resources.
 func Decide(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, want corev1.ResourceRequirements) Plan {
 	spec := container(pod)
 	var plan Plan
@@ -157,7 +161,7 @@ func Decide(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, want corev1.Resourc
 	return plan
 }
 
-// inGuest says what the guest has, and is to have; nil when these are the same.
+// inGuest compares the guest with the spec; nil if they are equal.
 func (p part) inGuest(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
 	if !p.differs(vmi) {
 		return nil
@@ -165,11 +169,10 @@ func (p part) inGuest(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
 	return &vmistatus.Obstacle{Reason: ReasonGuest, Message: p.guest(vmi)}
 }
 
-// causeNodeCapacity is the API server's cause of a refusal for want of room on the whole node.
+// causeNodeCapacity is the API server's cause of a refusal because the whole node is too small.
 const causeNodeCapacity metav1.CauseType = "NodeCapacity"
 
-// Refused is what the conditions of the changes that are under way say of a pod that the API server does not let have
-// what is wanted.
+// Refused returns the conditions of the current changes after the API server has refused the resize.
 func Refused(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements, cause error) Plan {
 	reason := ReasonRefused
 	if apierrors.HasStatusCause(cause, causeNodeCapacity) {
@@ -186,7 +189,7 @@ func Refused(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements, c
 	return plan
 }
 
-// said is what the condition says now.
+// said returns the present content of the condition.
 func (p part) said(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
 	if c := condition.Find(vmi.Status.Conditions, p.condition); c != nil {
 		return &vmistatus.Obstacle{Reason: c.Reason, Message: c.Message}
@@ -194,8 +197,8 @@ func (p part) said(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
 	return nil
 }
 
-// asked is what the condition says of a pod that is asked to have something. That it was refused that is said until
-// it is not any more: another attempt is no news.
+// asked returns the condition for a requested resize. A refusal of the same request stays in it: another
+// attempt is no news.
 func (p part) asked(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements) *vmistatus.Obstacle {
 	if p.refused(vmi, want, ReasonRefused, ReasonTooSmall) {
 		return p.said(vmi)
@@ -203,7 +206,7 @@ func (p part) asked(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirem
 	return &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + text(want) + "."}
 }
 
-// tooSmall are the needs of a pod whose node has no room for that.
+// tooSmall returns the needs of a pod whose node is too small.
 func tooSmall(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements) []migrationrequired.Need {
 	if !cpus.refused(vmi, want, ReasonTooSmall) && !memory.refused(vmi, want, ReasonTooSmall) {
 		return nil
@@ -211,18 +214,17 @@ func tooSmall(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements) 
 	return []migrationrequired.Need{noRoom(want, true)}
 }
 
-// refused reports whether the condition says that the pod was refused just that, for one of the reasons.
+// refused reports whether the condition has the refusal of exactly this request, for one of the reasons.
 func (p part) refused(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements, reasons ...string) bool {
 	now := p.said(vmi)
 	return now != nil && slices.Contains(reasons, now.Reason) && strings.Contains(now.Message, text(want))
 }
 
-// noRoom is the need for a node that has room for that.
 func noRoom(want corev1.ResourceRequirements, atOnce bool) migrationrequired.Need {
 	return migrationrequired.Need{What: "the launcher pod is to have " + text(want) + ", for which its node has no room", AtOnce: atOnce}
 }
 
-// awaited says what the kubelet makes of a resize.
+// awaited describes the kubelet's progress with a resize.
 func awaited(pod *corev1.Pod, want corev1.ResourceRequirements) *vmistatus.Obstacle {
 	for _, kind := range []corev1.PodConditionType{corev1.PodResizePending, corev1.PodResizeInProgress} {
 		c := podstatus.Condition(pod, kind)
@@ -234,7 +236,8 @@ func awaited(pod *corev1.Pod, want corev1.ResourceRequirements) *vmistatus.Obsta
 	return &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The node is giving the launcher pod " + text(want) + "."}
 }
 
-// needs are what the kubelet has put off. It may never have room (Infeasible), or may soon.
+// needs returns the needs after the kubelet has deferred a resize. It may never have room (Infeasible), or may
+// soon.
 func needs(pod *corev1.Pod, want corev1.ResourceRequirements) []migrationrequired.Need {
 	c := podstatus.Condition(pod, corev1.PodResizePending)
 	if c == nil || c.Status != corev1.ConditionTrue {
@@ -243,13 +246,12 @@ func needs(pod *corev1.Pod, want corev1.ResourceRequirements) []migrationrequire
 	return []migrationrequired.Need{noRoom(want, c.Reason == corev1.PodReasonInfeasible)}
 }
 
-// text names resources.
 func text(r corev1.ResourceRequirements) string {
 	cpu, memory := r.Requests[corev1.ResourceCPU], r.Requests[corev1.ResourceMemory]
 	return fmt.Sprintf("%s CPU and %s of memory", cpu.String(), memory.String())
 }
 
-// Actual are the resources that the kubelet says the guest's container has, nil if it does not say.
+// Actual returns the actual resources of the guest's container by the kubelet, nil if unknown.
 func Actual(pod *corev1.Pod) *corev1.ResourceRequirements {
 	if c := podstatus.Container(pod, layout.ComputeContainer); c != nil {
 		return c.Resources
@@ -257,12 +259,12 @@ func Actual(pod *corev1.Pod) *corev1.ResourceRequirements {
 	return nil
 }
 
-// Granted reports whether a container has what it is to have, or more.
+// Granted reports whether a container has at least the wanted resources.
 func Granted(has *corev1.ResourceRequirements, want corev1.ResourceRequirements) bool {
 	return has != nil && covers(*has, want, func(has, want resource.Quantity) bool { return has.Cmp(want) >= 0 })
 }
 
-// Has are the resources that the guest's container is asked to have, nil for a pod without it.
+// Has returns the requested resources of the guest's container, nil for a pod without it.
 func Has(pod *corev1.Pod) *corev1.ResourceRequirements {
 	if c := container(pod); c != nil {
 		return &c.Resources
@@ -272,8 +274,8 @@ func Has(pod *corev1.Pod) *corev1.ResourceRequirements {
 
 func equal(a, b resource.Quantity) bool { return a.Cmp(b) == 0 }
 
-// covers reports whether each resource that is wanted is there in such an amount. A limit that nobody wants,
-// such as one from a limit range, is none of ours.
+// covers reports whether every wanted resource is enough. It ignores an unwanted limit, such as one from a
+// limit range.
 func covers(has, want corev1.ResourceRequirements, enough func(has, want resource.Quantity) bool) bool {
 	for _, list := range []struct{ has, want corev1.ResourceList }{{has.Requests, want.Requests}, {has.Limits, want.Limits}} {
 		for name, wanted := range list.want {
@@ -294,7 +296,8 @@ func container(pod *corev1.Pod) *corev1.Container {
 	return nil
 }
 
-// Patch is the strategic merge patch of the pod's subresource resize. It applies to the very pod.
+// Patch returns the strategic merge patch of the pod's subresource resize, which applies to the pod of this UID
+// only.
 func Patch(pod *corev1.Pod, want corev1.ResourceRequirements) ([]byte, error) {
 	data, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
