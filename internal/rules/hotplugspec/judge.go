@@ -118,7 +118,7 @@ func addMissing(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInsta
 	vmi.Spec.Volumes = append(vmi.Spec.Volumes, *t.DeepCopy())
 	forgetForced(vmi, t.Name)
 	if there < 0 {
-		settle(disk) // what it finds wrong has been refused in the template
+		settle(disk) // admission has refused its problems in the template
 		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, *disk)
 	}
 	return true

@@ -1,8 +1,8 @@
-// Package quantity judges the amounts that users write, so that whoever reckons with one has a number that is meant, and
-// room to add to it.
+// Package quantity validates the amounts that users write, so that code that calculates with them has
+// meaningful numbers without overflow.
 //
-// It owns the least and the most of each sort, and the one reading of a size of pages. It must not know where an amount is
-// written.
+// It owns the minimum and maximum of each sort, and the parsing of page sizes. It must not know the fields of
+// the amounts.
 package quantity
 
 import (
@@ -13,17 +13,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The most of each sort: more than any machine has, and little enough to be added up.
+// The maxima exceed any machine and are small enough for sums.
 var (
 	mostMemory  = resource.MustParse("16Ti")
 	mostStorage = resource.MustParse("1Ei")
 	mostCPUs    = resource.MustParse("65536")
 )
 
-// The sizes that pages can have beside the ordinary ones (x86-64).
+// The sizes of huge pages (x86-64).
 var pages = []resource.Quantity{resource.MustParse("2Mi"), resource.MustParse("1Gi")}
 
-// Memory returns what is wrong with an amount of memory, nil for nothing. It is whole bytes, more than none and at most 16Ti.
+// Memory returns an error unless the amount is whole bytes, more than 0 and at most 16Ti.
 func Memory(q resource.Quantity) error {
 	if q.Sign() <= 0 || q.Cmp(mostMemory) > 0 || !whole(q) {
 		return errors.New("must be an amount of memory: whole bytes, more than 0 and at most 16Ti")
@@ -31,7 +31,7 @@ func Memory(q resource.Quantity) error {
 	return nil
 }
 
-// Storage returns what is wrong with the size of a disk, nil for nothing. It is more than nothing and at most 1Ei.
+// Storage returns an error unless the size of a disk is more than 0 and at most 1Ei.
 func Storage(q resource.Quantity) error {
 	if q.Sign() <= 0 || q.Cmp(mostStorage) > 0 {
 		return errors.New("must be greater than zero and at most 1Ei")
@@ -39,7 +39,7 @@ func Storage(q resource.Quantity) error {
 	return nil
 }
 
-// CPUs returns what is wrong with a number of CPUs, nil for nothing. It is more than none.
+// CPUs returns an error unless the number of CPUs is more than 0 and at most 65536.
 func CPUs(q resource.Quantity) error {
 	if q.Sign() <= 0 || q.Cmp(mostCPUs) > 0 {
 		return fmt.Errorf("must be greater than zero and at most %s", mostCPUs.String())
@@ -47,7 +47,7 @@ func CPUs(q resource.Quantity) error {
 	return nil
 }
 
-// Rate returns what is wrong with a number of bytes in a second, 0 of which is no limit; nil for nothing.
+// Rate returns an error for an invalid number of bytes per second; 0 means no limit.
 func Rate(q resource.Quantity) error {
 	if q.Sign() < 0 || q.Cmp(mostStorage) > 0 {
 		return errors.New("must not be negative; 0 means no limit; the most is 1Ei")
@@ -55,8 +55,8 @@ func Rate(q resource.Quantity) error {
 	return nil
 }
 
-// Share returns what is wrong with what is asked of a resource of nodes, nil for nothing. It may be nothing. Of what nodes
-// have whole pieces, it is a whole number of them.
+// Share returns an error for an invalid request of a node's resource; 0 is valid. With pieces, the resource is
+// countable and must be a whole number.
 func Share(name corev1.ResourceName, q resource.Quantity, pieces bool) error {
 	most := mostStorage
 	switch name {
@@ -76,11 +76,11 @@ func Share(name corev1.ResourceName, q resource.Quantity, pieces bool) error {
 	return nil
 }
 
-// whole reports whether an amount that is no larger than the most has no fraction.
+// whole reports whether an amount within the maximum has no fraction.
 func whole(q resource.Quantity) bool { return q.Cmp(*resource.NewQuantity(q.Value(), q.Format)) == 0 }
 
-// Pages reads the size of a page as nodes call it. One size may be written in many ways; the name of a node's resource
-// has one of them.
+// Pages parses a page size. One size has many notations; the name of a node's resource contains the returned
+// one.
 func Pages(text string) (resource.Quantity, error) {
 	q, err := resource.ParseQuantity(text)
 	if err == nil {
