@@ -11,7 +11,7 @@ import (
 
 const socketsPath = templatePath + ".domain.cpu.sockets"
 
-// prepareSockets gives the spec of a VMI that is made from a template room for more sockets.
+// prepareSockets adds room for more sockets to the spec of a new VMI.
 func prepareSockets(spec *v1.VirtualMachineInstanceSpec, limits clusterconfig.LiveUpdate) {
 	cpu := spec.Domain.CPU
 	if fixedSockets(spec) != "" || cpu != nil && cpu.MaxSockets != 0 {
@@ -30,7 +30,7 @@ func prepareSockets(spec *v1.VirtualMachineInstanceSpec, limits clusterconfig.Li
 	cpu.MaxSockets = uint32(room)
 }
 
-// socketChanges finds out whether the number of sockets is another one, and which way it reaches the guest.
+// socketChanges returns the change of the number of sockets, and how it reaches the guest.
 func socketChanges(in Input) []Change {
 	wanted := machine.Topology(in.Template).Sockets
 	if wanted == machine.Topology(&in.VMI.Spec).Sockets {
@@ -39,7 +39,7 @@ func socketChanges(in Input) []Change {
 	return []Change{liveUnless(socketsHindrance(in.Strategy, in.VMI, in.Template), socketsPath, ReasonCPUs)}
 }
 
-// carrySockets gives a VMI the sockets of its VM's template, and reports whether those are others.
+// carrySockets copies the template's sockets to a VMI and reports whether they differ.
 func carrySockets(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
 	wanted := machine.Topology(template).Sockets
 	if wanted == machine.Topology(&vmi.Spec).Sockets || socketsHindrance(strategy, vmi, template) != "" {
@@ -49,7 +49,7 @@ func carrySockets(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance,
 	return true
 }
 
-// socketsHindrance is why the sockets of a template reach a VMI only by a restart, "" if they reach it at once.
+// socketsHindrance returns why the template's sockets need a restart, "" if they don't.
 func socketsHindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) string {
 	if why := fixedHindrance(strategy, vmi, template, fixedSockets); why != "" {
 		return why
@@ -65,7 +65,7 @@ func socketsHindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInsta
 	return ""
 }
 
-// fixedSockets is why a guest keeps the sockets that it is started with, "" if it does not.
+// fixedSockets returns why a guest keeps its initial sockets, "" if it does not.
 func fixedSockets(spec *v1.VirtualMachineInstanceSpec) string {
 	devices := &spec.Domain.Devices
 	switch {
@@ -79,13 +79,13 @@ func fixedSockets(spec *v1.VirtualMachineInstanceSpec) string {
 	return ""
 }
 
-// pinned reports whether a guest has CPUs of its own, or a NUMA topology.
+// pinned reports whether a guest has dedicated CPUs or a NUMA topology.
 func pinned(spec *v1.VirtualMachineInstanceSpec) bool {
 	cpu := spec.Domain.CPU
 	return cpu != nil && (cpu.DedicatedCPUPlacement || cpu.NUMA != nil || cpu.Realtime != nil)
 }
 
-// namesResource reports whether a spec says how much of something its pod gets.
+// namesResource reports whether a spec sets the request or limit of a resource.
 func namesResource(spec *v1.VirtualMachineInstanceSpec, name corev1.ResourceName) bool {
 	for _, list := range []corev1.ResourceList{spec.Domain.Resources.Requests, spec.Domain.Resources.Limits} {
 		if _, named := list[name]; named {

@@ -12,15 +12,15 @@ import (
 const memoryPath = templatePath + ".domain.memory.guest"
 
 const (
-	// leastWithRoom is the least memory of a guest that gets room without having asked for it: Linux sets 64 MiB
-	// aside at its start where there may be memory above 4 GiB some day (decision 397).
+	// leastWithRoom is the minimum memory of a guest that gets room by default: Linux reserves 64 MiB at boot
+	// if there may later be memory above 4 GiB (decision 397).
 	leastWithRoom = 1 << 30
-	// mostWithRoom is how far such room goes. A CPU model without more addresses than QEMU's own has them for 1 TiB,
-	// of which QEMU takes a part for devices.
+	// mostWithRoom bounds the room by default. A CPU model with only QEMU's own address bits can address 1 TiB,
+	// of which QEMU uses a part for devices.
 	mostWithRoom = 512 << 30
 )
 
-// prepareMemory gives the spec of a VMI that is made from a template room for more memory.
+// prepareMemory adds room for more memory to the spec of a new VMI.
 func prepareMemory(spec *v1.VirtualMachineInstanceSpec, limits clusterconfig.LiveUpdate) {
 	m, guest := spec.Domain.Memory, machine.GuestMemory(spec)
 	if fixedMemory(spec) != "" || m == nil || m.MaxGuest != nil || guest < leastWithRoom {
@@ -28,15 +28,15 @@ func prepareMemory(spec *v1.VirtualMachineInstanceSpec, limits clusterconfig.Liv
 	}
 	room := limits.MaxGuest
 	if room == 0 {
-		room = min(guest, mostWithRoom) * min(int64(limits.MaxHotplugRatio), mostWithRoom/leastWithRoom) // which can be counted
+		room = min(guest, mostWithRoom) * min(int64(limits.MaxHotplugRatio), mostWithRoom/leastWithRoom) // which can't overflow
 	}
 	if room = min(room, mostWithRoom); room > guest {
 		m.MaxGuest = resource.NewQuantity(room, resource.BinarySI)
 	}
 }
 
-// memoryChanges finds out whether the guest's memory is to be another one, and which way that reaches the guest. What
-// a template says by its resources alone is a change of those.
+// memoryChanges returns the change of the guest's memory, and how it reaches the guest. A template that sets
+// memory by its resources alone changes those.
 func memoryChanges(in Input) []Change {
 	if !namesMemory(in.Template) && (in.Started == nil || !namesMemory(in.Started)) {
 		return nil
@@ -51,7 +51,7 @@ func namesMemory(spec *v1.VirtualMachineInstanceSpec) bool {
 	return spec.Domain.Memory != nil && spec.Domain.Memory.Guest != nil
 }
 
-// carryMemory gives a VMI the memory of its VM's template, and reports whether that is another one.
+// carryMemory copies the template's memory to a VMI and reports whether it differs.
 func carryMemory(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
 	wanted := machine.GuestMemory(template)
 	if wanted == machine.GuestMemory(&vmi.Spec) || memoryHindrance(strategy, vmi, template) != "" {
@@ -61,7 +61,7 @@ func carryMemory(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, 
 	return true
 }
 
-// memoryHindrance is why the memory of a template reaches a VMI only by a restart, "" if it reaches it at once.
+// memoryHindrance returns why the template's memory needs a restart, "" if it doesn't.
 func memoryHindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) string {
 	if why := fixedHindrance(strategy, vmi, template, fixedMemory); why != "" {
 		return why
@@ -78,7 +78,7 @@ func memoryHindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstan
 	return ""
 }
 
-// fixedMemory is why a guest keeps the memory that it is started with, "" if it does not.
+// fixedMemory returns why a guest keeps its initial memory, "" if it does not.
 func fixedMemory(spec *v1.VirtualMachineInstanceSpec) string {
 	switch m := spec.Domain.Memory; {
 	case m != nil && m.Hugepages != nil:

@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Reasons of changes of interfaces that wait for a restart. Each ends a sentence that begins with "because".
+// Reasons why changes of interfaces wait for a restart. Each ends a sentence that begins with "because".
 const (
 	ReasonPodNIC     = "the interface on the pods' network is there as long as the launcher pod"
 	ReasonNICOrder   = "other interfaces would get other PCI addresses: add interfaces at the end, and have those that are to go be absent"
@@ -21,27 +21,27 @@ const (
 	ReasonNICFixed   = "disableHotplug is set"
 )
 
-// ReasonNetwork is that of a change that takes a migration.
+// ReasonNetwork is for a change that needs a migration.
 const ReasonNetwork = "the guest is migrated to a pod that has the interface on that network"
 
-// nics is what becomes of the interfaces and networks of a VMI whose VM's template may have others.
+// nics is the plan for the interfaces and networks of a VMI.
 type nics struct {
-	// interfaces and networks are those that the VMI is to have.
+	// interfaces and networks are the VMI's future ones.
 	interfaces []v1.Interface
 	networks   []v1.Network
 	changes    []Change
-	// apart are the interfaces that only one of VMI and template has, which changes names.
+	// apart has the names of the interfaces that only the VMI or only the template has.
 	apart map[string]bool
 	// wanted and wantedNetworks are the template's.
 	wanted         []v1.Interface
 	wantedNetworks []v1.Network
 }
 
-// planNICs compares a VMI's interfaces with those of its VM's template. why is why the VMI does not follow its
-// template now, "" if it does.
+// planNICs compares a VMI's interfaces with its VM's template. why is the reason why the VMI does not follow
+// its template now, "" if it does.
 //
-// The place of an interface in the list is its PCI address. So interfaces come and go at the end of the list only,
-// and one that is absent keeps its place.
+// An interface's index in the list determines its PCI address. So interfaces are added and removed only at the
+// end of the list, and an absent one keeps its place.
 func planNICs(running, template *v1.VirtualMachineInstanceSpec, why string) *nics {
 	n := &nics{interfaces: slices.Clone(running.Domain.Devices.Interfaces), networks: slices.Clone(running.Networks), apart: map[string]bool{}}
 	n.wanted, n.wantedNetworks = wanted(running, template)
@@ -62,8 +62,8 @@ func planNICs(running, template *v1.VirtualMachineInstanceSpec, why string) *nic
 	return n
 }
 
-// wanted are the template's interfaces and networks. A template without any wants the one that every VMI has
-// then.
+// wanted returns the template's interfaces and networks. A template without any implies the default ones of the
+// VMI.
 func wanted(running, template *v1.VirtualMachineInstanceSpec) (interfaces []v1.Interface, networks []v1.Network) {
 	if len(template.Domain.Devices.Interfaces)+len(template.Networks) > 0 {
 		return template.Domain.Devices.Interfaces, template.Networks
@@ -81,7 +81,7 @@ func wanted(running, template *v1.VirtualMachineInstanceSpec) (interfaces []v1.I
 	return interfaces, networks
 }
 
-// aligned reports whether each interface has the same place in VMI and template.
+// aligned reports whether each interface has the same index in VMI and template.
 func (n *nics) aligned() bool {
 	for i := range min(len(n.interfaces), len(n.wanted)) {
 		if n.interfaces[i].Name != n.wanted[i].Name {
@@ -91,7 +91,7 @@ func (n *nics) aligned() bool {
 	return true
 }
 
-// switchStates has the interfaces that both have be in the template's state: present or absent, up or down.
+// switchStates applies the template's state (present or absent, link up or down) to common interfaces.
 func (n *nics) switchStates(why string) {
 	for i := range n.interfaces {
 		is := &n.interfaces[i]
@@ -118,8 +118,8 @@ func (n *nics) switchStates(why string) {
 	}
 }
 
-// switchNetworks has the networks of Multus' that both have be the template's. The pod of an interface that is absent
-// is on none.
+// switchNetworks applies the template's Multus networks to common networks. An absent interface is on no
+// network in the pod.
 func (n *nics) switchNetworks(why string) {
 	for i := range n.networks {
 		is := &n.networks[i]
@@ -143,7 +143,7 @@ func (n *nics) switchNetworks(why string) {
 	}
 }
 
-// remove takes out an interface that the template does not have.
+// remove removes an interface that the template lacks.
 func (n *nics) remove(name, why string, aligned bool) {
 	at := index(n.interfaces, name)
 	switch {
@@ -160,8 +160,8 @@ func (n *nics) remove(name, why string, aligned bool) {
 	}
 }
 
-// add appends an interface that the VMI does not have, and returns why those after it can't be: they would
-// take its place.
+// add appends an interface that the VMI lacks, and returns why those after it can't be added: they would get
+// its PCI address.
 func (n *nics) add(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, blocked string, aligned bool) string {
 	why, network := blocked, networkOf(n.wantedNetworks, iface.Name)
 	switch {
@@ -185,7 +185,7 @@ func (n *nics) add(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, 
 	return blocked
 }
 
-// unpluggable is why an interface can't be plugged as the one at an index into the machine of a VMI, "" if it can.
+// unpluggable returns why an interface can't be plugged at that index of a VMI's machine, "" if it can.
 func unpluggable(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, at int) string {
 	switch {
 	case running.Domain.Devices.DisableHotplug:
@@ -200,7 +200,7 @@ func unpluggable(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, at
 	return ""
 }
 
-// note says of an interface with its network that it comes or goes.
+// note records the addition or removal of an interface with its network.
 func (n *nics) note(name, why string) {
 	way, reason := Live, ReasonNIC
 	if why != "" {
@@ -211,14 +211,14 @@ func (n *nics) note(name, why string) {
 		Change{Path: networkPath(name), Way: way, Reason: reason})
 }
 
-// onMultus reports whether an interface of the VMI is on a network of Multus'.
+// onMultus reports whether an interface of the VMI is on a Multus network.
 func (n *nics) onMultus(name string) bool {
 	of := networkOf(n.networks, name)
 	return of != nil && of.Multus != nil
 }
 
-// level has two templates be compared in the interfaces that both VMI and template have. Of one that was not
-// there at the VMI's start, what the VMI has counts.
+// level reduces two templates to the interfaces that VMI and template have in common, to compare them. An
+// interface that was added after the VMI's start counts as the VMI has it.
 func (n *nics) level(started, template, running *v1.VirtualMachineInstanceSpec) {
 	was, wasOn := started.Domain.Devices.Interfaces, started.Networks
 	started.Domain.Devices.Interfaces, started.Networks = nil, nil
@@ -252,18 +252,18 @@ func (n *nics) level(started, template, running *v1.VirtualMachineInstanceSpec) 
 			template.Networks = append(template.Networks, unnamed(network))
 		}
 	}
-	// The order of networks means nothing.
+	// The order of networks is meaningless.
 	byName := func(a, b v1.Network) int { return strings.Compare(a.Name, b.Name) }
 	slices.SortFunc(started.Networks, byName)
 	slices.SortFunc(template.Networks, byName)
 }
 
-// carries reports whether the VMI is to have other interfaces, or others' states or networks.
+// carries reports whether the VMI gets other interfaces, states or networks.
 func (n *nics) carries() bool {
 	return slices.ContainsFunc(n.changes, func(c Change) bool { return c.Way != Restart })
 }
 
-// unnamed is a network without the name of the one of Multus' that it is, which may change while the guest runs.
+// unnamed returns the network without the name of its Multus network, which may change while the guest runs.
 func unnamed(network v1.Network) v1.Network {
 	if network.Multus != nil {
 		of := *network.Multus
@@ -292,7 +292,7 @@ func networkOf(networks []v1.Network, name string) *v1.Network {
 	return nil
 }
 
-// state is that of an interface's link; up is the default.
+// state returns the link state of an interface; up is the default.
 func state(iface *v1.Interface) v1.InterfaceState {
 	if iface.State == v1.InterfaceStateLinkUp {
 		return ""

@@ -13,11 +13,11 @@ import (
 	"drydock.dev/drydock/internal/rules/firmware"
 )
 
-// templatePath is where the compared specs are in a VM.
+// templatePath is the path of the compared specs in a VM.
 const templatePath = "spec.template.spec"
 
-// Paths lists the paths of the fields in which two templates of a VM differ,
-// sorted. Elements of lists are told apart by their names where they have one.
+// Paths returns the sorted paths of the fields in which two templates of a VM differ. List elements are
+// identified by their names if they have one.
 func Paths(from, to *v1.VirtualMachineInstanceSpec, vmName string) []string {
 	if equality.Semantic.DeepEqual(from, to) {
 		return nil
@@ -43,7 +43,7 @@ func Paths(from, to *v1.VirtualMachineInstanceSpec, vmName string) []string {
 	return paths
 }
 
-// compare appends the deepest paths in which a and b differ.
+// compare appends the deepest paths at which a and b differ.
 func compare(path string, a, b any, paths *[]string) {
 	if reflect.DeepEqual(a, b) {
 		return
@@ -64,8 +64,8 @@ func compare(path string, a, b any, paths *[]string) {
 	}
 }
 
-// children gives the fields of an object or the elements of a list by the
-// piece of path that leads to them; nil for a plain value.
+// children returns the fields of an object or the elements of a list by their path segment, nil for a plain
+// value.
 func children(value any) (byKey map[string]any, keys []string) {
 	switch v := value.(type) {
 	case map[string]any:

@@ -1,22 +1,22 @@
-// Package rollout decides how the changes of a VM's template reach its running VMI: at once, by a
+// Package rollout decides how changes of a VM's template reach its running VMI: at once, by a
 // migration, or by a restart.
 //
-// It owns that decision (Compare), what of a template is written into a VMI's spec for it
-// (Carry), and how much room a guest is started with (Prepare). How volumes follow the template is
-// decided by packages hotplugspec and volumemigration, which it asks. It is pure: it must not import
-// a client.
+// It owns that decision (Compare), the parts of a template that are copied into a VMI's spec (Carry),
+// and the room for growth that a guest starts with (Prepare). It calls packages hotplugspec and
+// volumemigration, which decide how volumes follow the template. It is pure: it must not import a
+// client.
 //
 //	field of the template                       Stage      LiveUpdate
 //	hotpluggable volumes and their disks        live       live
 //	claims (updateVolumesStrategy Migration)    migration  migration
-//	nodeSelector, affinity, tolerations         restart    live: the next migration goes by them
+//	nodeSelector, affinity, tolerations         restart    live: the next migration obeys them
 //	interfaces[].state: up, down                restart    live
-//	interfaces that come, go or are absent      restart    live: in place, or by a migration (nics.go)
+//	interfaces added, removed or absent         restart    live: in place, or by a migration (nics.go)
 //	networks[].multus.networkName               restart    migration
-//	domain.cpu.sockets, domain.memory.guest     restart    live, where the machine has room (Prepare)
+//	domain.cpu.sockets, domain.memory.guest     restart    live, if the machine has room (Prepare)
 //	everything else                             restart    restart
 //
-// A VMI whose guest has not started follows its template only in the volumes: its pod is made already.
+// A VMI whose guest has not started follows its template only in the volumes: its pod already exists.
 package rollout
 
 import (
@@ -39,13 +39,12 @@ type Way string
 const (
 	// Live changes reach the VMI while its guest runs.
 	Live Way = "live"
-	// Migration changes take a migration, which is asked for by itself.
+	// Migration changes need a migration, which is requested automatically.
 	Migration Way = "migration"
 	// Restart changes wait for the VM's next start.
 	Restart Way = "restart"
 )
 
-// Reasons of changes.
 const (
 	ReasonPlugged    = "hotpluggable volumes are plugged and unplugged"
 	ReasonCopied     = "the disk is copied to another claim"
@@ -70,31 +69,30 @@ const (
 	ReasonNamedMemory = "the template's resources say how much memory the pod gets"
 )
 
-// Change is a field in which a VM's template differs from what its VMI has.
+// Change is a field in which a VM's template differs from its VMI.
 type Change struct {
 	Path   string
 	Way    Way
 	Reason string
 }
 
-// Input is what changes are found in.
+// Input is the input of Compare.
 type Input struct {
 	Strategy v1.VMRolloutStrategy
-	// VMName is the VM's.
-	VMName string
-	// Started is the template that VMI was made from, nil if that is not known: then only
-	// changes of what is carried into a VMI are found.
+	VMName   string
+	// Started is the template that the VMI was created from, nil if unknown: then Compare finds only changes of
+	// fields that Carry copies.
 	Started  *v1.VirtualMachineInstanceSpec
 	VMI      *v1.VirtualMachineInstance
 	Template *v1.VirtualMachineInstanceSpec
-	// Plugged is the template as far as hotpluggable volumes are plugged and unplugged by it: volumemigration.Held.
+	// Plugged is the template by which hotpluggable volumes are plugged and unplugged: volumemigration.Held.
 	Plugged *v1.VirtualMachineInstanceSpec
 	// Moves are the volumes whose disks are to be copied to the template's claims.
 	Moves []volumemigration.Move
 }
 
-// Compare lists the changes of a template that its VMI does not have: neither from its start nor
-// carried into it since. They are sorted by path.
+// Compare returns the changes of a template that its VMI lacks: it neither started with them nor got them from
+// Carry. They are sorted by path.
 func Compare(in Input) []Change {
 	way, placed, why := Live, ReasonPlacement, hindrance(in.Strategy, in.VMI)
 	if why != "" {
@@ -124,8 +122,8 @@ func Compare(in Input) []Change {
 	return changes
 }
 
-// Carry writes into the spec of a VMI what of its VM's template reaches a running guest, but for
-// volumes, and reports whether that changes anything.
+// Carry copies the parts of a VM's template that reach a running guest, except volumes, into the VMI's spec. It
+// reports whether that changes anything.
 func Carry(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
 	if hindrance(strategy, vmi) != "" {
 		return false
@@ -144,8 +142,8 @@ func Carry(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, templa
 	return carryMemory(strategy, vmi, template) || changed
 }
 
-// Prepare gives the spec of a VMI that is made from a template room for what it may get while its guest
-// runs, unless the template says how much. A guest that could not get more has no room.
+// Prepare adds room for growth while the guest runs to the spec of a new VMI, unless the template sets it. A
+// guest that can't grow gets no room.
 func Prepare(spec *v1.VirtualMachineInstanceSpec, strategy v1.VMRolloutStrategy, limits clusterconfig.LiveUpdate) {
 	if strategy != v1.VMRolloutStrategyLiveUpdate {
 		return
@@ -154,7 +152,7 @@ func Prepare(spec *v1.VirtualMachineInstanceSpec, strategy v1.VMRolloutStrategy,
 	prepareMemory(spec, limits)
 }
 
-// hindrance is why a VMI follows its VM's template only after a restart, "" if it follows.
+// hindrance returns why a VMI follows its VM's template only after a restart, "" if it follows now.
 func hindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance) string {
 	switch {
 	case strategy != v1.VMRolloutStrategyLiveUpdate:
@@ -165,13 +163,13 @@ func hindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance) st
 	return ""
 }
 
-// fixedHindrance is hindrance of what a guest keeps for all its life if fixed says why of a spec, be it what the guest has
-// or what the template asks for.
+// fixedHindrance is hindrance for a property that a guest keeps for life if fixed returns a reason for the
+// VMI's spec or for the template.
 func fixedHindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, fixed func(*v1.VirtualMachineInstanceSpec) string) string {
 	return cmp.Or(hindrance(strategy, vmi), fixed(&vmi.Spec), fixed(template))
 }
 
-// liveUnless is a change that reaches the guest while it runs, unless there is a hindrance: then it waits for a restart.
+// liveUnless returns a Live change, or a Restart one if there is a hindrance.
 func liveUnless(hindrance, path, live string) Change {
 	if hindrance != "" {
 		return Change{Path: path, Way: Restart, Reason: hindrance}
@@ -179,19 +177,19 @@ func liveUnless(hindrance, path, live string) Change {
 	return Change{Path: path, Way: Live, Reason: live}
 }
 
-// placement is the part of a spec that says where a guest may run.
+// placement returns the part of a spec that constrains the guest's node.
 func placement(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec {
 	return &v1.VirtualMachineInstanceSpec{NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations}
 }
 
-// plugs lists what is plugged and unplugged of a VMI to have the volumes of its VM's template.
+// plugs returns the paths of the volumes that are plugged and unplugged to follow the VM's template.
 func plugs(in Input) []string {
 	to := in.VMI.DeepCopy()
 	hotplugspec.SyncTemplate(to, in.Plugged)
 	return Paths(&in.VMI.Spec, &to.Spec, in.VMName)
 }
 
-// lasting is the part of a spec that stays as it is for a guest's life, and its interfaces (nics.level).
+// lasting returns the part of a spec that is fixed for a guest's life, and its interfaces (nics.level).
 func lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec {
 	out := hotplugspec.Lasting(spec)
 	out.NodeSelector, out.Affinity, out.Tolerations = nil, nil, nil
