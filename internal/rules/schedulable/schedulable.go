@@ -1,6 +1,6 @@
-// Package schedulable decides when the label kubevirt.io/schedulable of a node turns false because virt-handler has left
-// the node and will not come back: its DaemonSet does not want the node, and none of its pods and no guest is left there
-// (decision 043).
+// Package schedulable decides when the label kubevirt.io/schedulable of a node becomes false because
+// virt-handler has left the node permanently: its DaemonSet does not want the node, and none of its
+// pods and no guest is left there (decision 043).
 //
 //	        virt-handler starts (package handler/node)
 //	no label ──────────────────> true ──┐
@@ -8,20 +8,23 @@
 //	    virt-handler starts again │     v
 //	                              └── false
 //
-// virt-handler owns the label, and writes what its node's probe says, false too. virt-controller is its deputy where
-// no virt-handler is, and writes one thing: false where it was true. Nobody has to know whose false it is: a
-// virt-handler that starts writes its own word, and virt-controller never writes true.
+// virt-handler owns the label and writes the result of its node's probe, which may be false too.
+// virt-controller replaces an absent virt-handler in one write only: it turns true into false. The
+// author of a false does not matter: a virt-handler that starts writes its own result, and
+// virt-controller never writes true.
 //
-// What must hold:
+// Invariants:
 //
-//   - S1: no pod that runs ends by the write. A kubelet that starts ends pods whose node selector no longer fits.
-//   - S2: where a virt-handler runs, the label comes to be what that one has found. Decide goes by the node, and by the
-//     node's pods as they are after the node was read; the write is for that version of the node only, in which virt-handler's
-//     devices are not offered. virt-handler looks at the label again when the node offers them. A write before that look
-//     is seen by it. One after it would be for a later version, and by then the list of pods has virt-handler's.
+//   - S1: no running pod ends because of the write. A kubelet that starts ends pods whose node selector
+//     no longer fits.
+//   - S2: if a virt-handler runs, the label becomes the result of its probe. Decide reads the node, and
+//     after that the node's pods; the write is conditional on that version of the node, in which
+//     virt-handler's devices are not offered. virt-handler reads the label again when the node offers
+//     them. It sees an earlier write. A later write would be for a later version of the node, and its
+//     list of pods would contain virt-handler's.
 //
-// It is pure. It must not judge whether virt-handler is well: one that is away only (an update, a crash) is wanted by its
-// DaemonSet, and the label stays.
+// It is pure. It must not judge virt-handler's health: the DaemonSet still wants one that is away
+// temporarily (an update, a crash), and the label stays.
 package schedulable
 
 import (
@@ -41,37 +44,36 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// Values of the label.
 const (
 	yes = "true"
 	no  = "false"
 )
 
-// Question is what a decision depends on that only the API server knows.
+// Question is a fact that a decision needs and only the API server knows.
 type Question string
 
-// The questions, in the order in which they come up. S2 needs that the pods are asked for after the node.
+// The questions in their order. S2 requires that the pods are read after the node.
 const (
 	NeedNothing Question = ""
 	NeedNode    Question = "the node"
 	NeedPods    Question = "the node's pods and virt-handler's DaemonSet"
 )
 
-// Observed is what is known of a node.
+// Observed is the observed state of a node.
 type Observed struct {
-	// Node is nil for none. Until NodeAsked it may be one of which only what Candidate looks at is kept.
+	// Node is nil for none. Until NodeAsked it may contain only the fields that Candidate reads.
 	Node      *corev1.Node
 	NodeAsked bool
-	// Guests means that a launcher pod is on the node by the cache.
+	// Guests means that the cache has a launcher pod on the node.
 	Guests bool
-	// DaemonSet is virt-handler's, nil for none. From PodsAsked on it is the API server's.
+	// DaemonSet is virt-handler's, nil for none. With PodsAsked it is the API server's.
 	DaemonSet *appsv1.DaemonSet
 	// Pods are all pods on the node.
 	Pods      []corev1.Pod
 	PodsAsked bool
 }
 
-// Decide reports whether the node's label is to be false (Mark), and what else has to be asked for to say so.
+// Decide reports whether the node's label is to be false (Mark), and the next fact that it needs for that.
 func Decide(o Observed) (left bool, needs Question) {
 	if o.Node == nil || !Candidate(o.Node) || o.Guests || !current(o.DaemonSet) {
 		return false, NeedNothing
@@ -94,31 +96,31 @@ func Decide(o Observed) (left bool, needs Question) {
 	return true, NeedNothing
 }
 
-// Candidate reports whether virt-handler is away from a node that says that it takes guests. The kubelet offers the
-// devices as long as virt-handler serves them.
+// Candidate reports whether virt-handler is away from a node with the label true. The kubelet offers the
+// devices while virt-handler serves them.
 func Candidate(node *corev1.Node) bool {
 	devices := node.Status.Allocatable[layout.ResourceTUN]
 	return node.Labels[v1.NodeSchedulable] == yes && devices.IsZero()
 }
 
-// Mark is the node with the label that it has when virt-handler has left it.
+// Mark returns the node with the label false.
 func Mark(node *corev1.Node) *corev1.Node {
 	marked := node.DeepCopy()
 	marked.Labels[v1.NodeSchedulable] = no
 	return marked
 }
 
-// current reports whether a DaemonSet is as its controller goes by it. One that is gone, or goes, says nothing of any
-// node: whoever removes Drydock takes the label away himself.
+// current reports whether the DaemonSet's controller has seen its present spec. A missing or terminating
+// DaemonSet decides nothing: whoever uninstalls Drydock removes the label.
 func current(ds *appsv1.DaemonSet) bool {
 	return ds != nil && ds.DeletionTimestamp == nil && ds.Status.ObservedGeneration >= ds.Generation
 }
 
-// wants reports whether a DaemonSet has a pod on a node, or will have one again. In doubt it wants it.
+// wants reports whether a DaemonSet has a pod on a node, or will have one again. In doubt it is true.
 func wants(ds *appsv1.DaemonSet, node *corev1.Node) bool {
 	template := &ds.Spec.Template.Spec
 	if namesLabel(template) {
-		// Then the label would keep virt-handler from coming back.
+		// Setting the label to false would keep virt-handler from coming back.
 		return true
 	}
 	fits, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *template}).Match(node)
@@ -129,7 +131,7 @@ func wants(ds *appsv1.DaemonSet, node *corev1.Node) bool {
 	return fits && !repelled
 }
 
-// namesLabel reports whether the label decides where the pods of a template run.
+// namesLabel reports whether the template selects nodes by the label.
 func namesLabel(template *corev1.PodSpec) bool {
 	if _, named := template.NodeSelector[v1.NodeSchedulable]; named {
 		return true
@@ -144,11 +146,11 @@ func namesLabel(template *corev1.PodSpec) bool {
 	})
 }
 
-// passing are the beginnings of taints that Kubernetes itself puts on a node and takes away again. A DaemonSet's pods
-// tolerate most of them, whatever their template says, and none of them means that a pod does not come back.
+// passing are the prefixes of taints that Kubernetes adds and removes itself. A DaemonSet's pods tolerate most
+// of them, whatever their template says, and none of them means that a pod stays away.
 var passing = []string{"node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"}
 
-// lasting reports whether a taint that is not tolerated keeps a DaemonSet from a node for good.
+// lasting reports whether an untolerated taint keeps a DaemonSet from a node permanently.
 func lasting(taint *corev1.Taint) bool {
 	if taint.Effect != corev1.TaintEffectNoSchedule && taint.Effect != corev1.TaintEffectNoExecute {
 		return false
@@ -156,8 +158,8 @@ func lasting(taint *corev1.Taint) bool {
 	return !slices.ContainsFunc(passing, func(prefix string) bool { return strings.HasPrefix(taint.Key, prefix) })
 }
 
-// remains reports whether a pod is a guest's, or virt-handler's: also one that another DaemonSet of its name has left.
-// Anybody may make a pod, and say of it what he likes: at worst the label stays true where it could be false.
+// remains reports whether a pod is a guest's or virt-handler's, even one of a previous DaemonSet of its name.
+// Anybody can create pods with any labels; at worst the label stays true when it could be false.
 func remains(pod *corev1.Pod, ds *appsv1.DaemonSet) bool {
 	if pod.Labels[v1.AppLabel] == layout.LauncherApp {
 		return true
@@ -166,7 +168,7 @@ func remains(pod *corev1.Pod, ds *appsv1.DaemonSet) bool {
 	return pod.Namespace == ds.Namespace && (err != nil || selector.Matches(labels.Set(pod.Labels)))
 }
 
-// fits reports whether a kubelet that starts lets a pod go on.
+// fits reports whether a starting kubelet keeps the pod.
 func fits(pod *corev1.Pod, node *corev1.Node) bool {
 	match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
 	return match && err == nil

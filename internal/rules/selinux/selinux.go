@@ -1,8 +1,8 @@
-// Package selinux holds the rules about SELinux contexts: how one is written, which
-// part of it a pod may be given, and which pods are given one.
+// Package selinux holds the rules of SELinux contexts: their syntax, the part of one that a pod may be given,
+// and which pods get one.
 //
-// It is pure: it must not read a process's context or a file's label, which is the work of
-// package nodeselinux in virt-handler, and it must not import a client.
+// It is pure: it must not read a process's context or a file's label, which package nodeselinux in virt-handler
+// does, and it must not import a client.
 package selinux
 
 import (
@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxLength bounds a context. The longest that a container runtime gives out, with a
-// hundred categories, is shorter.
+// maxLength bounds a context. The longest that a container runtime assigns, with a hundred categories, is
+// shorter.
 const maxLength = 512
 
 // Limits of the policies that distributions ship.
@@ -25,24 +25,24 @@ const (
 	maxCategory    = 1023
 )
 
-// None is what KubeVirt writes into a VMI's status on a node without SELinux.
+// None is KubeVirt's value in a VMI's status on a node without SELinux.
 const None = "none"
 
-// Context is what SELinux knows a process by.
+// Context is the SELinux context of a process.
 type Context struct {
 	User, Role, Type string
 	// Level is one level (s0:c1,c2) or a range of two (s0-s0:c0.c1023).
 	Level string
 }
 
-// identifier is a user, a role or a type. Types of policy modules in CIL have dots.
+// identifier is a user, a role or a type. Types of CIL policy modules have dots.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,127}$`)
 
-// ValidType reports whether text is the name of a type.
+// ValidType reports whether text is a valid type name.
 func ValidType(text string) bool { return identifier.MatchString(text) }
 
-// ForContainers reports whether a type is one for containers by its name: one of those that Pod Security allows, or one that
-// udica has made. The policy virt-controller-pods lets no pod have another (decision 618).
+// ForContainers reports whether a type is for containers by its name: one that Pod Security allows, or one that
+// udica has generated. The policy virt-controller-pods refuses any other (decision 618).
 func ForContainers(name string) bool {
 	switch name {
 	case "container_t", "container_init_t", "container_kvm_t", "container_engine_t":
@@ -51,8 +51,7 @@ func ForContainers(name string) bool {
 	return strings.HasSuffix(name, ".process")
 }
 
-// Parse reads a context. Other security modules of the kernel have words of their own
-// for a process, which are no context.
+// Parse parses a context. Other security modules of the kernel have labels of another form, which are an error.
 func Parse(text string) (Context, error) {
 	if len(text) > maxLength {
 		return Context{}, fmt.Errorf("a text of %d bytes is no SELinux context; one has at most %d", len(text), maxLength)
@@ -82,8 +81,8 @@ func (c Context) String() string {
 	return c.User + ":" + c.Role + ":" + c.Type + ":" + c.Level
 }
 
-// PodLevel is the level that another pod is given to share the process's files; empty
-// for a process with a range of levels, which no categories keep from any file.
+// PodLevel returns the level that another pod needs to share the process's files; "" for a process with a range
+// of levels, which no categories keep from any file.
 func (c Context) PodLevel() string {
 	if strings.Contains(c.Level, "-") {
 		return ""
@@ -91,7 +90,7 @@ func (c Context) PodLevel() string {
 	return c.Level
 }
 
-// checkLevel checks one level: a sensitivity, and categories that are single or ranges.
+// checkLevel validates one level: a sensitivity, and categories that are single or ranges.
 func checkLevel(level string) error {
 	sensitivity, categories, some := strings.Cut(level, ":")
 	if _, err := number(sensitivity, 's', maxSensitivity); err != nil {
@@ -120,7 +119,7 @@ func checkLevel(level string) error {
 	return nil
 }
 
-// number reads the number after a letter.
+// number parses the number after a letter.
 func number(text string, letter byte, limit int) (int, error) {
 	digits := strings.TrimPrefix(text, string(letter))
 	n, err := strconv.ParseUint(digits, 10, 16)
@@ -130,8 +129,8 @@ func number(text string, letter byte, limit int) (int, error) {
 	return int(n), nil
 }
 
-// LauncherOptions are those of a launcher pod; nil where the administrator has named no
-// type, for then the container runtime chooses all of its context.
+// LauncherOptions returns the options of a launcher pod; nil if the administrator has set no type: then the
+// container runtime chooses the whole context.
 func LauncherOptions(launcherType string) *corev1.SELinuxOptions {
 	if launcherType == "" {
 		return nil
@@ -142,14 +141,12 @@ func LauncherOptions(launcherType string) *corev1.SELinuxOptions {
 // ErrUnknown means that the launcher's context is not known yet.
 var ErrUnknown = errors.New("virt-handler has not reported the SELinux context of the VMI's launcher yet (status.selinuxContext)")
 
-// AttachmentOptions are those of a VMI's attachment pods. launcher are the options of
-// the VMI's launcher pod, reported is its status.selinuxContext, and enabled says that
-// the node has SELinux.
+// AttachmentOptions returns the options of a VMI's attachment pods. launcher are the options of the VMI's
+// launcher pod, reported is its status.selinuxContext, and enabled means that the node has SELinux.
 //
-// Only the level is taken from the report: a volume that is mounted for a pod gets the
-// pod's level, and with another than the launcher's, QEMU could not open it. The type
-// is what virt-controller has given to the launcher pod itself, so that no report
-// brings a pod into another domain.
+// Only the level comes from the report: a volume gets the level of the pod that it is mounted for, and QEMU
+// could open it with no other level than the launcher's. The type is the one that virt-controller has given to
+// the launcher pod, so that no report brings a pod into another domain.
 func AttachmentOptions(launcher *corev1.SELinuxOptions, reported string, enabled bool) (*corev1.SELinuxOptions, error) {
 	options := &corev1.SELinuxOptions{}
 	if launcher != nil {
@@ -171,16 +168,16 @@ func AttachmentOptions(launcher *corev1.SELinuxOptions, reported string, enabled
 	return options, nil
 }
 
-// granted is a level as container runtimes give them to pods: two categories, and fewer where
-// pods are not told apart. A process with more could use the files of other pods.
+// granted is a level as container runtimes assign it to pods: two categories, or fewer if pods are not
+// separated. A process with more could use the files of other pods.
 var granted = regexp.MustCompile(`^s0(:c[0-9]+(,c[0-9]+)?)?$`)
 
-// TargetOptions are those of the pod that a VMI migrates to. own are those of any launcher pod,
+// TargetOptions returns the options of the target pod of a migration. own are those of any launcher pod,
 // reported is the VMI's status.selinuxContext.
 //
-// The target has the level of the pod that the guest is in: that is the label of the files on
-// shared volumes, which the guest has open until it arrives. A launcher whose level is no single
-// one has no categories that its files could be kept from the target by (decision 351).
+// The target has the level of the guest's current pod: it is the label of the files on shared volumes, which
+// the guest has open until it arrives. A launcher with a range of levels has no categories that would keep its
+// files from the target (decision 351).
 func TargetOptions(own *corev1.SELinuxOptions, reported string) (*corev1.SELinuxOptions, error) {
 	if reported == "" || reported == None {
 		return own, nil
