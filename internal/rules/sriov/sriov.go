@@ -1,18 +1,18 @@
-// Package sriov decides which device of its node an SR-IOV interface of a guest is: what the launcher pod asks the node
-// for, and which of the devices that the pod was given QEMU opens.
+// Package sriov decides which device of its node an SR-IOV interface of a guest is: the resource that
+// the launcher pod requests, and which of the pod's devices QEMU opens.
 //
-//	says                                                       who can write it
-//	the NetworkAttachmentDefinition's annotation resourceName  whoever may change the definition, as a namespace's admin
-//	the pod's resources                                        virt-controller, once; the API server lets nobody change them
-//	the container's device nodes and environment               the kubelet, once, as the device plugin tells it
-//	the pod's annotation network-status                        Multus, and whoever may change pods in the namespace
+//	source                                                     writable by
+//	the NetworkAttachmentDefinition's annotation resourceName  everybody who may change the definition, such as a namespace's admin
+//	the pod's resources                                        virt-controller, once; the API server refuses changes
+//	the container's device nodes and environment               the kubelet, once, by the device plugin's answer
+//	the pod's annotation network-status                        Multus, and everybody who may change pods in the namespace
 //
-// An author of a definition gets no more than he could ask for in a pod of his own: an extended resource, which quotas count
-// as in any pod. Resources that Kubernetes owns, and Drydock's, are refused.
+// An author of a definition gets no more than by requests of his own pods: an extended resource, which
+// quotas count as in any pod. Resources of Kubernetes's and Drydock's domains are refused.
 //
-// network-status says which of the pod's devices is which interface's, and nothing else is believed of it: an address that
-// the environment does not have is none of the pod's. What QEMU can open, whatever it is told, is what the kubelet
-// has put into the container; that is the lock. See decision 404.
+// network-status assigns the pod's devices to interfaces, and is trusted for nothing else: an address
+// that is not in the environment is none of the pod's. QEMU can open only the devices that the kubelet
+// has put into the container, whatever it is told; that is the lock (decision 404).
 //
 // The package is pure: it must not import a client.
 package sriov
@@ -28,23 +28,23 @@ import (
 )
 
 const (
-	// ResourceAnnotation of a NetworkAttachmentDefinition names the resource of the node that a pod on that network needs.
+	// ResourceAnnotation of a NetworkAttachmentDefinition names the node resource that a pod on that network
+	// needs.
 	ResourceAnnotation = "k8s.v1.cni.cncf.io/resourceName"
-	// environmentPrefix begins the names of the variables by which a device plugin tells a container its devices.
+	// environmentPrefix begins the variables in which a device plugin lists the container's devices.
 	environmentPrefix = "PCIDEVICE_"
-	// maxDevices bounds how many devices a pod is believed to have: more than a machine has ports for.
+	// maxDevices bounds a pod's devices: more than the ports of a machine.
 	maxDevices = 256
-	// maxShown bounds what an error repeats of an annotation.
+	// maxShown bounds the part of an annotation that an error repeats.
 	maxShown = 64
 )
 
-// address is a PCI address as the kernel writes it.
 var address = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`)
 
-// IsAddress reports whether a text is a PCI address, as 0000:65:00.2.
+// IsAddress reports whether text is a PCI address such as 0000:65:00.2, as the kernel writes it.
 func IsAddress(text string) bool { return address.MatchString(text) }
 
-// Any reports whether a guest of the spec has such interfaces, or may get one back that is absent now.
+// Any reports whether the spec has SR-IOV interfaces, including absent ones, which may come back.
 func Any(spec *v1.VirtualMachineInstanceSpec) bool {
 	for i := range spec.Domain.Devices.Interfaces {
 		if spec.Domain.Devices.Interfaces[i].SRIOV != nil {
@@ -54,7 +54,7 @@ func Any(spec *v1.VirtualMachineInstanceSpec) bool {
 	return false
 }
 
-// Resource returns the resource that the annotations of a NetworkAttachmentDefinition name.
+// Resource returns the resource named by a NetworkAttachmentDefinition's annotations.
 func Resource(annotations map[string]string) (corev1.ResourceName, error) {
 	name := annotations[ResourceAnnotation]
 	if name == "" {
@@ -66,8 +66,8 @@ func Resource(annotations map[string]string) (corev1.ResourceName, error) {
 	return corev1.ResourceName(name), nil
 }
 
-// refused is why a launcher pod does not ask for a resource, "" if it does. It is the API server's rule of what an extended
-// resource is, and more than that: a name that only looks like another one is refused, too.
+// refused returns why a launcher pod does not request a resource, "" if it does. It is stricter than the API
+// server's rule for extended resources: it also refuses a name that only looks like a reserved one.
 func refused(name string) string {
 	domain, _, found := strings.Cut(name, "/")
 	switch {
@@ -78,20 +78,20 @@ func refused(name string) string {
 	case strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix):
 		return "no resource begins like that"
 	}
-	// A quota counts it under this name.
+	// A quota counts the resource under this name.
 	if errs := validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix + name); len(errs) > 0 {
 		return errs[0]
 	}
 	return ""
 }
 
-// belongsTo reports whether a domain is one, or below it.
+// belongsTo reports whether domain equals to or is below it.
 func belongsTo(domain, to string) bool {
 	domain = strings.ToLower(domain)
 	return domain == to || strings.HasSuffix(domain, "."+to)
 }
 
-// Given returns the PCI addresses of the devices that a container has, as its environment says.
+// Given returns the PCI addresses of a container's devices by its environment.
 func Given(environment []string) map[string]bool {
 	given := map[string]bool{}
 	for _, variable := range environment {

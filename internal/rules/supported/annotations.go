@@ -11,10 +11,10 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// The tables below, and those of CDI's in cdiannotations.go, are about the annotations that users set, by the kind of
-// object that has them. A test holds them against the constants of the API modules. Others are of no effect.
+// These tables, and those of CDI's in cdiannotations.go, list the annotations that users set, by the kind of
+// object. A test compares them with the constants of the API modules. Other annotations have no effect.
 
-// vmiAnnotationTable is about annotations of a VirtualMachineInstance, or of the template that it is made of.
+// vmiAnnotationTable is for VirtualMachineInstances and templates of them.
 var vmiAnnotationTable = table{
 	v1.IgnitionAnnotation: noted("Ignition's configuration, which the guest finds as `opt/com.coreos/config` of QEMU's firmware configuration; " + fromStart),
 	v1.DisablePCIHole64:   noted("`true` leaves the guest no PCI addresses above 4 GiB; " + fromStart),
@@ -44,14 +44,13 @@ var vmiAnnotationTable = table{
 	v1.WorkloadUpdateMigrationAbortionAnnotation:             idle(testsOnly),
 }
 
-// vmAnnotationTable is about annotations of a VirtualMachine itself.
+// vmAnnotationTable is for a VirtualMachine itself.
 var vmAnnotationTable = table{
 	v1.ImmediateDataVolumeCreation:   noted("`false` has the DataVolumes of a VM that is off made when it first starts"),
 	layout.SkipBackupHooksAnnotation: idle("it is read of the VMI; set it in spec.template.metadata.annotations"),
 	v1.RestoreRunStrategy:            idle("guests migrate within their cluster"),
 }
 
-// migrationAnnotationTable is about annotations of a VirtualMachineInstanceMigration.
 var migrationAnnotationTable = table{
 	v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: noted("seconds until a migration is given up whose target pod fits no node; 300 if not set, and at most"),
 	v1.MigrationPendingPodTimeoutSecondsAnnotation:       noted("seconds until a migration is given up whose target pod does not run; 900 if not set, and at most"),
@@ -60,14 +59,13 @@ var migrationAnnotationTable = table{
 	v1.FuncTestForceIgnoreMigrationBackoffAnnotation:     idle(testsOnly),
 }
 
-// kubeVirtAnnotationTable is about annotations of the KubeVirt object.
 var kubeVirtAnnotationTable = table{
 	v1.VGADisplayForEFIGuestsX86Annotation: off().because("guests with UEFI have a bochs display; name `domain.devices.video.type: vga` in the VMs that need one"),
 	v1.EmulatorThreadCompleteToEvenParity:  idle("no vCPU is pinned, so no thread of QEMU's has a CPU of its own"),
 	layout.SkipBackupHooksAnnotation:       idle("it is read of each VMI; set it in the templates of VMs"),
 }
 
-// nodeTable is about labels and annotations of nodes and namespaces, which admission does not see. It is documentation.
+// nodeTable documents labels and annotations of nodes and namespaces, which admission does not see.
 var nodeTable = table{
 	v1.LabellerSkipNodeAnnotation: no("of a node; virt-handler labels every node that it runs on"),
 	v1.KSMPagesBoostOverride:      no(leavesKSM),
@@ -86,39 +84,40 @@ const (
 	leavesKSM = "of a node; virt-handler leaves a node's KSM as it is"
 )
 
-// VMIAnnotations returns which annotations of a VMI or of a template are not supported. path is where they lie in
-// their object.
+// VMIAnnotations returns errors for the unsupported annotations of a VMI or a template. path is that of the
+// annotations in their object.
 func VMIAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
 	return annotated(vmiAnnotationTable, annotations, path).errs
 }
 
-// VMIAnnotationWarnings tells which annotations of a VMI or of a template are accepted without effect.
+// VMIAnnotationWarnings returns warnings for the annotations of a VMI or a template that have no effect.
 func VMIAnnotationWarnings(annotations map[string]string, path *field.Path) []string {
 	return annotated(vmiAnnotationTable, annotations, path).warnings
 }
 
-// VMAnnotationWarnings does so for a VirtualMachine's own. None of those is refused.
+// VMAnnotationWarnings returns warnings for a VirtualMachine's own annotations. None of those is refused.
 func VMAnnotationWarnings(annotations map[string]string, path *field.Path) []string {
 	return annotated(vmAnnotationTable, annotations, path).warnings
 }
 
-// MigrationAnnotationWarnings does so for a VirtualMachineInstanceMigration's. None of those is refused.
+// MigrationAnnotationWarnings returns warnings for a VirtualMachineInstanceMigration's annotations. None of
+// those is refused.
 func MigrationAnnotationWarnings(annotations map[string]string, path *field.Path) []string {
 	return annotated(migrationAnnotationTable, annotations, path).warnings
 }
 
-// KubeVirtAnnotations returns which annotations of the KubeVirt object are not supported.
+// KubeVirtAnnotations returns errors for the unsupported annotations of the KubeVirt object.
 func KubeVirtAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
 	return annotated(kubeVirtAnnotationTable, annotations, path).errs
 }
 
-// KubeVirtAnnotationWarnings tells which annotations of the KubeVirt object are accepted without effect.
+// KubeVirtAnnotationWarnings returns warnings for the annotations of the KubeVirt object that have no effect.
 func KubeVirtAnnotationWarnings(annotations map[string]string, path *field.Path) []string {
 	return annotated(kubeVirtAnnotationTable, annotations, path).warnings
 }
 
-// annotated judges annotations in the order of their names. One without a value is set all the same: some mean
-// something by being there.
+// annotated judges annotations in the order of their names. An empty value counts as set, since the presence of
+// some is meaningful.
 func annotated(t table, annotations map[string]string, path *field.Path) *walk {
 	w := &walk{table: t}
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {

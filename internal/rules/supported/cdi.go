@@ -7,7 +7,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// cdiTable is about CDISpec. Nothing of it is refused: the same manifest installs CDI where its operator is.
+// cdiTable is for CDISpec. It refuses nothing: the same manifest installs CDI on clusters with its operator.
 var cdiTable = table{
 	"imagePullPolicy":       idle("no component of CDI is installed; the KubeVirt object's imagePullPolicy is that of Drydock's"),
 	"uninstallStrategy":     idle("the object's deletion removes nothing, and nothing keeps it"),
@@ -37,7 +37,7 @@ var cdiTable = table{
 	"config.logVerbosity":                    idle("the KubeVirt object's logVerbosity is that of virt-controller and virt-api, which do CDI's work"),
 }
 
-// CDISpecWarnings tells which fields of a CDI object are accepted without effect.
+// CDISpecWarnings returns warnings for the fields of a CDI object that have no effect.
 func CDISpecWarnings(spec *cdiv1.CDISpec, path *field.Path) []string {
 	return warnings(cdiTable, reflect.ValueOf(spec), path)
 }

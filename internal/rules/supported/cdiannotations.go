@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// Of CDI's annotations its API module names two. The others are known by what users of CDI write, and what is not in
-// the table of DataVolumes has a warning: nothing holds the table against a list that grows.
+// CDI's API module names two of its annotations. The others come from the practice of CDI's users, and those
+// that are not in the table of DataVolumes cause a warning: no test compares the table with a growing list.
 
 const (
 	cdiAnnotations    = core.GroupName + "/"
@@ -30,7 +30,7 @@ const (
 	unknownAnnotation = "Drydock does not know this annotation of CDI's"
 )
 
-// dataVolumeAnnotationTable is about annotations of a DataVolume, or of a template for one.
+// dataVolumeAnnotationTable is for DataVolumes and templates of them.
 var dataVolumeAnnotationTable = table{
 	layout.AnnImmediate:             noted("by being there: its worker may be the claim's first consumer"),
 	datavolume.AnnAdoption:          noted("`true`: it takes a claim of its name that has no owner, as it is"),
@@ -69,8 +69,8 @@ var dataVolumeAnnotationTable = table{
 	cdiStorage + "extended.clone.token":    idle(recordOfCDI),
 }
 
-// claimAnnotationTable is about annotations and labels of claims and storage classes, which admission does not see. It
-// is documentation.
+// claimAnnotationTable documents annotations and labels of claims and storage classes, which admission does not
+// see.
 var claimAnnotationTable = table{
 	layout.AnnImmediate:                    noted("of a claim; as of its DataVolume, or for the worker of an upload"),
 	datavolume.AnnAdoption:                 noted("of a claim; `true` lets a DataVolume of its name have it as it is"),
@@ -89,13 +89,13 @@ var claimAnnotationTable = table{
 	datavolume.AnnDefaultVirtClass:         noted("of a storage class; DataVolumes take it before the cluster's default"),
 }
 
-// DataVolumeAnnotations returns which annotations of a DataVolume, or of a template for one, are not supported. path is
-// where they lie in their object.
+// DataVolumeAnnotations returns errors for the unsupported annotations of a DataVolume or a template. path is
+// that of the annotations in their object.
 func DataVolumeAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
 	return annotated(dataVolumeAnnotationTable, annotations, path).errs
 }
 
-// DataVolumeAnnotationWarnings tells which annotations of a DataVolume are accepted without effect.
+// DataVolumeAnnotationWarnings returns warnings for the annotations of a DataVolume that have no effect.
 func DataVolumeAnnotationWarnings(annotations map[string]string, path *field.Path) []string {
 	w := annotated(dataVolumeAnnotationTable, annotations, path)
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {

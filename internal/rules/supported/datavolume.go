@@ -7,7 +7,6 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// dataVolumeTable is about DataVolumeSpec.
 var dataVolumeTable = table{
 	"source.http.url":                       yes(),
 	"source.http.secretRef":                 noted("a Secret with accessKeyId and secretKey, for basic authentication"),
@@ -52,8 +51,8 @@ var dataVolumeTable = table{
 	"preallocation":                         yes(),
 }
 
-// DataVolumeSpec returns which fields that spec sets are not supported. path is
-// where the spec lies in its object.
+// DataVolumeSpec returns errors for the unsupported fields that spec sets. path is the spec's path in its
+// object.
 func DataVolumeSpec(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
 	return check(dataVolumeTable, reflect.ValueOf(spec), path)
 }

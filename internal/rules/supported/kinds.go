@@ -2,8 +2,8 @@ package supported
 
 import "drydock.dev/drydock/internal/rules/clusterconfig"
 
-// vmTable is about VirtualMachineSpec; what is below template.spec is judged
-// by vmiTable, and what is below dataVolumeTemplates.spec by dataVolumeTable.
+// vmTable is for VirtualMachineSpec; vmiTable is for the fields below template.spec, and dataVolumeTable for
+// those below dataVolumeTemplates.spec.
 var vmTable = table{
 	"running":                                   noted("the older form of runStrategy; not both"),
 	"runStrategy":                               only("Always", "RerunOnFailure", "Once", "Manual", "Halted"),
@@ -28,7 +28,6 @@ var vmTable = table{
 		"Replacement, which is the default, has the VM use them after a restart"),
 }
 
-// inferred is what it is inferred from.
 const inferred = "from the labels of the volume's claim or DataVolume, or of what that is made from"
 
 var replicaSetTable = table{
@@ -59,8 +58,8 @@ var migrationPolicyTable = table{
 	"allowWorkloadDisruption":                  noted(disruption),
 }
 
-// snapshotTable and restoreTable have no check: each field is supported, and values are judged by the
-// policies in config/rbac/snapshot-policy.yaml.
+// snapshotTable and restoreTable have no check: each field is supported, and the policies in
+// config/rbac/snapshot-policy.yaml validate the values.
 var snapshotTable = table{
 	"source":          noted("a VirtualMachine that is stopped"),
 	"deletionPolicy":  noted("Delete if not set; with every other value the content stays"),
@@ -80,7 +79,7 @@ var restoreTable = table{
 	"patches":                            noted("for a VM that is made; add, replace, remove and test"),
 }
 
-// cloneTable has no check either: values are judged by the policy in config/rbac/clone-policy.yaml.
+// cloneTable has no check either: the policy in config/rbac/clone-policy.yaml validates the values.
 var cloneTable = table{
 	"source":                     only("VirtualMachine", "VirtualMachineSnapshot"),
 	"target":                     noted("the name of a VirtualMachine that does not exist; generated if not set"),
@@ -94,7 +93,6 @@ var cloneTable = table{
 	"volumeNamePolicy":           only("RandomizeNames", "PrefixTargetName"),
 }
 
-// postCopy is what the field means as long as guests are migrated by pre-copy only.
 const postCopy = "where QEMU at the target has userfaultfd, else the guest is stopped; it allows allowWorkloadDisruption where that is not set"
 
 const downtime = "100 if not set"
@@ -145,7 +143,7 @@ var installationTable = table{
 
 const flagsNote = "beside the flags of the manifest; those in [configuration.md](configuration.md#patches-and-flags)"
 
-// unserved is the reason where there is no better one.
+// unserved is the default reason.
 const unserved = "Drydock has no counterpart of it"
 
 const logLevel = "0 if not set; above 7 it is 7"

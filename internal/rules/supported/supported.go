@@ -1,12 +1,10 @@
-// Package supported holds the one table of which fields of Drydock's kinds, and which annotations
-// of KubeVirt's, are supported. Admission refuses an object that sets any other, so that nothing
-// in a manifest is silently ignored (decision 061), and warns of those that only tune an
-// installation and have no effect here (decision 500); docs/supported-fields.md is generated from
-// it; and a test holds it against the types of the API module, so that a field
-// that is new there can't slip through.
+// Package supported holds the single table of the supported fields of Drydock's kinds and the supported
+// annotations of KubeVirt's. Admission refuses an object that sets any other, so that nothing in a manifest is
+// silently ignored (decision 061), and warns of those that only tune an installation and have no effect here
+// (decision 500). docs/supported-fields.md is generated from it, and a test compares it with the types of the
+// API module, so that no new field is missed.
 //
-// It is pure. It decides whether a field is supported, not whether its value makes
-// sense: package validate does.
+// It is pure. It decides whether a field is supported, not whether its value is valid: package validate does.
 package supported
 
 import (
@@ -20,71 +18,67 @@ import (
 	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
 )
 
-// NotSupported is what is said of a field that Drydock does not implement.
+// NotSupported begins the error for a field that Drydock does not implement.
 const NotSupported = "not supported by Drydock"
 
-// entry says what a field means to Drydock. An entry covers all that is below
-// its field.
+// entry is the support of a field and all fields below it.
 type entry struct {
-	// yes is whether the field is supported, with any value unless only lists
-	// values; those are compared as text. A field that is not supported may
-	// still be set to what only lists.
+	// yes means that the field is supported, with any value unless only lists values; those are compared as
+	// text. An unsupported field may still be set to the values in only.
 	yes  bool
 	only []string
-	// idle says that the field is accepted without effect, but for the values that only lists, and that admission
-	// warns of it; idleValues are values of which that is true.
+	// idle means that the field is accepted without effect and with a warning, except for the values in only;
+	// idleValues are the individual values of that kind.
 	idle       bool
 	idleValues []string
-	// except is the one thing that an idle field is judged for all the same, as a clause.
+	// except is the one effect of an idle field, as a clause.
 	except string
-	// note is for the documentation: a condition, or what to use instead.
+	// note is for the documentation: a condition, or an alternative.
 	note string
 }
 
-// table says it for every field by its path, which has no indices:
-// domain.devices.disks.name.
+// table has the entries by the fields' paths, without indices: domain.devices.disks.name.
 type table map[string]entry
 
 func yes() entry                  { return entry{yes: true} }
 func noted(note string) entry     { return entry{yes: true, note: note} }
 func only(values ...string) entry { return entry{yes: true, only: values} }
 
-// off is a feature that is not supported, in a field that can also say so: false.
+// off is an unsupported feature whose field may be false.
 func off() entry { return entry{only: []string{"false"}} }
 
-// no is a field that is refused, with the reason and what to write instead.
+// no is a refused field, with the reason and the alternative.
 func no(reason string) entry           { return entry{note: reason} }
 func (e entry) because(n string) entry { e.note = n; return e }
 
-// idle is a field that has no effect and changes neither what a guest is, nor what it can reach, nor its data: it is
-// accepted with a warning, which gives the reason.
+// idle is a field without effect, which changes neither the guest, nor its access, nor its data: it is accepted
+// with a warning that gives the reason.
 func idle(reason string) entry { return entry{yes: true, idle: true, note: reason} }
 
-// withOnly are values that need no warning.
+// withOnly sets values that cause no warning.
 func (e entry) withOnly(values ...string) entry {
 	e.only = values
 	return e
 }
 
-// exceptThat names what an idle field is judged for all the same.
+// exceptThat sets the one effect of an idle field.
 func (e entry) exceptThat(clause string) entry {
 	e.except = clause
 	return e
 }
 
-// idleFor accepts these values beside the others with such a warning.
+// idleFor accepts further values with a warning.
 func (e entry) idleFor(values ...string) entry {
 	e.idleValues = values
 	return e
 }
 
-// VMISpec returns which fields that spec sets are not supported. path is where
-// the spec lies in its object.
+// VMISpec returns errors for the unsupported fields that spec sets. path is the spec's path in its object.
 func VMISpec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	return check(vmiTable, reflect.ValueOf(spec), path)
 }
 
-// VMSpec does so for a VirtualMachine's spec, its template included.
+// VMSpec is VMISpec for a VirtualMachine's spec, including its template.
 func VMSpec(spec *v1.VirtualMachineSpec, path *field.Path) field.ErrorList {
 	errs := check(vmTable, reflect.ValueOf(spec), path)
 	if spec.Template != nil {
@@ -93,7 +87,7 @@ func VMSpec(spec *v1.VirtualMachineSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// ReplicaSetSpec does so for a VirtualMachineInstanceReplicaSet's spec.
+// ReplicaSetSpec is VMISpec for a VirtualMachineInstanceReplicaSet's spec.
 func ReplicaSetSpec(spec *v1.VirtualMachineInstanceReplicaSetSpec, path *field.Path) field.ErrorList {
 	errs := check(replicaSetTable, reflect.ValueOf(spec), path)
 	if spec.Template != nil {
@@ -102,22 +96,21 @@ func ReplicaSetSpec(spec *v1.VirtualMachineInstanceReplicaSetSpec, path *field.P
 	return errs
 }
 
-// MigrationSpec does so for a VirtualMachineInstanceMigration's spec.
+// MigrationSpec is VMISpec for a VirtualMachineInstanceMigration's spec.
 func MigrationSpec(spec *v1.VirtualMachineInstanceMigrationSpec, path *field.Path) field.ErrorList {
 	return check(migrationTable, reflect.ValueOf(spec), path)
 }
 
-// MigrationPolicySpec does so for a MigrationPolicy's spec.
+// MigrationPolicySpec is VMISpec for a MigrationPolicy's spec.
 func MigrationPolicySpec(spec *migrationsv1alpha1.MigrationPolicySpec, path *field.Path) field.ErrorList {
 	return check(migrationPolicyTable, reflect.ValueOf(spec), path)
 }
 
-// KubeVirtSpec does so for the configuration.
+// KubeVirtSpec is VMISpec for the KubeVirt object's spec.
 func KubeVirtSpec(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	return check(kubeVirtTable, reflect.ValueOf(spec), path)
 }
 
-// check walks value by its JSON names.
 func check(t table, value reflect.Value, path *field.Path) field.ErrorList {
 	return walked(t, value, path).errs
 }
@@ -134,7 +127,7 @@ type walk struct {
 	warnings []string
 }
 
-// visit judges what lies at one place; at is its path in the table.
+// visit judges a value and those below it; at is its path in the table.
 func (w *walk) visit(value reflect.Value, at string, path *field.Path) {
 	if e, found := w.table[at]; found {
 		w.judge(e, value, path)
@@ -156,8 +149,7 @@ func (w *walk) visit(value reflect.Value, at string, path *field.Path) {
 			}
 		}
 	default:
-		// The test of the table against the types sees to it that there is an
-		// entry for every leaf.
+		// The test of the table against the types guarantees an entry for every leaf.
 		w.judge(entry{}, value, path)
 	}
 }
@@ -168,7 +160,7 @@ func (w *walk) judge(e entry, value reflect.Value, path *field.Path) {
 	}
 }
 
-// judgeSet judges what a manifest sets, to whatever value.
+// judgeSet judges a field that is set, to any value.
 func (w *walk) judgeSet(e entry, value reflect.Value, path *field.Path) {
 	switch {
 	case len(e.only) > 0 && e.allows(value):
@@ -182,7 +174,6 @@ func (w *walk) judgeSet(e entry, value reflect.Value, path *field.Path) {
 	}
 }
 
-// refusal is what is said of a field that is not supported.
 func (e entry) refusal() string {
 	if e.note == "" {
 		return NotSupported
@@ -190,7 +181,7 @@ func (e entry) refusal() string {
 	return NotSupported + ": " + e.note
 }
 
-// allows reports whether a field may be set to value.
+// allows reports whether a field may have the value.
 func (e entry) allows(value reflect.Value) bool {
 	if len(e.only) == 0 {
 		return e.yes
@@ -200,7 +191,7 @@ func (e entry) allows(value reflect.Value) bool {
 
 // idleValue reports whether this value of a field has no effect.
 func (e entry) idleValue(value reflect.Value) bool {
-	// The text of a whole affinity takes the square of its size.
+	// Formatting a whole affinity as text takes quadratic time.
 	return len(e.idleValues) > 0 && slices.Contains(e.idleValues, text(value))
 }
 
@@ -211,8 +202,7 @@ func text(value reflect.Value) string {
 	return fmt.Sprint(value.Interface())
 }
 
-// isSet reports whether a manifest says something here: a pointer that is there
-// says something even when it points to nothing.
+// isSet reports whether a manifest sets the value: a pointer counts as set even if it points to a zero value.
 func isSet(value reflect.Value) bool {
 	switch value.Kind() {
 	case reflect.Slice, reflect.Map:
@@ -221,16 +211,14 @@ func isSet(value reflect.Value) bool {
 	return !value.IsZero()
 }
 
-// jsonField is a struct's field as JSON has it; those of embedded structs
-// count as the struct's own.
+// jsonField is a struct's field by its JSON name; fields of embedded structs count as the struct's own.
 type jsonField struct {
 	name  string
 	index []int
 	typ   reflect.Type
 }
 
-// of is the field's value in a struct; false when it lies behind a pointer
-// that is nil.
+// of returns the field's value in a struct; false behind a nil pointer.
 func (f jsonField) of(value reflect.Value) (reflect.Value, bool) {
 	for _, i := range f.index {
 		if value.Kind() == reflect.Pointer {

@@ -2,8 +2,7 @@ package supported
 
 import "maps"
 
-// vmiTable is about VirtualMachineInstanceSpec, wherever it is: in a
-// VirtualMachineInstance, in the template of a VirtualMachine or of a
+// vmiTable is for VirtualMachineInstanceSpec, also in the template of a VirtualMachine or a
 // VirtualMachineInstanceReplicaSet.
 var vmiTable = merge(placementTable, domainTable, hypervTable, deviceTable, diskTable, interfaceTable, networkTable,
 	volumeTable, credentialTable,
@@ -116,7 +115,7 @@ var domainTable = table{
 	"domain.devices.useVirtioTransitional":         yes(),
 }
 
-// hypervTable is about what Windows knows of its hypervisor.
+// hypervTable is for the Hyper-V enlightenments of Windows guests.
 var hypervTable = table{
 	"domain.features.hypervPassthrough.enabled":        passed(),
 	"domain.features.hyperv.relaxed.enabled":           passed(),
@@ -140,7 +139,7 @@ var hypervTable = table{
 	"domain.features.hyperv.evmcs.enabled":             passed(),
 }
 
-// passed is a feature of KVM that an emulated guest does without.
+// passed is a feature of KVM that an emulated guest lacks.
 func passed() entry { return noted("with hardware virtualization; an emulated guest does without") }
 
 var deviceTable = table{
@@ -271,8 +270,7 @@ var volumeTable = table{
 	"volumes.containerPath":                      no("guests share no folders; configMap, secret, serviceAccount and downwardAPI are disks"),
 }
 
-// cloudInitTable is about both kinds of cloud-init volume, which have the same
-// fields.
+// cloudInitTable is for both kinds of cloud-init volume, which have the same fields.
 func cloudInitTable(at string) table {
 	return table{
 		at + ".secretRef":            yes(),

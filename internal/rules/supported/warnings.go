@@ -9,15 +9,15 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// maxWarnings bounds how many warnings one object causes: an answer has little room for them.
+// maxWarnings bounds the warnings of one object: a response has little room for them.
 const maxWarnings = 20
 
-// Warning is what a user is told of a field or annotation that is accepted without effect.
+// Warning returns the warning about a field or annotation without effect.
 func Warning(path *field.Path, reason string) string {
 	return fmt.Sprintf("%s has no effect: %s", path, reason)
 }
 
-// warning is what a user is told who sets an idle field.
+// warning returns the warning about an idle field.
 func (e entry) warning(path *field.Path) string {
 	if e.except == "" {
 		return Warning(path, e.note)
@@ -25,12 +25,12 @@ func (e entry) warning(path *field.Path) string {
 	return fmt.Sprintf("%s has no effect except that %s: %s", path, e.except, e.note)
 }
 
-// VMISpecWarnings tells which fields that spec sets are accepted without effect.
+// VMISpecWarnings returns warnings for the fields that spec sets and that have no effect.
 func VMISpecWarnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path) []string {
 	return warnings(vmiTable, reflect.ValueOf(spec), path)
 }
 
-// VMSpecWarnings does so for a VirtualMachine's spec, with its templates.
+// VMSpecWarnings is VMISpecWarnings for a VirtualMachine's spec, including its templates.
 func VMSpecWarnings(spec *v1.VirtualMachineSpec, path *field.Path) []string {
 	all := warnings(vmTable, reflect.ValueOf(spec), path)
 	if spec.Template != nil {
@@ -42,7 +42,7 @@ func VMSpecWarnings(spec *v1.VirtualMachineSpec, path *field.Path) []string {
 	return bounded(all)
 }
 
-// ReplicaSetSpecWarnings does so for a VirtualMachineInstanceReplicaSet's spec.
+// ReplicaSetSpecWarnings is VMISpecWarnings for a VirtualMachineInstanceReplicaSet's spec.
 func ReplicaSetSpecWarnings(spec *v1.VirtualMachineInstanceReplicaSetSpec, path *field.Path) []string {
 	all := warnings(replicaSetTable, reflect.ValueOf(spec), path)
 	if spec.Template != nil {
@@ -51,18 +51,17 @@ func ReplicaSetSpecWarnings(spec *v1.VirtualMachineInstanceReplicaSetSpec, path 
 	return bounded(all)
 }
 
-// templateWarnings does so for the template of a VMI.
 func templateWarnings(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path) []string {
 	all := VMIAnnotationWarnings(template.ObjectMeta.Annotations, path.Child("metadata", "annotations"))
 	return append(all, VMISpecWarnings(&template.Spec, path.Child("spec"))...)
 }
 
-// DataVolumeSpecWarnings does so for a DataVolume's spec.
+// DataVolumeSpecWarnings is VMISpecWarnings for a DataVolume's spec.
 func DataVolumeSpecWarnings(spec *cdiv1.DataVolumeSpec, path *field.Path) []string {
 	return warnings(dataVolumeTable, reflect.ValueOf(spec), path)
 }
 
-// KubeVirtSpecWarnings does so for the configuration.
+// KubeVirtSpecWarnings is VMISpecWarnings for the KubeVirt object's spec.
 func KubeVirtSpecWarnings(spec *v1.KubeVirtSpec, path *field.Path) []string {
 	return warnings(kubeVirtTable, reflect.ValueOf(spec), path)
 }
