@@ -1,8 +1,7 @@
-// Package vmpatch reads the JSON patches that the users of a restore or a clone write,
-// judges them, and applies them to a VM.
+// Package vmpatch parses, judges and applies the JSON patches in restores and clones.
 //
-// A patch is somebody's text. It is decoded once, strictly; what is judged, written to
-// another object and applied are the decoded values, never the text again.
+// A patch is a user's text. It is decoded once, strictly; the decoded values, never the text, are judged,
+// written to other objects and applied.
 package vmpatch
 
 import (
@@ -18,26 +17,26 @@ import (
 	sigsjson "sigs.k8s.io/json"
 )
 
-// What one object may ask for: a number of patches, and bytes of all of them together.
+// Limits of one object: the number of its patches, and their bytes together.
 const (
 	MaxPatches = 64
 	MaxSize    = 64 << 10
 )
 
-// ops are the operations whose result is as large as what was sent. A copy is not: each
-// may double the document.
+// ops are the operations whose result grows by no more than the patch. A copy is not among them: each may
+// double the document.
 var ops = []string{"add", "replace", "remove", "test"}
 
 // Operation is one operation of a JSON patch (RFC 6902).
 type Operation struct {
 	Op   string
 	Path string
-	// Value is what the JSON text says, as encoding/json and apimachinery have it in an
-	// interface: maps, slices, strings, booleans, int64, float64 or nil.
+	// Value is decoded as encoding/json and apimachinery decode into an interface: maps, slices, strings,
+	// booleans, int64, float64 or nil.
 	Value any
 }
 
-// MarshalJSON encodes the operation; one that takes no value has none.
+// MarshalJSON encodes the operation; a remove has no value.
 func (o Operation) MarshalJSON() ([]byte, error) {
 	fields := map[string]any{"op": o.Op, "path": o.Path}
 	if o.Op != "remove" {
@@ -46,7 +45,7 @@ func (o Operation) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// Texts are the operations as the fields of restores and clones hold them.
+// Texts encodes the operations for the fields of restores and clones.
 func Texts(operations []Operation) ([]string, error) {
 	var texts []string
 	for _, o := range operations {
@@ -59,7 +58,7 @@ func Texts(operations []Operation) ([]string, error) {
 	return texts, nil
 }
 
-// Parse decodes patches of one operation each. The error names all that is wrong with them.
+// Parse decodes patches of one operation each. The error lists all faults.
 func Parse(texts []string) ([]Operation, error) {
 	size := 0
 	for _, text := range texts {
@@ -81,7 +80,7 @@ func Parse(texts []string) ([]Operation, error) {
 	return operations, errors.Join(faults...)
 }
 
-// parse decodes one operation; its errors go on after "patch 1".
+// parse decodes one operation; its errors continue "patch 1".
 func parse(text string) (Operation, error) {
 	var fields map[string]any
 	strict, err := sigsjson.UnmarshalStrict([]byte(text), &fields)
@@ -109,8 +108,8 @@ func parse(text string) (Operation, error) {
 	return Operation{Op: op, Path: path, Value: value}, nil
 }
 
-// lenient is the operation as the API defines it: a replace sets a field that is unset, too. An add does the same to a
-// field, set or not; in a list it would insert, so that a place of one stays a replace.
+// lenient returns the operation as the API defines it: a replace also sets an unset field. An add does that to
+// a field; in a list it would insert, so a replace of a list element stays.
 func lenient(o Operation) Operation {
 	if o.Op == "replace" && !inList(o.Path) {
 		o.Op = "add"
@@ -121,8 +120,8 @@ func lenient(o Operation) Operation {
 // unescape decodes the names in a path (RFC 6901).
 var unescape = strings.NewReplacer("~1", "/", "~0", "~")
 
-// inList reports whether a path ends in a place of a list of a VirtualMachine. A label may be called like such a place. What a
-// VirtualMachine does not have is in none.
+// inList reports whether a path ends in a list element of a VirtualMachine. It follows the types, because a
+// label may be named like an index. An unknown path is in no list.
 func inList(path string) bool {
 	within := reflect.TypeFor[v1.VirtualMachine]()
 	names := strings.Split(path, "/")
@@ -151,7 +150,7 @@ func inList(path string) bool {
 	return within.Kind() == reflect.Slice
 }
 
-// Apply returns the VM as the operations make it. They can't set a field that no VM has.
+// Apply returns the VM with the operations applied. They can't set a field that a VirtualMachine lacks.
 func Apply(vm *v1.VirtualMachine, operations []Operation) (*v1.VirtualMachine, error) {
 	if len(operations) == 0 {
 		return vm.DeepCopy(), nil
@@ -180,16 +179,16 @@ func Apply(vm *v1.VirtualMachine, operations []Operation) (*v1.VirtualMachine, e
 		return nil, fmt.Errorf("the patches make no VirtualMachine of the snapshot's: %w", err)
 	}
 	if len(unknown) > 0 {
-		// A replace of a misspelled field would otherwise change nothing, and say so nowhere.
+		// Otherwise, a replace of a misspelled field would silently change nothing.
 		return nil, fmt.Errorf("the patches set what a VirtualMachine does not have: %w", errors.Join(unknown...))
 	}
 	return out, nil
 }
 
-// guest is a guest's spec without its own decoder, which takes no notice of unknown fields.
+// guest is a guest's spec without its own decoder, which ignores unknown fields.
 type guest v1.VirtualMachineInstanceSpec
 
-// decode reads a VM, and returns the fields of the text that no VM has.
+// decode decodes a VM, and returns the unknown fields of the text.
 func decode(text []byte, to *v1.VirtualMachine) ([]error, error) {
 	unknown, err := sigsjson.UnmarshalStrict(text, to)
 	if err != nil || to.Spec.Template == nil {

@@ -1,11 +1,11 @@
-// Package vmstate holds the rules of the claim that a VM's state is kept on which outlives its guests: the
-// variables of its UEFI firmware, and what its TPM knows.
+// Package vmstate holds the rules of the claim with the VM state that outlives its guests: its UEFI variables
+// and the state of its TPM.
 //
-// It owns which VMs have such a claim, its name, its shape, and whose a claim of that name is. It is pure. What
-// lies on the claim is package layout's, and when it is made is package vmilifecycle's.
+// It decides which VMs have such a claim, its name, its spec, and the owner of a claim with that name. It is
+// pure. Package layout owns the paths on the claim; package vmilifecycle decides when it is created.
 //
-// The name follows from the owner's name and UID, so that whoever makes it, on whatever stale view, makes one.
-// The owner is the VM, with which the claim goes, or the VMI that belongs to none (decision 441).
+// The name follows from the owner's name and UID, so that every creator, even with a stale cache, creates the
+// same one. The owner is the VM, with which the claim is deleted, or a VMI without a VM (decision 441).
 package vmstate
 
 import (
@@ -22,28 +22,27 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Volume is what facts about the claim go by where a VMI's volumes have their names. No volume can have it: a
-// volume's name has no slash.
+// Volume is the key of the state's claim among facts about claims by volume name. A volume's name has no slash,
+// so no volume can have it.
 const Volume = "vm/state"
 
-// OwnerLabel has the name of the VM that a claim is of. It is for people: whose a claim is, its owner reference
-// says.
+// OwnerLabel has the name of the claim's VM, for people: the owner reference determines its owner.
 const OwnerLabel = "persistent-state-for"
 
-// size is what is asked for: the variables are half a mebibyte, a TPM's state is some kilobytes, and a file
-// system needs room for itself.
+// size is the requested size: the variables take half a mebibyte, a TPM's state some kilobytes, and the file
+// system its own share.
 const size = "10Mi"
 
-// Kept reports whether a guest has state that is kept on a claim.
+// Kept reports whether a guest has state on a claim.
 func Kept(spec *v1.VirtualMachineInstanceSpec) bool {
 	return machine.KeepsVariables(spec) || machine.KeepsTPM(spec)
 }
 
-// AwaitedAnnotation is on a VM whose state a restore brings back, which it names. The VM does not start before that
-// is done and the annotation gone: its first guest would have new state made.
+// AwaitedAnnotation, on a VM, names the restore that brings back its state. The VM does not start before the
+// annotation is removed: its first guest would create new state.
 const AwaitedAnnotation = "drydock.dev/awaits-state-of"
 
-// Next is a VM's VMI as far as its state goes, whether there is one at the time or not.
+// Next returns the VMI of a VM as far as its state is concerned, whether one exists or not.
 func Next(vm *v1.VirtualMachine) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
 		Namespace: vm.Namespace, Name: vm.Name,
@@ -55,8 +54,8 @@ func Next(vm *v1.VirtualMachine) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// ClaimOf is the name of the claim of a VM's state, "" for a VM that keeps none. A VM with a preference may keep state
-// because of it, which its template does not say: it has the claim if it does.
+// ClaimOf returns the name of the claim of a VM's state, "" for none. With a preference it always returns a
+// name: the preference may imply state that the template does not mention.
 func ClaimOf(vm *v1.VirtualMachine) string {
 	if vm.Spec.Preference == nil && !Kept(&Next(vm).Spec) {
 		return ""
@@ -64,7 +63,7 @@ func ClaimOf(vm *v1.VirtualMachine) string {
 	return layout.StateClaimName(vm.Name, string(vm.UID))
 }
 
-// ClaimName is the name of the claim, "" for a VMI without state to keep.
+// ClaimName returns the name of the claim, "" for a VMI without state.
 func ClaimName(vmi *v1.VirtualMachineInstance) string {
 	if !Kept(&vmi.Spec) {
 		return ""
@@ -73,7 +72,7 @@ func ClaimName(vmi *v1.VirtualMachineInstance) string {
 	return layout.StateClaimName(owner.Name, string(owner.UID))
 }
 
-// ownerOf is the VM of a VMI, or the VMI itself: those of a replica set have a state each.
+// ownerOf returns the VM of a VMI, or the VMI itself: the VMIs of a replica set each have their own state.
 func ownerOf(vmi *v1.VirtualMachineInstance) metav1.OwnerReference {
 	if owner := metav1.GetControllerOf(vmi); owner != nil && owner.Kind == v1.VirtualMachineGroupVersionKind.Kind {
 		return *owner
@@ -81,8 +80,8 @@ func ownerOf(vmi *v1.VirtualMachineInstance) metav1.OwnerReference {
 	return *metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)
 }
 
-// Claim renders the claim of a VMI that has one. class is the name of its storage class, "" to leave it to the
-// API server; profile is what is known of that class, nil for nothing.
+// Claim returns the claim of a VMI with state. class is the name of its storage class, "" for the default;
+// profile is that class's, nil if unknown.
 func Claim(vmi *v1.VirtualMachineInstance, class string, profile *cdiv1.StorageProfile) *corev1.PersistentVolumeClaim {
 	owner := ownerOf(vmi)
 	claim := &corev1.PersistentVolumeClaim{
@@ -105,8 +104,8 @@ func Claim(vmi *v1.VirtualMachineInstance, class string, profile *cdiv1.StorageP
 	return claim
 }
 
-// accessMode is ReadWriteMany, with which a guest can migrate, where the class is known to have file systems with
-// it. A claim that asks for what its class does not have is never bound.
+// accessMode returns ReadWriteMany, with which a guest can migrate, if the class is known to support it for
+// file systems. A claim with an unsupported mode is never bound.
 func accessMode(profile *cdiv1.StorageProfile) corev1.PersistentVolumeAccessMode {
 	if profile == nil {
 		return corev1.ReadWriteOnce
@@ -124,8 +123,8 @@ func accessMode(profile *cdiv1.StorageProfile) corev1.PersistentVolumeAccessMode
 	return corev1.ReadWriteOnce
 }
 
-// Check returns why a claim of the name can't be the VMI's, nil if it is. Only the owner's UID counts: names and
-// labels are anybody's to write.
+// Check returns why a claim of that name can't be the VMI's, nil if it is. Only the owner's UID counts: anybody
+// can write names and labels.
 func Check(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) error {
 	owner := ownerOf(vmi)
 	is := metav1.GetControllerOf(claim)
@@ -143,8 +142,8 @@ func Check(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) 
 	return nil
 }
 
-// Immovable says why a guest with state on a claim can't be brought to another node; empty when it can, or has
-// none. claim is what is known of the claim, nil for nothing.
+// Immovable returns why a guest can't migrate because of its state's claim, "" if it can or has none. claim may
+// be nil if it is not known.
 func Immovable(vmi *v1.VirtualMachineInstance, claim *v1.PersistentVolumeClaimInfo) string {
 	name := ClaimName(vmi)
 	switch {

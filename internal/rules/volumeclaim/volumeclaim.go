@@ -1,7 +1,7 @@
-// Package volumeclaim says which PVC a volume of a VMI is on, and what for.
+// Package volumeclaim returns the PVC of a VMI's volume and its use.
 //
-// It owns how the claim follows from a volume's source. It is pure and imports nothing
-// but API types. Who may use a claim beside whom is for its callers to decide.
+// It owns how the claim follows from a volume's source. It is pure and imports only API types. Its callers
+// decide who may share a claim.
 package volumeclaim
 
 import (
@@ -10,19 +10,17 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Claim is what a volume has of a PVC. The zero value is that of a volume on none.
+// Claim is a volume's use of a PVC. The zero value is for a volume without one.
 type Claim struct {
 	Name string
-	// ReadOnly is how the claim is mounted. Whether the guest's disk is read-only is
-	// another thing, which the disk says.
+	// ReadOnly is the mount's mode. The guest's disk has its own read-only field.
 	ReadOnly bool
-	// Backing means that the claim is below an overlay, which takes all that the guest
-	// writes: the claim's content is the disk's beginning and never its state.
+	// Backing means that the claim is below an overlay, which takes all writes of the guest: the claim has the
+	// disk's initial content and never its state.
 	Backing bool
 }
 
-// Of returns the claim of a volume's source, and whether the volume is on one. A
-// DataVolume's claim has its name.
+// Of returns the claim of a volume's source, and whether there is one. A DataVolume's claim has its name.
 func Of(source *v1.VolumeSource) (Claim, bool) {
 	switch {
 	case source.PersistentVolumeClaim != nil:
@@ -35,14 +33,14 @@ func Of(source *v1.VolumeSource) (Claim, bool) {
 	return Claim{}, false
 }
 
-// Name returns the name of the claim that a volume is on, "" for none.
+// Name returns the name of the volume's claim, "" for none.
 func Name(source *v1.VolumeSource) string {
 	claim, _ := Of(source)
 	return claim.Name
 }
 
-// Disk returns the name of the claim whose content is the volume's disk, "" for none.
-// Of two disks on one such claim, each sees what the other does to it.
+// Disk returns the name of the claim whose content is the volume's disk, "" for none. Two disks on one such
+// claim see each other's writes.
 func Disk(source *v1.VolumeSource) string {
 	if claim, _ := Of(source); !claim.Backing {
 		return claim.Name
@@ -50,8 +48,7 @@ func Disk(source *v1.VolumeSource) string {
 	return ""
 }
 
-// Written returns the name of the claim that the volume lets the guest write to, "" for
-// none.
+// Written returns the name of the claim that the guest can write to, "" for none.
 func Written(source *v1.VolumeSource) string {
 	if claim, _ := Of(source); !claim.ReadOnly {
 		return claim.Name
@@ -59,8 +56,7 @@ func Written(source *v1.VolumeSource) string {
 	return ""
 }
 
-// Names lists the claims that the volumes are on, each once, in the order of the
-// volumes.
+// Names returns the volumes' claims without duplicates, in the order of the volumes.
 func Names(volumes []v1.Volume) []string {
 	var names []string
 	seen := map[string]bool{}
@@ -74,9 +70,8 @@ func Names(volumes []v1.Volume) []string {
 	return names
 }
 
-// UsedBy lists the claims that a VMI uses, each once: those of its volumes, those that its
-// status tells of, of volumes on their way out of the guest, and those that its disks are
-// copied to.
+// UsedBy returns the claims that a VMI uses, without duplicates: those of its volumes, those in its status, of
+// volumes that are being detached, and those that its disks are being copied to.
 func UsedBy(vmi *v1.VirtualMachineInstance) []string {
 	names := Names(vmi.Spec.Volumes)
 	for _, name := range slices.Concat(InStatus(vmi), Destinations(vmi)) {
@@ -87,7 +82,7 @@ func UsedBy(vmi *v1.VirtualMachineInstance) []string {
 	return names
 }
 
-// Destinations lists the claims that disks of the VMI are to be copied to.
+// Destinations returns the claims that the VMI's disks are to be copied to.
 func Destinations(vmi *v1.VirtualMachineInstance) []string {
 	var names []string
 	for _, m := range vmi.Status.MigratedVolumes {
@@ -98,7 +93,7 @@ func Destinations(vmi *v1.VirtualMachineInstance) []string {
 	return names
 }
 
-// InStatus lists the claims that the VMI's status tells of, in its order.
+// InStatus returns the claims in the VMI's status, in its order.
 func InStatus(vmi *v1.VirtualMachineInstance) []string {
 	var names []string
 	for _, s := range vmi.Status.VolumeStatus {
