@@ -1,9 +1,8 @@
-// Package workerpod renders what is made for a worker that fills a claim: its
-// pod, and for one that serves uploads its Service and its Secret.
+// Package workerpod renders the objects of a worker that fills a claim: its pod, and for uploads also its
+// Service and Secret.
 //
-// It is pure, and owns how these objects look: names, mounts and rights in the
-// pod. When they are made is package datavolume's to say, what the worker does
-// with the mounts is package transfer's.
+// It is pure, and owns the content of these objects: names, mounts and privileges. Package datavolume decides
+// when they are created; package transfer defines the worker's use of the mounts.
 package workerpod
 
 import (
@@ -23,20 +22,18 @@ import (
 )
 
 const (
-	// user that workers are, as launchers: both read and write the disks.
+	// user of workers and launchers: both read and write the disks.
 	user = 107
-	// diskGroup owns block devices on nodes (Debian, Red Hat). Where the container
-	// runtime does not hand a device to the pod's user, the group opens it; a pod has
-	// no other device than its claim's.
+	// diskGroup owns block devices on nodes (Debian, Red Hat). If the container runtime does not give a device
+	// to the pod's user, the group can open it; a pod has no other device than its claim's.
 	diskGroup = 6
 	// command in the worker's image.
 	command   = "virt-importer"
 	container = "importer"
-	// workSize bounds, together with the disk's size, the journals and what of a
-	// stream has to be kept.
+	// workSize is the space for journals and buffered parts of a stream, in addition to the disk's size.
 	workSize = 1 << 30
-	// startupTimeout is how many seconds the kubelet waits for a worker that is to take something, startupAttempts
-	// how often before it starts the container anew.
+	// startupTimeout is the kubelet's timeout in seconds for the startup probe of an upload worker,
+	// startupAttempts the number of failures before it restarts the container.
 	startupTimeout, startupAttempts = 60, 5
 )
 
@@ -47,8 +44,7 @@ type Settings struct {
 	Config     datavolume.Config
 }
 
-// Pod renders a worker of the DataVolume. A pod in another namespace than the
-// DataVolume's has no owner.
+// Pod returns a worker pod of the DataVolume. In another namespace than the DataVolume's it has no owner.
 func Pod(w *datavolume.Worker, dv *cdiv1.DataVolume, s Settings) (*corev1.Pod, error) {
 	pod, err := pod(w, s)
 	if err != nil {
@@ -57,9 +53,9 @@ func Pod(w *datavolume.Worker, dv *cdiv1.DataVolume, s Settings) (*corev1.Pod, e
 	pod.Spec.PriorityClassName = dv.Spec.PriorityClassName
 	addSource(&pod.Spec, w.Task, dv.Spec.Source)
 	if w.Namespace == dv.Namespace {
-		// A service account of another namespace is not the DataVolume's author's to use.
+		// The DataVolume's author may not be permitted to use another namespace's service accounts.
 		pod.Spec.ServiceAccountName = dv.Spec.ServiceAccountName
-		// Nor are networks of another namespace.
+		// The same holds for its networks.
 		passOn(dv.Annotations, pod)
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(dv, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))}
 	}
@@ -67,8 +63,7 @@ func Pod(w *datavolume.Worker, dv *cdiv1.DataVolume, s Settings) (*corev1.Pod, e
 	return pod, nil
 }
 
-// ClaimPod renders the worker of a claim that has no DataVolume: it takes an
-// upload.
+// ClaimPod returns the worker pod for an upload to a claim without a DataVolume.
 func ClaimPod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 	pod, err := pod(w, s)
 	if err != nil {
@@ -79,7 +74,7 @@ func ClaimPod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// passOn gives a worker those annotations of its owner that are meant for it.
+// passOn copies the annotations that are meant for the worker.
 func passOn(annotations map[string]string, pod *corev1.Pod) {
 	for _, name := range []string{
 		datavolume.AnnPodNetworks, datavolume.AnnPodDefaultNetwork, datavolume.AnnPodIstio, datavolume.AnnPodLinkerd,
@@ -111,7 +106,7 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 		ImagePullSecrets:              s.Config.ImagePullSecrets,
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsUser: new(int64(user)), RunAsGroup: new(int64(user)), RunAsNonRoot: new(true), FSGroup: new(int64(user)),
-			// A file system with many files is not walked through at each start.
+			// Do not walk through a file system with many files at each start.
 			FSGroupChangePolicy: new(corev1.FSGroupChangeOnRootMismatch),
 			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
@@ -136,7 +131,7 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 	if w.Task.Kind == transfer.KindUpload {
 		c := &spec.Containers[0]
 		c.Ports = append(c.Ports, corev1.ContainerPort{Name: "upload", ContainerPort: transfer.UploadPort})
-		// The kubelet would warn of a readiness probe that comes before the worker listens.
+		// The kubelet would emit warnings for a readiness probe before the worker listens.
 		c.StartupProbe = &corev1.Probe{
 			ProbeHandler:   corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{command, transfer.AwaitPortFlag, strconv.Itoa(transfer.UploadPort)}}},
 			TimeoutSeconds: startupTimeout, FailureThreshold: startupAttempts,
@@ -147,7 +142,7 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 			Name: w.Name, Namespace: w.Namespace, Labels: withClaim(labels(w.Component), w),
 			Annotations: map[string]string{
 				datavolume.AnnRestarts: strconv.Itoa(int(w.RestartsBefore)),
-				// A proxy in the pod goes on when the worker has ended, and the pod with it.
+				// A proxy sidecar would run on after the worker has ended, and so would the pod.
 				datavolume.AnnPodIstio: "false", datavolume.AnnPodLinkerd: "disabled",
 			},
 		},
@@ -155,7 +150,7 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 	}, nil
 }
 
-// proxy is how programs are told of one.
+// proxy returns the environment variables of a proxy.
 func proxy(p *cdiv1.ImportProxy) []corev1.EnvVar {
 	if p == nil {
 		return nil
@@ -179,19 +174,17 @@ func withClaim(labels map[string]string, w *datavolume.Worker) map[string]string
 	return labels
 }
 
-// lostSeconds is how long Kubernetes leaves pods on a node that it has lost.
+// lostSeconds is the time that Kubernetes leaves pods on a lost node.
 const lostSeconds = int64(300)
 
-// tolerations let the worker follow its claim to a node that is kept for others:
-// there it was bound by a VM that may run there, and the worker has no choice any
-// more. A worker that binds its claim itself keeps to the nodes for everybody.
+// tolerations let the worker follow its bound claim to a reserved node: a VM that may run there has bound it,
+// and the worker has no choice. A worker that binds its claim itself stays off reserved nodes.
 func tolerations(claim *corev1.PersistentVolumeClaim) []corev1.Toleration {
 	if claim.Status.Phase != corev1.ClaimBound {
 		return nil
 	}
 	return []corev1.Toleration{
-		// The first that fits a taint counts: a node that is lost the worker leaves as
-		// any pod does.
+		// The first matching toleration counts: like any pod, the worker leaves a lost node.
 		{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(lostSeconds)},
 		{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(lostSeconds)},
 		{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
@@ -199,7 +192,7 @@ func tolerations(claim *corev1.PersistentVolumeClaim) []corev1.Toleration {
 	}
 }
 
-// addClaim gives the worker its claim: to write, or for a source to read.
+// addClaim mounts the claim, read-only for a source.
 func addClaim(spec *corev1.PodSpec, w *datavolume.Worker) {
 	const volume = "claim"
 	reads := w.Task.Kind == transfer.KindCloneSource
@@ -224,7 +217,7 @@ func addClaim(spec *corev1.PodSpec, w *datavolume.Worker) {
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: dir, ReadOnly: reads})
 }
 
-// addSource mounts what the source needs beside its address.
+// addSource mounts the source's Secrets and ConfigMaps.
 func addSource(spec *corev1.PodSpec, task transfer.Task, source *cdiv1.DataVolumeSource) {
 	secret := func(name string) corev1.VolumeSource {
 		return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}
@@ -266,7 +259,7 @@ func mountDir(spec *corev1.PodSpec, name, path string, source corev1.VolumeSourc
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: readOnly})
 }
 
-// Service leads to the worker that takes an upload.
+// Service returns the Service of an upload worker.
 func Service(pod *corev1.Pod) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: beside(pod, pod.Name),
@@ -277,13 +270,13 @@ func Service(pod *corev1.Pod) *corev1.Service {
 	}
 }
 
-// Secret holds a worker's certificate.
+// Secret returns the Secret with a worker's certificate.
 func Secret(pod *corev1.Pod, name string, data map[string][]byte) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: beside(pod, name), Type: corev1.SecretTypeOpaque, Data: data}
 }
 
-// beside is the metadata of what a pod needs. It has the pod's owner and not the
-// pod as owner, since it serves the pod that replaces a lost one, too.
+// beside returns the metadata of a pod's accompanying object. Its owner is the pod's owner, since it also
+// serves the successor of a lost pod.
 func beside(pod *corev1.Pod, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name: name, Namespace: pod.Namespace, Labels: labels(pod.Labels[datavolume.LabelComponent]), OwnerReferences: pod.OwnerReferences,

@@ -1,13 +1,13 @@
-// Package workloadupdate decides which guests are brought into a pod of the newest image,
-// and how: by a migration, or by evicting the pod, which has its guest stopped.
+// Package workloadupdate decides which guests are moved to a pod of the newest image, and how: by a
+// migration, or by an eviction of the pod, which stops its guest.
 //
-//	             the image is another one,
+//	             another image,
 //	             MigrationRequired or VolumesChange
 //	up to date ──────────────────────────> outdated ──> migration (LiveMigrate)   ──> up to date
 //	                                           └──────> eviction  (Evict), in batches: the VM starts it again
 //
-// Nothing is remembered but when the last batch was evicted: what a VMI's status says of its
-// pod's image, and the migrations that there are, say the rest. It must not import a client.
+// The only state is the time of the last batch of evictions: the rest follows from the pod's image in
+// a VMI's status and from the existing migrations. It must not import a client.
 package workloadupdate
 
 import (
@@ -32,46 +32,41 @@ const (
 	defaultInterval = time.Minute
 )
 
-// Cluster is what a plan is made from.
+// Cluster is the input of a plan.
 type Cluster struct {
 	VMIs       []*v1.VirtualMachineInstance
 	Migrations []*v1.VirtualMachineInstanceMigration
-	// Image is what new launcher pods are made of.
+	// Image is that of new launcher pods.
 	Image    string
 	Strategy v1.KubeVirtWorkloadUpdateStrategy
-	// Eviction is the cluster's strategy for evictions, MostMigrations how many
-	// migrations run at a time.
+	// Eviction is the cluster's eviction strategy, MostMigrations the maximum number of concurrent migrations.
 	Eviction       v1.EvictionStrategy
 	MostMigrations uint32
-	// LastBatch is when pods were evicted last. A process that does not know it says when
-	// it began to work.
+	// LastBatch is the time of the last evictions. A new process uses its own start.
 	LastBatch time.Time
 	Now       time.Time
 }
 
-// Plan is what is to be done.
+// Plan is the list of actions.
 type Plan struct {
-	// Outdated is how many guests run in a pod of another image.
+	// Outdated is the number of guests in pods of another image.
 	Outdated int
-	// Label and Unlabel are the VMIs whose label OutdatedLauncherImageLabel is to be set
-	// and taken off.
+	// Label and Unlabel are the VMIs that get or lose the label OutdatedLauncherImageLabel.
 	Label, Unlabel []*v1.VirtualMachineInstance
-	// Migrate are migrations that are to be made. Their names follow from what they are for.
+	// Migrate are migrations to create. Their names follow from their purpose.
 	Migrate []*v1.VirtualMachineInstanceMigration
-	// Cancel are migrations that have lost their reason.
+	// Cancel are migrations that are no longer needed.
 	Cancel []*v1.VirtualMachineInstanceMigration
-	// Evict are VMIs whose pod is to be evicted: one batch.
+	// Evict are the VMIs of one batch whose pods are to be evicted.
 	Evict []*v1.VirtualMachineInstance
-	// After asks for another look, zero for none.
+	// After requests another look, zero for none.
 	After time.Duration
 }
 
-// planning is a plan that is being made.
 type planning struct {
 	Cluster
 	plan Plan
-	// of are the migrations by VMI; underway counts those of this package that have not
-	// ended.
+	// of has the migrations by VMI; underway counts this package's that have not ended.
 	of       map[types.NamespacedName][]*v1.VirtualMachineInstanceMigration
 	underway uint32
 }
@@ -99,7 +94,6 @@ func oldestFirst(vmis []*v1.VirtualMachineInstance) []*v1.VirtualMachineInstance
 	})
 }
 
-// consider decides about one VMI.
 func (p *planning) consider(vmi *v1.VirtualMachineInstance) {
 	outdated := Outdated(vmi, p.Image)
 	if outdated {
@@ -120,22 +114,22 @@ func (p *planning) consider(vmi *v1.VirtualMachineInstance) {
 	movable := migration.Movable(vmi) == nil
 	switch {
 	case movable && (volumes || p.by(v1.WorkloadUpdateMethodLiveMigrate)):
-		// A migration of volumes is asked for by the VM itself.
+		// The VM itself requests a migration of volumes.
 		p.migrate(vmi)
 	case outdated && p.by(v1.WorkloadUpdateMethodEvict) && (movable || !protected(vmi, p.Eviction)):
 		p.plan.Evict = append(p.plan.Evict, vmi)
 	}
 }
 
-// busy reports whether there is nothing to be done for a guest now: it starts or ends; it is moved
-// already, by whomever, which brings it into a newer pod, too; or its node does not answer, so that
-// nobody knows how it is. An eviction would be no news to it, and would take another one's place.
+// busy reports whether a guest must wait: it is starting or stopping; it is already being moved, for whatever
+// reason, and thereby gets a newer pod; or its node does not answer, so that its state is unknown. An eviction
+// would be redundant, and would take another guest's place.
 func busy(vmi *v1.VirtualMachineInstance) bool {
 	return vmi.Status.Phase != v1.Running || vmi.IsMarkedForEviction() || migration.InFlight(vmi) ||
 		vmistatus.Interrupted(vmi) || vmistatus.Unanswered(vmi)
 }
 
-// label has a VMI's label say whether it is outdated.
+// label keeps a VMI's label current.
 func (p *planning) label(vmi *v1.VirtualMachineInstance, outdated bool) {
 	switch _, labeled := vmi.Labels[v1.OutdatedLauncherImageLabel]; {
 	case outdated && !labeled:
@@ -145,7 +139,7 @@ func (p *planning) label(vmi *v1.VirtualMachineInstance, outdated bool) {
 	}
 }
 
-// Outdated reports whether a VMI's guest may run in a pod of another image than that.
+// Outdated reports whether a VMI's guest may run in a pod of another image.
 func Outdated(vmi *v1.VirtualMachineInstance, image string) bool {
 	in := vmi.Status.LauncherContainerImageVersion
 	return in != "" && in != image && (vmi.Status.Phase == v1.Running || vmi.Status.Phase == v1.Scheduled)
@@ -155,8 +149,8 @@ func (p *planning) by(method v1.WorkloadUpdateMethod) bool {
 	return slices.Contains(p.Strategy.WorkloadUpdateMethods, method)
 }
 
-// protected reports whether an eviction would be refused of a guest that can't be migrated,
-// so that it must not take a place in every batch.
+// protected reports whether an eviction of an unmigratable guest would be refused; it must not take a place in
+// every batch.
 func protected(vmi *v1.VirtualMachineInstance, cluster v1.EvictionStrategy) bool {
 	switch evacuation.Strategy(vmi, cluster) {
 	case v1.EvictionStrategyNone, v1.EvictionStrategyLiveMigrateIfPossible:
@@ -165,13 +159,13 @@ func protected(vmi *v1.VirtualMachineInstance, cluster v1.EvictionStrategy) bool
 	return true
 }
 
-// migrate has a VMI migrated, unless it is being migrated, or was a moment ago. No more are
-// asked for than may run, so that those who wait need no object.
+// migrate creates a migration unless one is pending or has just ended. It creates no more than may run, so that
+// waiting guests need no object.
 func (p *planning) migrate(vmi *v1.VirtualMachineInstance) {
 	of := p.of[types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name}]
 	pending := func(m *v1.VirtualMachineInstanceMigration) bool { return !m.IsFinal() }
 	if p.underway >= p.MostMigrations || slices.ContainsFunc(of, pending) {
-		// Their ends are the next reason to look.
+		// Their end causes the next look.
 		return
 	}
 	if left := migration.Pause(of, p.Now); left > 0 {
@@ -183,8 +177,7 @@ func (p *planning) migrate(vmi *v1.VirtualMachineInstance) {
 		layout.PodName("kubevirt-workload-update-", vmi.Name, "-"+layout.LongDigest(string(vmi.UID)+" "+p.Image+" "+migration.LastFor(of, v1.WorkloadUpdateMigrationAnnotation)))))
 }
 
-// cancel takes back the migrations of a VMI that were made for what it does not need any more: a change was taken back. One
-// that the VMI has been handed over with goes on.
+// cancel cancels migrations for a change that was reverted. One that was handed over goes on.
 func (p *planning) cancel(vmi *v1.VirtualMachineInstance) {
 	for _, m := range p.of[types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name}] {
 		begun := m.TargetIsHandedOff() || vmi.Status.MigrationState != nil && vmi.Status.MigrationState.MigrationUID == m.UID
@@ -194,7 +187,7 @@ func (p *planning) cancel(vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// cutBatch leaves of the evictions those of one batch, and none before its time.
+// cutBatch keeps the evictions of one batch, and none before the interval has passed.
 func (p *planning) cutBatch() {
 	if len(p.plan.Evict) == 0 {
 		return
@@ -214,7 +207,7 @@ func (p *planning) cutBatch() {
 	p.plan.After = backoff.Sooner(p.plan.After, interval)
 }
 
-// Labeled returns the VMI with the label that says whether its pod is outdated.
+// Labeled returns the VMI with or without the label for an outdated pod.
 func Labeled(vmi *v1.VirtualMachineInstance, outdated bool) *v1.VirtualMachineInstance {
 	out := vmi.DeepCopy()
 	delete(out.Labels, v1.OutdatedLauncherImageLabel)
