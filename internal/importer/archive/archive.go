@@ -1,8 +1,7 @@
 // Package archive unpacks a tar file into the folder of a claim.
 //
-// It writes nothing outside of that folder: the kernel resolves every name below it
-// (os.Root), even if the archive made links before. It makes files, folders
-// and links; devices and other special files are refused.
+// It writes nothing outside of that folder: the kernel resolves every name below it (os.Root), even through
+// links from the archive. It creates files, folders and links; devices and other special files are an error.
 package archive
 
 import (
@@ -20,11 +19,10 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// maxEntries is how many files an archive may have.
+// maxEntries bounds the number of files in an archive.
 const maxEntries = 1 << 22
 
-// Unpack unpacks an archive, of which the files may have limit bytes together, and
-// says how many they have.
+// Unpack unpacks an archive and returns the bytes of its files, which limit bounds.
 func Unpack(from io.Reader, dir string, limit int64) (int64, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -66,7 +64,6 @@ type unpacking struct {
 	limit, written int64
 }
 
-// entry makes one entry of the archive.
 func (u *unpacking) entry(header *tar.Header, content io.Reader) error {
 	name := strings.TrimPrefix(path.Clean("/"+header.Name), "/")
 	if strings.Contains("/"+header.Name+"/", "/../") {
@@ -141,7 +138,7 @@ func (u *unpacking) file(name string, mode fs.FileMode, size int64, content io.R
 	return nil
 }
 
-// Clear leaves nothing in a folder but what a file system has of itself.
+// Clear empties a folder except for lost+found.
 func Clear(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

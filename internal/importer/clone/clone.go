@@ -1,13 +1,12 @@
-// Package clone is the worker that sends the disk of one claim to the worker that
-// fills another: zstd, in which holes take almost no bytes.
+// Package clone is the worker that sends the disk of one claim to the worker that fills another, compressed by
+// zstd, so that holes take almost no bytes.
 //
-// The receiver counts the bytes and compares the sum that comes after the last of them,
-// so that a sender that dies, or whose connection breaks, never leaves a clone that looks
-// complete; the sender starts again from the beginning. The source must not change meanwhile:
-// virt-controller starts this worker only when no other pod uses the claim.
+// The receiver counts the bytes and compares the checksum that follows them, so that a sender that crashes, or
+// whose connection breaks, never leaves a clone that looks complete; the sender starts again from the
+// beginning. The source must not change during the transfer: virt-controller starts this worker only when no
+// other pod uses the claim.
 //
-// The package must not know how the receiver writes, and must never write to the
-// source. See decision 109.
+// The package must not know how the receiver writes, and must never write to the source (decision 109).
 package clone
 
 import (
@@ -29,23 +28,23 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// Timing of the wait for the receiver, which is started at the same time.
+// Timing of the wait for the receiver, which starts at the same time.
 const (
 	pause    = 500 * time.Millisecond
 	patience = 2 * time.Minute
 )
 
-// Send sends the source claim of the job to where its task says.
+// Send sends the source claim of the job to the task's URL.
 func Send(ctx context.Context, j *job.Job) (transfer.Result, error) {
 	return Sender{Dial: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}.Send(ctx, j)
 }
 
-// Sender sends through a network of its own.
+// Sender sends through its own network.
 type Sender struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Send is Send.
+// Send is the function Send with the sender's network.
 func (s Sender) Send(ctx context.Context, j *job.Job) (transfer.Result, error) {
 	disk, size, err := open(j)
 	if err != nil {
@@ -69,7 +68,6 @@ func (s Sender) Send(ctx context.Context, j *job.Job) (transfer.Result, error) {
 	return transfer.Result{VirtualSize: size, Read: stream.read}, nil
 }
 
-// open opens the source's disk and returns its size.
 func open(j *job.Job) (*os.File, int64, error) {
 	path := filepath.Join(j.Places.SourceDir, "disk.img")
 	if j.Task.Block {
@@ -82,7 +80,7 @@ func open(j *job.Job) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("opening the disk to be cloned: %w", err)
 	}
-	// The size of a device is where it ends.
+	// The size of a device is the offset of its end.
 	size, err := disk.Seek(0, io.SeekEnd)
 	if err == nil && size == 0 {
 		err = job.Faultf(transfer.ReasonSourceRefused, "the disk to be cloned is empty")
@@ -116,7 +114,7 @@ func (s Sender) receiver(j *job.Job) (*receiver, error) {
 	}}}, nil
 }
 
-// await waits until the receiver is there; filled says that it needs nothing any more.
+// await waits for the receiver; filled means that the claim is already filled.
 func (to *receiver) await(ctx context.Context) (filled bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -155,7 +153,7 @@ func (to *receiver) head(ctx context.Context) (int, error) {
 	return response.StatusCode, response.Body.Close()
 }
 
-// send sends the disk, and waits until the receiver has made it whole.
+// send sends the disk, and waits until the receiver has completed it.
 func (to *receiver) send(ctx context.Context, disk *stream) error {
 	reader, writer := io.Pipe()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url.String(), reader)
@@ -167,13 +165,13 @@ func (to *receiver) send(ctx context.Context, disk *stream) error {
 	broken := make(chan error, 1)
 	go func() {
 		sum, err := disk.copyTo(ctx, writer)
-		// The trailer is read when the body has ended.
+		// The trailer is read after the end of the body.
 		request.Trailer.Set(transfer.CloneSumTrailer, sum)
 		broken <- err
 		_ = writer.CloseWithError(err)
 	}()
 	response, err := to.client.Do(request)
-	// Whether or not all was sent, nobody reads any more.
+	// The body has no reader any more, whether or not all of it was sent.
 	_ = reader.CloseWithError(errGone)
 	if cause := <-broken; cause != nil && !errors.Is(cause, errGone) && !errors.Is(cause, io.ErrClosedPipe) {
 		return cause
@@ -187,7 +185,6 @@ func (to *receiver) send(ctx context.Context, disk *stream) error {
 
 var errGone = errors.New("the receiver reads no more")
 
-// verdict is what the receiver says.
 func verdict(response *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10)) // without it, the code says enough
 	said := strings.TrimSpace(string(text))

@@ -18,11 +18,10 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// piece is how much of the disk is read at once, and the least that counts as a hole.
+// piece is the size of one read, and the smallest hole.
 const piece = 1 << 20
 
-// zeroes are pieces of a hole, ready as zstd frames; zstd streams are as good
-// in one frame as in many. The larger ones are sent first.
+// zeroes are zero bytes as complete zstd frames, the largest first; a zstd stream may consist of many frames.
 var zeroes = sync.OnceValues(func() ([]frame, error) {
 	var frames []frame
 	encoder, err := newEncoder(nil)
@@ -45,7 +44,7 @@ var zeroes = sync.OnceValues(func() ([]frame, error) {
 	return frames, nil
 })
 
-// frame is a number of zeroes, compressed.
+// frame is a compressed number of zero bytes.
 type frame struct {
 	size int64
 	text []byte
@@ -56,21 +55,21 @@ func newEncoder(w io.Writer) (*zstd.Encoder, error) {
 		zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(transfer.CloneWindow))
 }
 
-// stream is a disk on its way.
+// stream is a disk that is being sent.
 type stream struct {
 	disk  *os.File
 	size  int64
 	meter *job.Meter
-	// read is how much of the disk was read.
+	// read counts the bytes read from the disk.
 	read int64
 
 	to      io.Writer
 	encoder *zstd.Encoder
-	// open says that a frame has begun.
+	// open means that a frame has begun.
 	open bool
 }
 
-// copyTo writes the compressed disk and gives its sum.
+// copyTo writes the compressed disk and returns its checksum.
 func (s *stream) copyTo(ctx context.Context, w io.Writer) (string, error) {
 	sum := sha256.New()
 	s.to = io.MultiWriter(w, sum)
@@ -100,15 +99,14 @@ func (s *stream) copyTo(ctx context.Context, w io.Writer) (string, error) {
 		}
 		s.meter.Advance(at, s.size)
 	}
-	// The end of the last frame is summed, too.
+	// The checksum includes the end of the last frame.
 	if err := s.close(); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// data is the next stretch of the disk that is no hole, at the end of the disk an
-// empty one. A device does not know its holes.
+// data returns the next range of data, which is empty at the end of the disk. A device does not report holes.
 func (s *stream) data(at int64) (begin, end int64, err error) {
 	begin, err = unix.Seek(int(s.disk.Fd()), at, unix.SEEK_DATA)
 	switch {
@@ -123,11 +121,11 @@ func (s *stream) data(at int64) (begin, end int64, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("looking for holes on the disk to be cloned: %w", err)
 	}
-	// The disk may have been grown while it is read; what was announced counts.
+	// The disk may grow during the read; the announced size counts.
 	return min(begin, s.size), min(end, s.size), nil
 }
 
-// copyPiece copies what is at a place, at most to end.
+// copyPiece copies the data at an offset, at most to end.
 func (s *stream) copyPiece(buffer []byte, at, end int64) (int64, error) {
 	p := buffer[:min(piece, end-at)]
 	if n, err := s.disk.ReadAt(p, at); n < len(p) {
@@ -154,7 +152,7 @@ func (s *stream) write(p []byte) error {
 	return nil
 }
 
-// hole writes zeroes.
+// hole writes zero bytes.
 func (s *stream) hole(size int64) error {
 	if size < piece {
 		return s.write(none[:size])
@@ -176,7 +174,6 @@ func (s *stream) hole(size int64) error {
 	return s.write(none[:size])
 }
 
-// close ends the frame that is open.
 func (s *stream) close() error {
 	if !s.open {
 		return nil

@@ -1,10 +1,9 @@
-// Package confine runs programs that read hostile content, qemu-img and xz, with
-// limits on the memory and time that the content can cost.
+// Package confine runs programs that read hostile content (qemu-img, xz) under limits on their memory and CPU
+// time.
 //
-// The limits are set when the program has started and before it is given anything to
-// read by pipe; one that opens a file by itself is limited within its first
-// millisecond, which is spent on its libraries. The worker's container limits
-// what they can reach, not this package. See decision 102.
+// The limits are set after the program has started and before it gets anything to read by pipe. A program that
+// opens a file itself is limited within its first millisecond, which it spends on loading its libraries. The
+// worker's container, not this package, limits which files they can access (decision 102).
 package confine
 
 import (
@@ -24,25 +23,24 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// Limits are what a program may cost.
+// Limits bound the resources of a program.
 type Limits struct {
-	// Memory is of addresses, in bytes; CPU is time on processors.
+	// Memory bounds the address space in bytes; CPU bounds the CPU time.
 	Memory uint64
 	CPU    time.Duration
 }
 
-// maxSaid is how much of what a program says is kept.
+// maxSaid bounds the part of a program's output that is kept.
 const maxSaid = 4 << 10
 
-// Program is a program under limits.
+// Program is a program with limits.
 type Program struct {
 	*exec.Cmd
 	limits Limits
 	output tail
 }
 
-// New makes a program of a command, of which only the environment, the standard
-// error and the wait for its end are taken over.
+// New returns a program for a command. It replaces the command's environment, standard error and wait delay.
 func New(cmd *exec.Cmd, limits Limits) *Program {
 	p := &Program{Cmd: cmd, limits: limits}
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "TMPDIR=/nowhere", "MALLOC_ARENA_MAX=1"}
@@ -51,11 +49,11 @@ func New(cmd *exec.Cmd, limits Limits) *Program {
 	return p
 }
 
-// threadStack is the stack of every thread of a program. qemu-img starts up to 64 of
-// them, and with the usual 8 MiB each no limit on addresses would mean anything.
+// threadStack is the stack size of every thread of a program. qemu-img starts up to 64, and with the usual 8
+// MiB each, a limit on the address space would be useless.
 const threadStack = 1 << 20
 
-// lowerStacks lowers the limit that programs inherit; this process has its stacks.
+// lowerStacks lowers the limit that programs inherit. This process has its stacks already.
 var lowerStacks = sync.OnceValue(func() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_STACK, &limit); err != nil {
@@ -85,7 +83,7 @@ func (p *Program) Start() error {
 	return nil
 }
 
-// Wait waits for the program's end. A program that its limits ended gives a Fault.
+// Wait waits for the program's end. It returns a Fault if the limits have ended it.
 func (p *Program) Wait() error {
 	err := p.Cmd.Wait()
 	if err == nil {
@@ -103,10 +101,10 @@ func (p *Program) Wait() error {
 	return fmt.Errorf("%s: %w: %s", p.Args[0], err, said)
 }
 
-// Output is what the program said on its standard error.
+// Output returns the end of the program's standard error.
 func (p *Program) Output() string { return strings.TrimSpace(p.output.String()) }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of its input.
 type tail struct{ bytes.Buffer }
 
 func (t *tail) Write(b []byte) (int, error) {

@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/importer/sniff"
 )
 
-// selfContained refuses an image that leads to other files when it is merely opened.
-// vhdx and vdi have no names of files that QEMU follows.
+// selfContained refuses an image that would make QEMU open other files. vhdx and vdi have no file names that
+// QEMU follows.
 func selfContained(format sniff.Format, image io.ReaderAt) error {
 	switch format {
 	case sniff.VMDK:
@@ -24,10 +24,10 @@ func selfContained(format sniff.Format, image io.ReaderAt) error {
 	return nil
 }
 
-// maxDescriptor is how long the text in a vmdk image may be.
+// maxDescriptor bounds the text in a vmdk image.
 const maxDescriptor = 1 << 20
 
-// vmdkContained looks at the text that a vmdk image has of itself.
+// vmdkContained checks the descriptor of a vmdk image.
 func vmdkContained(image io.ReaderAt) error {
 	header := make([]byte, 512)
 	if err := readAt(image, header, 0); err != nil {
@@ -36,7 +36,7 @@ func vmdkContained(image io.ReaderAt) error {
 	capacity := binary.LittleEndian.Uint64(header[12:])
 	at, sectors := binary.LittleEndian.Uint64(header[28:]), binary.LittleEndian.Uint64(header[36:])
 	if capacity == 0 {
-		// QEMU would look for the extents' files.
+		// QEMU would open the extents' files.
 		return refers(sniff.VMDK)
 	}
 	if at == 0 {
@@ -45,7 +45,7 @@ func vmdkContained(image io.ReaderAt) error {
 	if sectors > maxDescriptor/512 || at > 1<<40 {
 		return job.Faultf(transfer.ReasonInvalidImage, "the vmdk image is damaged: its description has %d sectors", sectors)
 	}
-	// QEMU looks at as much as this, whatever the header says.
+	// QEMU reads at least this much, whatever the header says.
 	text := make([]byte, max(sectors*512, 20<<10))
 	n, err := image.ReadAt(text, int64(at)*512)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -54,7 +54,7 @@ func vmdkContained(image io.ReaderAt) error {
 	return vmdkText(text[:n])
 }
 
-// vmdkText refuses a parent, and more than the one extent that is the image itself.
+// vmdkText refuses a parent, and any extent but the image itself.
 func vmdkText(text []byte) error {
 	text, _, _ = bytes.Cut(text, []byte{0})
 	extents := 0
@@ -81,7 +81,6 @@ func vmdkText(text []byte) error {
 	return nil
 }
 
-// vhdContained refuses a differencing disk.
 func vhdContained(image io.ReaderAt) error {
 	footer := make([]byte, 512)
 	if err := readAt(image, footer, 0); err != nil {

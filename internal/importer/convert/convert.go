@@ -17,18 +17,17 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// What qemu-img may take. It needs about 90 MiB of addresses and 30 MiB of memory for
-// a sound image of any size; the time is for some TiB.
+// Limits of qemu-img. It needs about 90 MiB of address space and 30 MiB of memory for a valid image of any
+// size; the time is enough for some TiB.
 var (
 	inspecting = confine.Limits{Memory: 512 << 20, CPU: 30 * time.Second}
 	converting = confine.Limits{Memory: 512 << 20, CPU: 12 * time.Hour}
 )
 
-// inherited is how a child process names the first file that it is given.
+// inherited is the path of the first inherited file in a child process.
 const inherited = "/dev/fd/3"
 
-// Inspect returns the size of the disk in an image, and refuses one that is unsafe to
-// read.
+// Inspect returns the size of the disk in an image, and an error for an unsafe image.
 func Inspect(ctx context.Context, format sniff.Format, image *os.File) (int64, error) {
 	if err := selfContained(format, image); err != nil {
 		return 0, err
@@ -89,10 +88,10 @@ func run(cmd *exec.Cmd, limits confine.Limits) error {
 	return p.Wait()
 }
 
-// refused makes a Fault of qemu-img's own words.
+// refused converts qemu-img's error into a Fault.
 func refused(format sniff.Format, err error) error {
 	var fault *job.Fault
-	var exit *exec.ExitError // its own words follow the program's name, which comes twice
+	var exit *exec.ExitError // qemu-img's message follows the program's name, which occurs twice
 	switch {
 	case errors.As(err, &fault):
 		return err
