@@ -6,32 +6,32 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// checkpoints write the journal from time to time, in a goroutine of their own: the
-// content goes on coming while the disk takes what came. The zero value makes none.
+// checkpoints write the journal at intervals in a separate goroutine, while the content continues to arrive.
+// The zero value writes none.
 type checkpoints struct {
-	// made is set where checkpoints are made.
+	// made enables checkpoints.
 	made    bool
 	disk    *target.Disk
 	journal journalStore
-	// base is the journal without place and sum.
+	// base is the journal without place and checksum.
 	base journal
 	sum  hash.Hash
-	// every is how far the content goes between two of them, most how far at all
-	// behind one that is on the disk: that much is fetched again after a kill.
+	// every is the distance of checkpoints in the content, most the maximum distance from the last complete
+	// one: a killed worker's successor fetches that much again.
 	every, most int64
-	// safe is the place of the last one that is done, next that of the one under way.
+	// safe is the place of the last complete checkpoint, next that of the one being written.
 	safe, next int64
 	underWay   chan error
 }
 
-// newCheckpoints begins at a place. 1/128 of the content from one to the next and
-// 3/128 at most keep what is fetched again below 5 %, with all that is on its way (decision 104).
+// newCheckpoints begins at base's place. A distance of 1/128 of the content, and 3/128 at most, keeps the
+// repeated transfer below 5 %, including buffered data (decision 104).
 func newCheckpoints(disk *target.Disk, notes journalStore, base journal, sum hash.Hash) checkpoints {
 	every := min(max(base.Size/128, 64<<10), 256<<20)
 	return checkpoints{made: true, disk: disk, journal: notes, base: base, sum: sum, every: every, most: 3 * every, safe: base.Place}
 }
 
-// at is told every place up to which all is written once settle returns.
+// at is called at each place up to which all content is written once settle returns.
 func (c *checkpoints) at(place int64, settle func() error) error {
 	if !c.made || place-c.safe < c.every {
 		return nil
@@ -61,7 +61,7 @@ func (c *checkpoints) at(place int64, settle func() error) error {
 	return nil
 }
 
-// look takes note of the one under way when it is done, or waits until it is.
+// look collects the current checkpoint if it is complete, or waits for it.
 func (c *checkpoints) look(wait bool) error {
 	if wait {
 		return c.wait()
@@ -74,7 +74,6 @@ func (c *checkpoints) look(wait bool) error {
 	}
 }
 
-// wait waits for the one that is under way.
 func (c *checkpoints) wait() error {
 	if c.underWay == nil {
 		return nil

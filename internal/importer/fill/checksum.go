@@ -17,13 +17,13 @@ var algorithms = map[string]func() hash.Hash{
 	"md5": md5.New, "sha1": sha1.New, "sha256": sha256.New, "sha512": sha512.New,
 }
 
-// checksum is what the content must sum up to.
+// checksum is the expected checksum of the content.
 type checksum struct {
 	hash.Hash
 	name, want string
 }
 
-// parseChecksum reads "<algorithm>:<hex>"; of nothing it makes a checksum without Hash.
+// parseChecksum parses "<algorithm>:<hex>". An empty text gives a checksum without Hash.
 func parseChecksum(text string) (checksum, error) {
 	if text == "" {
 		return checksum{}, nil
@@ -41,7 +41,7 @@ func parseChecksum(text string) (checksum, error) {
 	return checksum{Hash: sum, name: name, want: want}, nil
 }
 
-// verify compares what was read with what it must be.
+// verify compares the checksum of the content with the expected one.
 func (c checksum) verify() error {
 	if c.Hash == nil {
 		return nil

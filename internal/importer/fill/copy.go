@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// step is how much raw content is handled at once.
+// step is the size in which raw content is processed.
 const step = 1 << 20
 
 func tooLarge(disk, claim int64) error {
@@ -25,8 +25,7 @@ func tooLarge(disk, claim int64) error {
 		job.Bytes(disk), job.Bytes(claim), job.Bytes(disk))
 }
 
-// fits refuses a disk that is larger than the one asked for, as far as its first bytes
-// tell.
+// fits refuses a disk that is larger than requested, as far as its first bytes reveal.
 func (f *importRun) fits(head []byte, size int64) error {
 	disk := size
 	switch f.format {
@@ -38,13 +37,13 @@ func (f *importRun) fits(head []byte, size int64) error {
 		disk = header.Size
 	case sniff.Raw:
 	default:
-		return nil // QEMU tells, when it has the image
+		return nil // QEMU checks the complete image
 	}
 	return checkSize(disk, f.job.Task.Size)
 }
 
-// checkSize refuses the disk in an image by its size, -1 for one that is not known: one that is empty, as an empty file is, and
-// one that has more than was asked for.
+// checkSize refuses a disk by its size, -1 if unknown: an empty one, as in an empty file, and one larger than
+// requested.
 func checkSize(disk, asked int64) error {
 	switch {
 	case disk == 0:
@@ -55,7 +54,6 @@ func checkSize(disk, asked int64) error {
 	return nil
 }
 
-// copy brings the content to the disk.
 func (f *importRun) copy(ctx context.Context) error {
 	switch f.format {
 	case sniff.Raw:
@@ -96,7 +94,7 @@ func (f *importRun) copyRaw(ctx context.Context) error {
 	}
 }
 
-// exceedsRequest refuses a raw disk whose size nobody told before.
+// exceedsRequest is the error for a raw disk whose size was not known in advance.
 func (f *importRun) exceedsRequest() error {
 	return job.Faultf(transfer.ReasonTooLarge, "the disk in the content has more than the %s that were asked for: request more", job.Bytes(f.job.Task.Size))
 }
@@ -141,7 +139,7 @@ func (f *importRun) copyQcow2(ctx context.Context) error {
 	return errors.Join(err, w.settle())
 }
 
-// qcow2Head is the beginning of the image, which a resumed window is past.
+// qcow2Head returns the beginning of the image, which a resumed window has already passed.
 func (f *importRun) qcow2Head(ctx context.Context, ranger job.Ranger) ([]byte, error) {
 	if f.content.Place() == 0 {
 		return peek(f.content, qcow2.HeaderSize)
@@ -150,8 +148,7 @@ func (f *importRun) qcow2Head(ctx context.Context, ranger job.Ranger) ([]byte, e
 	return head, ranger.ReadRange(ctx, head, 0)
 }
 
-// truncated distinguishes a table that lies behind the end of the content from a source that
-// does not answer.
+// truncated distinguishes a table behind the end of the content from a source that does not answer.
 func (f *importRun) truncated(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return job.Faultf(transfer.ReasonInvalidImage, "the qcow2 image is damaged: the file ends before its tables do: it is truncated")
@@ -160,7 +157,7 @@ func (f *importRun) truncated(err error) error {
 }
 
 func (f *importRun) streamQcow2(header *qcow2.Header, from qcow2.Feed, sink qcow2.Sink) error {
-	f.points = checkpoints{} // what is put aside is lost with the worker
+	f.points = checkpoints{} // the stash is lost with the worker
 	dir := f.job.Places.Dir
 	if f.job.Task.Block {
 		dir = f.job.Places.Work
@@ -173,8 +170,8 @@ func (f *importRun) streamQcow2(header *qcow2.Header, from qcow2.Feed, sink qcow
 	return header.Streamed(from, stash, sink)
 }
 
-// spoolDir is where a whole image can be put: on the claim, where that can take its
-// disk as well, else in the worker's pod.
+// spoolDir returns the folder for a whole image: on the claim if that has space for the disk as well, otherwise
+// in the worker's pod.
 func (f *importRun) spoolDir(size int64) (string, error) {
 	if !f.job.Task.Block {
 		free, err := target.Free(f.job.Places.Dir)
@@ -190,7 +187,7 @@ func (f *importRun) spoolDir(size int64) (string, error) {
 	return f.job.Places.Work, err
 }
 
-// nameless makes a file that goes away with the worker.
+// nameless creates a file that disappears with the worker.
 func nameless(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -199,7 +196,7 @@ func nameless(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
-// feed is a window that says when it moves.
+// feed is a window with a callback for its progress.
 type feed struct {
 	*window
 	moved func()
@@ -211,7 +208,7 @@ func (f *feed) Discard(n int64) error {
 	return err
 }
 
-// convert has QEMU read the image, once all of it is here and is the right one.
+// convert lets QEMU convert the image after it is complete and verified.
 func (f *importRun) convert(ctx context.Context) error {
 	f.points = checkpoints{}
 	dir, err := f.spoolDir(max(f.reader.Stream().Size, 0))

@@ -1,22 +1,23 @@
-// Package fill is the engine of the import worker: it makes a disk of content in one
-// pass from its source to the target, whatever the format and the compression.
+// Package fill is the engine of the import worker: it makes a disk from content in one pass from its
+// source to the target, for all formats and compressions.
 //
 //	source ─ pull ─ window(sum) ─┬───────────────┬─ raw ─────────┬─ writers ─ disk
 //	                             └─ unpack ─ window ─ qcow2 ─────┤
 //	                                             └─ spool ─ qemu-img
 //
-// What is on the claim, and what the next worker makes of it when this one dies:
+// The files on the claim, and the next worker's action on them if this one crashes:
 //
-//	.disk.img.part alone            begins again
-//	and .disk.img.journal           goes on at Place, if the source still has the Version
-//	and the journal says Whole      renames it
-//	disk.img                        whole; a worker that comes all the same, because nobody has heard
-//	                                of it, removes it and begins again: a claim may not have room for two
+//	.disk.img.part alone            begin again
+//	and .disk.img.journal           continue at Place, if the source still has the Version
+//	and the journal has Whole       rename it
+//	disk.img                        complete; a worker that starts nevertheless, because its predecessor's
+//	                                result was lost, removes it and begins again: a claim may not have
+//	                                space for two
 //
-// The journal is written only after the data it speaks of is on the disk, and removed
-// before the part is emptied. With a block claim the journal is in the worker's pod, and
-// lost with it: then the work begins again.
+// The journal is written only after its data is on the disk, and removed before the part is emptied.
+// For a block claim the journal is in the worker's pod and lost with it: then the next worker begins
+// again.
 //
-// It must not know where content comes from, and nothing may look whole before the
-// checksum, the source's own Verify and every decompressor have agreed.
+// The package must not know the source of the content. Nothing may look complete before the checksum,
+// the source's Verify and every decompressor have succeeded.
 package fill

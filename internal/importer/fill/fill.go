@@ -17,10 +17,9 @@ import (
 	"drydock.dev/drydock/internal/importer/unpack"
 )
 
-// Fill makes the disk of a job out of the content of a source. The target is whole
-// when it answers without an error; errors are Faults where the owner can do
-// something about it, and leave nothing that looks like a whole disk. A one-shot source
-// that failed may be followed by another one: nothing of the first is kept.
+// Fill makes the disk of a job from the content of a source. The target is complete if it returns no error.
+// Errors are Faults if the owner can do something about them, and leave nothing that looks like a complete
+// disk. A one-shot source that failed may be followed by another one: nothing of the first is kept.
 func Fill(ctx context.Context, j *job.Job, from job.Source) (transfer.Result, error) {
 	f := &importRun{job: j, from: from, journal: journalStoreOf(j)}
 	err := f.fill(ctx)
@@ -43,7 +42,7 @@ func Blank(j *job.Job) (transfer.Result, error) {
 	return transfer.Result{VirtualSize: disk.Size()}, nil
 }
 
-// spaceFault gives a full disk its reason, wherever it was met.
+// spaceFault converts a disk-full error from anywhere into its Fault.
 func spaceFault(err error) error {
 	var fault *job.Fault
 	if err == nil || errors.As(err, &fault) || !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
@@ -52,7 +51,6 @@ func spaceFault(err error) error {
 	return job.Faultf(transfer.ReasonNoSpace, "there is no space left for the import: request a larger claim (%w)", err)
 }
 
-// importRun is one run of Fill.
 type importRun struct {
 	job     *job.Job
 	from    job.Source
@@ -61,13 +59,13 @@ type importRun struct {
 	result  transfer.Result
 
 	reader *pull.Reader
-	// served is the content as the source serves it, content the same decompressed.
+	// served is the content as served, content the same after decompression.
 	served, content *window
 	unpacker        io.Closer
 	format          sniff.Format
 	disk            *target.Disk
 	points          checkpoints
-	// kept says that a journal is or may be there.
+	// kept means that a journal exists or may exist.
 	kept bool
 }
 
@@ -100,7 +98,7 @@ func (f *importRun) fill(ctx context.Context) error {
 	return f.finish(ctx)
 }
 
-// resume takes up the work where an earlier worker left it, if the content is the same.
+// resume continues an earlier worker's run if the content is the same.
 func (f *importRun) resume(ctx context.Context, was *journal) (bool, error) {
 	ranger, can := f.from.(job.Ranger)
 	if !can {
@@ -135,7 +133,6 @@ func (f *importRun) resume(ctx context.Context, was *journal) (bool, error) {
 	return true, nil
 }
 
-// open opens the source.
 func (f *importRun) open(ctx context.Context, place int64) error {
 	f.job.Meter.Step("connecting to the source")
 	var options []pull.Option
@@ -153,8 +150,7 @@ func (f *importRun) open(ctx context.Context, place int64) error {
 	return nil
 }
 
-// begin starts from nothing. The disk is opened, and emptied, only when the content
-// has shown that it can be one.
+// begin starts from nothing. It opens and empties the disk only after the head of the content was recognized.
 func (f *importRun) begin(ctx context.Context) error {
 	if err := f.open(ctx, 0); err != nil {
 		return err
@@ -179,8 +175,7 @@ func (f *importRun) begin(ctx context.Context) error {
 	return nil
 }
 
-// recognize finds out what the content is, and refuses what is no disk, or none that
-// fits.
+// recognize detects the format, and refuses content that is no disk or does not fit.
 func (f *importRun) recognize(ctx context.Context, head []byte) (err error) {
 	stream := f.reader.Stream()
 	size := stream.Size
@@ -200,13 +195,13 @@ func (f *importRun) recognize(ctx context.Context, head []byte) (err error) {
 	return f.fits(head, size)
 }
 
-// watch keeps a journal from now on.
+// watch writes a journal from now on.
 func (f *importRun) watch(base journal) {
 	f.kept = true
 	f.points = newCheckpoints(f.disk, f.journal, base, f.sum.Hash)
 }
 
-// unpack puts a decompressor between what is served and the content.
+// unpack inserts a decompressor between served and content.
 func (f *importRun) unpack(ctx context.Context, compression sniff.Compression) ([]byte, error) {
 	unpacked, err := unpack.Open(ctx, compression, f.served)
 	if err != nil {
@@ -217,11 +212,10 @@ func (f *importRun) unpack(ctx context.Context, compression sniff.Compression) (
 	return peek(f.content, sniff.HeadSize)
 }
 
-// bound is how much may come out of compressed content for a disk of a size: twice the
-// disk and something for tables.
+// bound returns the maximum size of decompressed content for a disk: twice the disk plus space for tables.
 func bound(size int64) int64 { return 2*min(size, 1<<60) + 1<<30 }
 
-// bounded ends content of which far more comes than can be meant.
+// bounded fails if the decompressed content is too large.
 type bounded struct {
 	from io.Reader
 	left int64
@@ -235,7 +229,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// peek shows the beginning of content, which may be short.
+// peek returns the beginning of the content, which may be shorter than n.
 func peek(w *window, n int) ([]byte, error) {
 	head, err := w.Peek(n)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -244,7 +238,7 @@ func peek(w *window, n int) ([]byte, error) {
 	return head, nil
 }
 
-// finish makes the disk whole: all of the content was there and is what it must be.
+// finish completes the disk after verifying the whole content.
 func (f *importRun) finish(ctx context.Context) error {
 	if err := f.settle(ctx); err != nil {
 		return err
@@ -265,7 +259,7 @@ func (f *importRun) finish(ctx context.Context) error {
 	return f.name()
 }
 
-// settle reads the content to its end and asks whether it is the right one.
+// settle reads the content to its end and verifies it.
 func (f *importRun) settle(ctx context.Context) error {
 	if f.content != f.served {
 		if err := f.content.drain(); err != nil {
@@ -282,7 +276,7 @@ func (f *importRun) settle(ctx context.Context) error {
 	return f.from.Verify(ctx)
 }
 
-// finishAgain does what was left to do when the disk was whole.
+// finishAgain completes the last steps for a disk that is whole.
 func (f *importRun) finishAgain(was *journal) error {
 	f.result.VirtualSize, f.result.Resumed = was.VirtualSize, was.VirtualSize
 	if f.job.Task.Block || target.Whole(f.job) {
@@ -296,7 +290,7 @@ func (f *importRun) finishAgain(was *journal) error {
 	return f.name()
 }
 
-// name gives the disk its name.
+// name renames the disk to its final name.
 func (f *importRun) name() error {
 	disk := f.disk
 	f.disk = nil
@@ -306,8 +300,8 @@ func (f *importRun) name() error {
 	return f.forget()
 }
 
-// forget removes the journal of a whole disk. That of a device is all that says so, and
-// goes with the pod.
+// forget removes the journal of a complete disk. A device's journal is the only record that it is complete, and
+// ends with the pod.
 func (f *importRun) forget() error {
 	if f.job.Task.Block {
 		return nil
@@ -315,11 +309,10 @@ func (f *importRun) forget() error {
 	return f.journal.remove()
 }
 
-// end leaves the disk as an error demands: what a later worker can go on with stays,
-// everything else goes.
+// end cleans up after an error: it keeps only a state that a later worker can continue.
 func (f *importRun) end(err error) error {
 	if f.unpacker != nil {
-		_ = f.unpacker.Close() // what it had to say, it said to its reader
+		_ = f.unpacker.Close() // its reader has had its error
 	}
 	if f.reader != nil {
 		_ = f.reader.Close()
@@ -331,7 +324,7 @@ func (f *importRun) end(err error) error {
 	over := reason.Permanent() || reason == transfer.ReasonNoSpace
 	if f.disk == nil {
 		if !over {
-			return nil // what an earlier worker left may still be of use
+			return nil // an earlier worker's state may still be useful
 		}
 		return errors.Join(f.journal.remove(), target.Remove(f.job))
 	}
@@ -342,12 +335,11 @@ func (f *importRun) end(err error) error {
 	return errors.Join(waited, f.journal.remove(), f.disk.Discard())
 }
 
-// advance says how far the work is.
 func (f *importRun) advance() {
 	f.job.Meter.Advance(f.served.Place(), f.reader.Stream().Size)
 }
 
-// unpackArchive unpacks content that is a tar file.
+// unpackArchive unpacks a tar file.
 func (f *importRun) unpackArchive(ctx context.Context) error {
 	if f.job.Task.Block {
 		return job.Faultf(transfer.ReasonInvalidImage, "an archive can only be unpacked into a claim with a file system")
@@ -376,7 +368,7 @@ func (f *importRun) unpackArchive(ctx context.Context) error {
 	return target.SyncDir(f.job.Places.Dir)
 }
 
-// reporting reads the content and says how far it is.
+// reporting reads the content and updates the progress.
 type reporting struct{ filling *importRun }
 
 func (r *reporting) Read(p []byte) (int, error) {

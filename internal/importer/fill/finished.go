@@ -5,9 +5,8 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// Finished does what an earlier worker left to do when it had made the disk whole, and
-// reports whether there was one. A worker whose source does not come by itself, an
-// upload, asks before it waits for it once more.
+// Finished completes the last steps of an earlier worker whose disk was complete, and reports whether there was
+// one. An upload worker calls it before it waits for the content once more.
 func Finished(j *job.Job) (transfer.Result, bool, error) {
 	f := &importRun{job: j, journal: journalStoreOf(j)}
 	was := f.journal.read(j.Task)

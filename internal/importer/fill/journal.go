@@ -15,27 +15,23 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// journal is what the next worker needs to go on. It is written after the data that
-// it speaks of is on the disk.
+// journal is the state from which the next worker continues. It is written after its data is on the disk.
 type journal struct {
-	// Task is what the worker was asked to do; for another task the journal is void. KeepContent
-	// makes no difference.
-	Task transfer.Task
-	// Version and Size are the content's.
+	// Task is the worker's task; the journal is void for another task. KeepContent is ignored.
+	Task    transfer.Task
 	Version string
 	Size    int64
 	Format  sniff.Format
-	// Place is up to where in the content everything is on the disk, Sum the state of
-	// the checksum there.
+	// Place is the offset in the content up to which all of it is on the disk, Sum the state of the checksum
+	// there.
 	Place int64
 	Sum   []byte
-	// Whole says that the disk is whole, and VirtualSize then how large it is.
+	// Whole means that the disk is complete, with the size VirtualSize.
 	Whole       bool
 	VirtualSize int64
 }
 
-// journalStore is where the journal of a job is kept: beside the disk, or, when that is a
-// block claim, where the worker's pod keeps things.
+// journalStore is the location of a job's journal: beside the disk, or, for a block claim, in the worker's pod.
 type journalStore struct{ dir, name string }
 
 func journalStoreOf(j *job.Job) journalStore {
@@ -47,7 +43,7 @@ func journalStoreOf(j *job.Job) journalStore {
 
 func (n journalStore) path() string { return filepath.Join(n.dir, n.name) }
 
-// read reads the journal of a task; nil is none, or none that can be used.
+// read returns the journal of a task, nil for none or an unusable one.
 func (n journalStore) read(task transfer.Task) *journal {
 	data, err := os.ReadFile(n.path())
 	if err != nil {
@@ -68,13 +64,12 @@ func (n journalStore) read(task transfer.Task) *journal {
 	return &was
 }
 
-// content is a task by what it makes. Whether the worker looks for content before it begins makes no other disk.
+// content returns the task without KeepContent, which does not affect the disk.
 func content(task transfer.Task) transfer.Task {
 	task.KeepContent = false
 	return task
 }
 
-// write replaces the journal.
 func (n journalStore) write(now journal) error {
 	data, err := json.Marshal(now)
 	if err != nil {
@@ -95,7 +90,6 @@ func (n journalStore) write(now journal) error {
 	return target.SyncDir(n.dir)
 }
 
-// remove leaves no journal.
 func (n journalStore) remove() error {
 	_ = os.Remove(n.path() + ".next")
 	if err := os.Remove(n.path()); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -104,7 +98,7 @@ func (n journalStore) remove() error {
 	return nil
 }
 
-// saveSum is the state of a checksum, nil where there is none.
+// saveSum returns the state of a checksum, nil without one.
 func saveSum(sum hash.Hash) ([]byte, error) {
 	if sum == nil {
 		return nil, nil
@@ -116,7 +110,6 @@ func saveSum(sum hash.Hash) ([]byte, error) {
 	return state, nil
 }
 
-// restoreSum gives a checksum the state that it had.
 func restoreSum(sum hash.Hash, state []byte) error {
 	if sum == nil {
 		return nil

@@ -7,21 +7,21 @@ import (
 	"sync/atomic"
 )
 
-// window shows a stream piece by piece and remembers where it is.
+// window is a view of a stream that counts its offset.
 type window struct {
 	from io.Reader
-	// sum, when there is one, takes up every byte that is passed.
+	// sum, if not nil, gets every byte that is passed.
 	sum hash.Hash
-	// place is where in the stream the window begins. A decompressor's goroutine moves
-	// it while another tells how far the work is.
+	// place is the window's offset in the stream. A decompressor's goroutine advances it while another one
+	// reports the progress.
 	place atomic.Int64
-	// buffer[at:] is what is seen and not passed.
+	// buffer[at:] has been read and not passed.
 	buffer []byte
 	at     int
 	err    error
 }
 
-// roomy is the smallest buffer, so that little is moved.
+// roomy is the minimum buffer, so that little is moved.
 const roomy = 2 << 20
 
 func newWindow(from io.Reader, place int64, sum hash.Hash) *window {
@@ -30,10 +30,10 @@ func newWindow(from io.Reader, place int64, sum hash.Hash) *window {
 	return w
 }
 
-// Place is where in the stream the window begins.
+// Place returns the window's offset in the stream.
 func (w *window) Place() int64 { return w.place.Load() }
 
-// Peek shows the next n bytes, fewer (and the error) where the stream ends.
+// Peek returns the next n bytes without passing them, or fewer and the error at the end of the stream.
 func (w *window) Peek(n int) ([]byte, error) {
 	w.reserve(n)
 	for len(w.buffer)-w.at < n && w.err == nil {
@@ -45,7 +45,7 @@ func (w *window) Peek(n int) ([]byte, error) {
 	return w.buffer[w.at : w.at+n], nil
 }
 
-// reserve makes room for n bytes behind at.
+// reserve makes room for n bytes after at.
 func (w *window) reserve(n int) {
 	if cap(w.buffer)-w.at >= n {
 		return
@@ -66,7 +66,7 @@ func (w *window) fill() {
 	w.err = err
 }
 
-// Discard passes n bytes; io.EOF says that there were fewer.
+// Discard passes n bytes; io.EOF means that there were fewer.
 func (w *window) Discard(n int64) error {
 	for n > 0 {
 		if w.at == len(w.buffer) {
@@ -93,7 +93,7 @@ func (w *window) pass(n int) {
 	w.place.Add(int64(n))
 }
 
-// Read passes bytes to a reader.
+// Read implements io.Reader and passes the bytes.
 func (w *window) Read(p []byte) (int, error) {
 	if w.at == len(w.buffer) {
 		if w.err != nil {
@@ -109,7 +109,7 @@ func (w *window) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// drain passes all that is left.
+// drain passes the rest.
 func (w *window) drain() error {
 	for {
 		if err := w.Discard(roomy); errors.Is(err, io.EOF) {

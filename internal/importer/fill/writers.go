@@ -9,17 +9,16 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// queued is how many pieces wait for a writer, at most.
+// queued bounds the pieces that wait for a writer.
 const queued = 2
 
-// writers decode pieces of content and write them to the disk, beside the goroutine
-// that reads.
+// writers decode pieces of content and write them to the disk in parallel to the reading goroutine.
 type writers struct {
 	disk  *target.Disk
 	image *qcow2.Header
 	work  chan piece
 	spare chan []byte
-	// open counts the pieces that are not written.
+	// open counts the unwritten pieces.
 	open sync.WaitGroup
 	done sync.WaitGroup
 
@@ -27,15 +26,15 @@ type writers struct {
 	err error
 }
 
-// piece is data and the place on the disk that it belongs to; unpacked is its size
-// when it is a compressed cluster.
+// piece is data and its offset on the disk; unpacked is the decompressed size of a compressed cluster, 0 for
+// plain data.
 type piece struct {
 	data     []byte
 	at       int64
 	unpacked int
 }
 
-// newWriters starts the writers of a disk; image is what they decode, nil for none.
+// newWriters starts the writers of a disk; image decodes compressed clusters and may be nil.
 func newWriters(ctx context.Context, disk *target.Disk, image *qcow2.Header) *writers {
 	count := min(max(runtime.GOMAXPROCS(0), 2), 4)
 	w := &writers{disk: disk, image: image, work: make(chan piece, queued), spare: make(chan []byte, count+queued)}
@@ -49,8 +48,7 @@ func newWriters(ctx context.Context, disk *target.Disk, image *qcow2.Header) *wr
 	return w
 }
 
-// run writes until the work ends. After an error it only takes pieces away, so that
-// nobody waits for them.
+// run writes until the work ends. After an error it only drains the queue, so that no sender blocks.
 func (w *writers) run(ctx context.Context) {
 	var decoder *qcow2.Decoder
 	var cluster []byte
@@ -97,7 +95,7 @@ func (w *writers) run(ctx context.Context) {
 	}
 }
 
-// put hands over a piece; its data is copied. The error is that of any piece.
+// put enqueues a copy of a piece. Its error may be that of any earlier piece.
 func (w *writers) put(p piece) error {
 	if err := w.failure(); err != nil {
 		return err
@@ -113,13 +111,12 @@ func (w *writers) put(p piece) error {
 	return nil
 }
 
-// settle waits until everything that was put is written.
+// settle waits until every piece is written.
 func (w *writers) settle() error {
 	w.open.Wait()
 	return w.failure()
 }
 
-// close ends the writers.
 func (w *writers) close() {
 	close(w.work)
 	w.done.Wait()
