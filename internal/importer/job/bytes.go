@@ -2,7 +2,7 @@ package job
 
 import "fmt"
 
-// Bytes says a size as people do, and exactly where that is no longer.
+// Bytes formats a size with a binary unit, exactly if it is a whole number of that unit.
 func Bytes(n int64) string {
 	const unit = 1024
 	value, power := float64(n), 0

@@ -1,9 +1,8 @@
-// Package job is the contract between the parts of the import worker: what is to
-// be done and where (Job), where content comes from (Source), how far it is
-// (Meter) and what went wrong (Fault).
+// Package job is the contract between the parts of the import worker: the task and its surroundings (Job), the
+// origin of the content (Source), the progress (Meter) and the errors (Fault).
 //
-// It must not read, write or fetch anything: sources (web, registry, upload) and
-// the engine (fill) do, and know each other by this package only.
+// It must not read, write or fetch anything: the sources (web, registry, upload) and the engine (fill) do, and
+// they know each other only through this package.
 package job
 
 import (
@@ -13,25 +12,25 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// Job is one worker's task and its surroundings.
+// Job is a worker's task and its surroundings.
 type Job struct {
 	Task   transfer.Task
 	Places Places
 	Meter  *Meter
 }
 
-// Places are the folders and devices of a worker, which tests put elsewhere.
+// Places are the folders and devices of a worker; tests use others.
 type Places struct {
 	// Dir is the folder of a file system claim, Device a block claim.
 	Dir, Device string
-	// SourceDir and SourceDevice are the claim that a clone is sent from.
+	// SourceDir and SourceDevice are the source claim of a clone.
 	SourceDir, SourceDevice string
-	// Work survives the container, and is lost with the pod.
+	// Work outlives the container, but not the pod.
 	Work                          string
 	Credentials, Headers, CA, TLS string
 }
 
-// InPod are the places that package transfer names.
+// InPod returns the paths in package transfer.
 func InPod() Places {
 	return Places{
 		Dir: transfer.TargetDir, Device: transfer.TargetDevice,
@@ -41,7 +40,7 @@ func InPod() Places {
 	}
 }
 
-// Under are the same places below another root.
+// Under returns the same paths below another root.
 func Under(root string) Places {
 	p := InPod()
 	for _, place := range []*string{&p.Dir, &p.Device, &p.SourceDir, &p.SourceDevice, &p.Work,
@@ -51,5 +50,5 @@ func Under(root string) Places {
 	return p
 }
 
-// Stall is for how long a source may give no byte; 0 leaves it to the reader.
+// Stall returns how long a source may send no byte; 0 means the reader's default.
 func (j *Job) Stall() time.Duration { return time.Duration(j.Task.StallSeconds) * time.Second }

@@ -9,48 +9,47 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// recent is how much of the past the estimate of the time left rests on.
+// recent is the interval over which the speed is measured for the estimate of the remaining time.
 const recent = 10 * time.Second
 
-// Meter keeps a worker's progress, and serves it. Its methods may be called from
-// any goroutine.
+// Meter keeps a worker's progress and serves it. It is safe for concurrent use.
 type Meter struct {
 	mu    sync.Mutex
 	now   func() time.Time
 	state transfer.Progress
-	// began and from are the beginning of the stretch that the speed is taken from.
+	// began and from are the beginning of the interval in which the speed is measured.
 	began time.Time
 	from  int64
-	// before is what the speed was in the stretch before.
+	// before is the speed in the previous interval.
 	before float64
 }
 
-// NewMeter is a meter at zero.
+// NewMeter returns a meter at zero.
 func NewMeter() *Meter { return &Meter{now: time.Now} }
 
-// Step says in words what the worker does now.
+// Step describes the worker's current step.
 func (m *Meter) Step(words string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state.Step = words
 }
 
-// Ready reports whether an upload is taken now.
+// Ready sets whether an upload is accepted now.
 func (m *Meter) Ready(ready bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state.Ready = ready
 }
 
-// Reset forgets how far the work was: nothing of it is kept, and it begins again.
+// Reset clears the progress, because the work begins again.
 func (m *Meter) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state.Done, m.state.Total, m.before, m.began = 0, 0, 0, time.Time{}
 }
 
-// Advance says how many bytes of the content are done, and how many there are (0
-// or less while that is not known). What goes back is not believed.
+// Advance sets the completed and total bytes of the content (total is 0 or less if unknown). It ignores a
+// decrease.
 func (m *Meter) Advance(done, total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,7 +65,7 @@ func (m *Meter) Advance(done, total int64) {
 	}
 }
 
-// Progress is how far the worker is.
+// Progress returns the worker's progress.
 func (m *Meter) Progress() transfer.Progress {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,8 +81,8 @@ func (m *Meter) Progress() transfer.Progress {
 	return state
 }
 
-// ServeHTTP answers with the progress.
+// ServeHTTP responds with the progress.
 func (m *Meter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(m.Progress()) // who asked is gone, and asks again
+	_ = json.NewEncoder(w).Encode(m.Progress()) // a client that is gone asks again
 }

@@ -1,8 +1,6 @@
-// Package pull reads the content of a source from its beginning to its end, with
-// its own goroutine ahead of the reader: it notices a source that stalls, goes on
-// after a cut connection where the source can, and says when content changed
-// meanwhile or ended early.
+// Package pull reads the content of a source from beginning to end in a goroutine that reads ahead: it detects
+// a stalled source, resumes after a broken connection if the source can, and reports content that has changed
+// or ended early.
 //
-// It owns the connection and its retries. It must know nothing about what the
-// content means.
+// It owns the connection and its retries. It must not interpret the content.
 package pull

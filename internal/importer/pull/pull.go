@@ -13,21 +13,21 @@ import (
 
 const (
 	chunkSize = 256 << 10
-	// readAhead is how many chunks are read before anybody asks for them.
+	// readAhead is the number of chunks that are read in advance.
 	readAhead = 8
-	// maxAttempts is how often in a row a connection may fail without one new byte.
+	// maxAttempts bounds successive failures of a connection without one new byte.
 	maxAttempts = 4
 )
 
-// Reader reads a source's content in order. Read and Close belong to one goroutine.
+// Reader reads a source's content in order. Only one goroutine may call Read and Close.
 type Reader struct {
 	source job.Source
 	stall  time.Duration
-	// pause is the wait before the second try; each further one waits twice as long.
+	// pause is the delay before the second attempt; each further one is twice as long.
 	pause time.Duration
-	// head is the stream as it was opened first: all later ones must be of its Version.
+	// head is the first stream, whose Version all later ones must have.
 	head job.Stream
-	// rate is what the source gave in the time that it was waited for.
+	// rate measures the source while the reader waits for it.
 	rate rateGuard
 
 	ctx    context.Context
@@ -39,16 +39,16 @@ type Reader struct {
 	total  atomic.Int64
 }
 
-// chunk is a piece of the content, or what ended it.
+// chunk is a piece of the content, or its end.
 type chunk struct {
 	data []byte
 	err  error
 }
 
-// Option changes how patient a Reader is.
+// Option configures a Reader.
 type Option func(*Reader)
 
-// Stall sets for how long a source may give no byte.
+// Stall sets how long a source may send no byte.
 func Stall(limit time.Duration) Option { return func(r *Reader) { r.stall = limit } }
 
 // Open opens a source at an offset and begins to read.
@@ -75,10 +75,10 @@ func Open(ctx context.Context, source job.Source, offset int64, options ...Optio
 	return r, nil
 }
 
-// Stream is what the source said of its content; its Body is not for use.
+// Stream returns the first stream, whose Body must not be used.
 func (r *Reader) Stream() job.Stream { return r.head }
 
-// Total is how many bytes came from the source, those read again included.
+// Total counts all bytes from the source, including repeated ones.
 func (r *Reader) Total() int64 { return r.total.Load() }
 
 // Read reads the content. Its errors are io.EOF at the true end, and Faults.
@@ -102,21 +102,21 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the reading. It waits for nobody: a source that hears neither its
-// context nor the end of its Body can't hold the worker up.
+// Close ends the reading. It does not wait, so that a source that ignores its context and the closing of its
+// Body can't block the worker.
 func (r *Reader) Close() error {
 	r.cancel()
 	return nil
 }
 
-// run reads until the content's end or until nothing more can come.
+// run reads to the content's end or to a permanent error.
 func (r *Reader) run(ctx context.Context, from *connection) {
 	at := from.Offset
 	failed := 0
 	for {
 		began := at
 		err := r.copyFrom(ctx, from, &at)
-		_ = from.close() // what it brought is read
+		_ = from.close() // its content was read
 		if errors.Is(err, io.EOF) {
 			r.send(ctx, chunk{err: io.EOF})
 			return
@@ -134,7 +134,7 @@ func (r *Reader) run(ctx context.Context, from *connection) {
 	}
 }
 
-// copyFrom passes on what a connection brings; io.EOF says that the content is whole.
+// copyFrom forwards a connection's content; io.EOF means that the content is complete.
 func (r *Reader) copyFrom(ctx context.Context, from *connection, at *int64) error {
 	for {
 		buffer := r.buffer()
@@ -171,7 +171,7 @@ func (r *Reader) buffer() []byte {
 	}
 }
 
-// send hands a chunk to the reader; false says that nobody reads any more.
+// send passes a chunk to the reader; false means that the reading has ended.
 func (r *Reader) send(ctx context.Context, c chunk) bool {
 	select {
 	case r.chunks <- c:
@@ -181,7 +181,7 @@ func (r *Reader) send(ctx context.Context, c chunk) bool {
 	}
 }
 
-// again opens the source where the content was cut, if it can be.
+// again reopens the source at the offset where the connection broke, if possible.
 func (r *Reader) again(ctx context.Context, at int64, failed int, cause *error) *connection {
 	if !r.head.Ranges || failed >= maxAttempts || !worthAnother(*cause) || r.rate.cut || ctx.Err() != nil {
 		*cause = cut(*cause, at)
@@ -207,7 +207,7 @@ func changed() error {
 	return job.Faultf(transfer.ReasonCut, "the source changed while it was read: reading begins again")
 }
 
-// cut makes a Fault of a connection's error.
+// cut converts a connection's error into a Fault.
 func cut(err error, at int64) error {
 	var fault *job.Fault
 	if errors.As(err, &fault) || errors.Is(err, context.Canceled) {
@@ -216,7 +216,7 @@ func cut(err error, at int64) error {
 	return job.Faultf(transfer.ReasonCut, "the connection broke after %s: %w", job.Bytes(at), err)
 }
 
-// worthAnother reports whether a new connection may do better.
+// worthAnother reports whether a new connection may succeed.
 func worthAnother(err error) bool {
 	var fault *job.Fault
 	if !errors.As(err, &fault) {
@@ -225,8 +225,8 @@ func worthAnother(err error) bool {
 	return fault.Reason == transfer.ReasonCut || fault.Reason == transfer.ReasonSourceUnreachable
 }
 
-// await waits after so many failures in a row, false when ctx has ended. There are a few
-// maxAttempts only, so the delays need no bound, and the worker no library.
+// await waits after that many failures in a row; false means that ctx has ended. maxAttempts bounds the delays,
+// so the worker needs no backoff library.
 func (r *Reader) await(ctx context.Context, failed int) bool {
 	timer := time.NewTimer(r.pause << (failed - 1))
 	defer timer.Stop()
@@ -238,7 +238,7 @@ func (r *Reader) await(ctx context.Context, failed int) bool {
 	}
 }
 
-// connect opens the source; one that can't be reached is tried again.
+// connect opens the source, and retries one that can't be reached.
 func (r *Reader) connect(ctx context.Context, offset int64, first bool) (*connection, error) {
 	for failed := 1; ; failed++ {
 		opened, err := open(ctx, r.source, offset, r.stall)
@@ -254,7 +254,7 @@ func (r *Reader) connect(ctx context.Context, offset int64, first bool) (*connec
 	}
 }
 
-// connection is one opened stream under the eyes of a clock.
+// connection is an opened stream with a timeout for each Read.
 type connection struct {
 	job.Stream
 	ctx    context.Context
@@ -272,7 +272,7 @@ func open(ctx context.Context, source job.Source, offset int64, stall time.Durat
 	return &connection{Stream: *stream, cancel: cancel, ctx: ctx, stall: stall}, nil
 }
 
-// read reads, but not for longer than the source may stall.
+// read reads for at most the stall time.
 func (c *connection) read(p []byte) (int, error) {
 	watch := time.AfterFunc(c.stall, func() {
 		c.cancel(job.Faultf(transfer.ReasonCut, "the source stalled: no byte came for %s", c.stall))

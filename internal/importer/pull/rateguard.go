@@ -8,19 +8,18 @@ import (
 )
 
 const (
-	// minBytes is what a source must give in stallFactor times the time that it may stall:
-	// 1 MiB in ten minutes. At that pace a gigabyte takes a week, so no honest link
-	// is that slow, and a server that sends a byte now and then is not waited for.
+	// minBytes is the minimum from a source in stallFactor times the stall time: 1 MiB in ten minutes. At that
+	// rate a gigabyte takes a week, so no honest link is that slow, and a server that sends single bytes can't
+	// hold the worker.
 	minBytes    = 1 << 20
 	stallFactor = 10
 )
 
-// rateGuard measures a source that gives little: only the time that is spent waiting
-// for it counts, not that in which the disk is written.
+// rateGuard measures a slow source. Only the time that is spent waiting for it counts, not the time of writing.
 type rateGuard struct {
 	got    int64
 	waited time.Duration
-	// cut says that the source was found too slow; another connection would be.
+	// cut means that the source is too slow; another connection would be too.
 	cut bool
 }
 
@@ -32,7 +31,7 @@ func (d *rateGuard) add(bytes int64, took time.Duration) {
 	}
 }
 
-// tooSlow reports whether the content would not come to an end in any useful time.
+// tooSlow reports whether the content would not end in a useful time.
 func (d *rateGuard) tooSlow(stall time.Duration) bool {
 	d.cut = d.waited >= stallFactor*stall
 	return d.cut
