@@ -1,8 +1,8 @@
-// Package importer is the worker that fills a claim: it reads its task, runs the
-// package that does it, serves progress meanwhile and reports the result at the end.
+// Package importer is the worker that fills a claim: it reads its task, runs the package that does it, serves
+// the progress and reports the result.
 //
-// It knows nothing about sources and formats; packages below it do: web, registry,
-// upload and clone move content, fill makes disks of it.
+// It knows no sources and formats. The packages below it do: web, registry, upload and clone transfer content,
+// fill makes disks from it.
 package importer
 
 import (
@@ -26,14 +26,14 @@ import (
 	"drydock.dev/drydock/internal/startup"
 )
 
-// memory is what the collector aims at; with a window and the buffers of the largest
-// clusters the worker stays below 128 MiB.
+// memory is the garbage collector's target. With a window and the buffers of the largest clusters the worker
+// stays below 128 MiB.
 const memory = 72 << 20
 
-// options are where a worker finds its surroundings; a pod has them at their defaults.
+// options are the worker's paths and addresses; a pod uses the defaults.
 type options struct {
 	root, progress, termination string
-	// awaitPort is not 0 in a worker's startup probe, which does no work.
+	// awaitPort is not 0 in a worker's startup probe, which only waits.
 	awaitPort int
 }
 
@@ -48,7 +48,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	return o, flags.Parse(args)
 }
 
-// Main runs a worker and answers with its exit code.
+// Main runs a worker and returns its exit code.
 func Main(ctx context.Context, args []string) int {
 	o, err := parse(args, os.Stderr)
 	if err != nil {
@@ -84,7 +84,7 @@ func Main(ctx context.Context, args []string) int {
 	return 0
 }
 
-// run does the task and serves progress meanwhile.
+// run does the task and serves its progress.
 func run(ctx context.Context, o options, j *job.Job) (transfer.Result, error) {
 	var none transfer.Result
 	if err := json.Unmarshal([]byte(os.Getenv(transfer.TaskEnv)), &j.Task); err != nil {
@@ -109,7 +109,7 @@ func run(ctx context.Context, o options, j *job.Job) (transfer.Result, error) {
 	return result, err
 }
 
-// maxMessage keeps a result below the 4096 bytes that the kubelet takes.
+// maxMessage keeps a result below the kubelet's limit of 4096 bytes.
 const maxMessage = 2 << 10
 
 // leave writes the termination message.
