@@ -9,13 +9,13 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Decoder unpacks compressed clusters. It serves one goroutine.
+// Decoder decompresses clusters. Only one goroutine may use it.
 type Decoder struct {
 	zlib io.ReadCloser
 	zstd *zstd.Decoder
 }
 
-// NewDecoder makes a decoder for an image.
+// NewDecoder returns a decoder for an image.
 func (h *Header) NewDecoder() (*Decoder, error) {
 	if !h.zstd {
 		return &Decoder{zlib: flate.NewReader(bytes.NewReader(nil))}, nil
@@ -27,8 +27,8 @@ func (h *Header) NewDecoder() (*Decoder, error) {
 	return &Decoder{zstd: decoder}, nil
 }
 
-// Decode fills a cluster with what data unpacks to. Data may have more at its end:
-// its length is known in sectors only.
+// Decode decompresses data into a cluster. Data may have trailing bytes, because its length is known in sectors
+// only.
 func (d *Decoder) Decode(cluster, data []byte) error {
 	var from io.Reader
 	if d.zstd != nil {
@@ -50,7 +50,7 @@ func (d *Decoder) Decode(cluster, data []byte) error {
 	return nil
 }
 
-// Close gives up what the decoder holds.
+// Close releases the decoder's memory.
 func (d *Decoder) Close() {
 	if d.zstd != nil {
 		d.zstd.Close()

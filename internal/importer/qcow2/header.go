@@ -9,13 +9,13 @@ import (
 	"drydock.dev/drydock/internal/qemu/qcow2"
 )
 
-// HeaderSize is how much of the file Parse wants to see.
+// HeaderSize is the number of bytes that Parse needs.
 const HeaderSize = qcow2.HeaderSize
 
-// maxL1 is the longest L1 table in bytes, which is QEMU's limit, too.
+// maxL1 bounds the L1 table in bytes, as QEMU does.
 const maxL1 = 32 << 20
 
-// Header is what an image says of itself.
+// Header is the header of an image.
 type Header struct {
 	// Size is the size of the disk in bytes.
 	Size        int64
@@ -24,7 +24,7 @@ type Header struct {
 	zstd        bool
 	extended    bool
 	l1Offset    int64
-	// l1Entries is how many entries of the L1 table the disk needs.
+	// l1Entries is the number of L1 entries that the disk needs.
 	l1Entries int64
 }
 
@@ -36,7 +36,7 @@ func unsafe(format string, args ...any) error {
 	return job.Faultf(transfer.ReasonUnsafeImage, "the qcow2 image "+format, args...)
 }
 
-// Parse reads an image's header.
+// Parse parses an image's header.
 func Parse(head []byte) (*Header, error) {
 	said, err := qcow2.Parse(head)
 	if err != nil {
@@ -62,7 +62,7 @@ func Parse(head []byte) (*Header, error) {
 	return h, h.checkL1(int64(said.L1Entries))
 }
 
-// unreadable says what is wrong with a header that can't be read.
+// unreadable describes the error in a header that can't be parsed.
 func unreadable(err error) error {
 	var version qcow2.VersionError
 	var size qcow2.SizeError
@@ -75,7 +75,7 @@ func unreadable(err error) error {
 	return invalid("it has no whole header")
 }
 
-// refusal says why an image is not read, nil when it is.
+// refusal returns why an image is not read, nil if it is.
 func refusal(said qcow2.Header) error {
 	switch said.Obstacle() {
 	case qcow2.BackingFile:
@@ -109,13 +109,13 @@ func (h *Header) checkL1(entries int64) error {
 	return nil
 }
 
-// aligned reports whether something may be at a place: no cluster begins elsewhere,
-// none replaces the header, and none lies where no file reaches.
+// aligned reports whether a cluster or table may begin at an offset: on a cluster boundary, after the header,
+// and within the range of offsets.
 func (h *Header) aligned(at int64) bool {
 	return at >= h.cluster() && at < 1<<56 && at&(h.cluster()-1) == 0
 }
 
-// cluster is the size of a cluster in bytes.
+// cluster returns the size of a cluster in bytes.
 func (h *Header) cluster() int64 { return 1 << h.clusterBits }
 
 func (h *Header) entrySize() int64 {

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// maxTables is how many L2 tables are worth a request each: those of 8 TiB in
-// clusters of 64 KiB. An image with more is read as a stream.
+// maxTables bounds the L2 tables that are read by ranges: those of 8 TiB in clusters of 64 KiB. An image with
+// more is read as a stream.
 const maxTables = 1 << 14
 
 // ReadRange reads a piece of the file.
 type ReadRange func(ctx context.Context, p []byte, offset int64) error
 
-// Load reads an image's tables. It answers nil when they are too many to be asked
-// for one by one. dir is for what does not fit into memory; the Map is to be closed.
+// Load reads an image's tables. It returns nil if there are too many to read by ranges. dir is for data that
+// exceeds the memory; the caller must close the Map.
 func (h *Header) Load(ctx context.Context, read ReadRange, dir string) (*Map, error) {
 	tables, err := h.loadTables(ctx, read)
 	if err != nil || tables == nil {
@@ -31,7 +31,7 @@ func (h *Header) Load(ctx context.Context, read ReadRange, dir string) (*Map, er
 	return m, nil
 }
 
-// loadTables reads the L1 table, and answers nil when it names too many.
+// loadTables reads the L1 table, and returns nil if it has too many entries.
 func (h *Header) loadTables(ctx context.Context, read ReadRange) ([]table, error) {
 	const step = 64 << 10
 	all := []table{}
@@ -52,7 +52,7 @@ func (h *Header) loadTables(ctx context.Context, read ReadRange) ([]table, error
 	return all, nil
 }
 
-// loadExtents reads the L2 tables, neighbors together and several at a time.
+// loadExtents reads the L2 tables, adjacent ones together and several at a time.
 func (h *Header) loadExtents(ctx context.Context, read ReadRange, tables []table, m *Map) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4)
@@ -79,7 +79,7 @@ func (h *Header) loadExtents(ctx context.Context, read ReadRange, tables []table
 	return group.Wait()
 }
 
-// neighbors are the tables at the beginning that lie side by side in the file.
+// neighbors returns the leading tables that are adjacent in the file.
 func (h *Header) neighbors(tables []table) []table {
 	const most = 1 << 20
 	n := 1

@@ -14,13 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxInMemory is how many extents are held in memory (24 bytes each); more go to a
-// file, in sorted runs.
+// maxInMemory bounds the extents in memory (24 bytes each); more are spilled to files, in sorted runs.
 const maxInMemory = 1 << 20
 
-// Map is all extents of an image, by their place in the file.
+// Map has all extents of an image, ordered by their offset in the file.
 type Map struct {
-	// dir is where runs are spilled.
 	dir     string
 	limit   int
 	extents []Extent
@@ -30,7 +28,7 @@ type Map struct {
 
 func newMap(dir string) *Map { return &Map{dir: dir, limit: maxInMemory} }
 
-// Allocated is how many bytes of the disk are in the image.
+// Allocated returns the bytes of the disk that the image contains.
 func (m *Map) Allocated() int64 { return m.bytes }
 
 func (m *Map) add(e Extent, cluster int64) error {
@@ -52,7 +50,7 @@ func byPlace(a, b Extent) int {
 
 const recordSize = 21
 
-// spill writes the extents in memory to a file without a name.
+// spill writes the extents in memory to an unnamed file.
 func (m *Map) spill() error {
 	slices.SortFunc(m.extents, byPlace)
 	fd, err := unix.Open(m.dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
@@ -82,7 +80,7 @@ func (m *Map) spill() error {
 	return nil
 }
 
-// Close gives up the files.
+// Close closes the files.
 func (m *Map) Close() error {
 	var all error
 	for _, file := range m.spilled {
@@ -91,14 +89,14 @@ func (m *Map) Close() error {
 	return all
 }
 
-// run is a sorted sequence of extents: what is in memory, or a file.
+// run is a sorted sequence of extents, in memory or in a file.
 type run struct {
 	memory []Extent
 	file   *bufio.Reader
 	now    Extent
 }
 
-// next moves on; false at the end.
+// next advances; it returns false at the end.
 func (r *run) next() (bool, error) {
 	if r.file == nil {
 		if len(r.memory) == 0 {
@@ -122,7 +120,7 @@ func (r *run) next() (bool, error) {
 	return true, nil
 }
 
-// sorted are the extents by their place in the file. It can be had once.
+// sorted returns the extents ordered by their offset in the file. It can be called once.
 func (m *Map) sorted() iter.Seq2[Extent, error] {
 	return func(yield func(Extent, error) bool) {
 		runs, err := m.runs()
@@ -152,7 +150,7 @@ func (m *Map) sorted() iter.Seq2[Extent, error] {
 	}
 }
 
-// runs begins all runs that are not empty.
+// runs returns all non-empty runs at their first extent.
 func (m *Map) runs() ([]*run, error) {
 	slices.SortFunc(m.extents, byPlace)
 	runs := []*run{{memory: m.extents}}

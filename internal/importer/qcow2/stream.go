@@ -12,12 +12,11 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// maxAhead is how many tables and extents a stream may announce before they come.
+// maxAhead bounds the tables and extents that are known but still ahead in the stream.
 const maxAhead = 1 << 20
 
-// Streamed walks an image whose tables are learned as they pass. What passes before
-// its meaning is known is put aside in stash, at its place, and is looked at again
-// when a table speaks of it.
+// Streamed walks an image and reads its tables as they pass. Data that passes before its table is kept in
+// stash, at its offset, and read again when a table refers to it.
 func (h *Header) Streamed(feed Feed, stash *os.File, sink Sink) error {
 	s := streamed{header: h, feed: feed, sink: sink, stash: stash}
 	for first := int64(0); first < h.l1Entries; first += piece1 {
@@ -43,7 +42,7 @@ func (h *Header) Streamed(feed Feed, stash *os.File, sink Sink) error {
 	return nil
 }
 
-// piece1 is how many entries of the L1 table are looked at together.
+// piece1 is the number of L1 entries that are read together.
 const piece1 = 8 << 10
 
 type kind uint8
@@ -55,8 +54,8 @@ const (
 	compressedData
 )
 
-// item is something whose place in the file is known: a piece of the L1 table (guest
-// is its first entry), an L2 table, or an extent.
+// item is something with a known place in the file: a piece of the L1 table (guest is its first entry), an L2
+// table, or an extent.
 type item struct {
 	host, guest int64
 	size        int32
@@ -73,8 +72,8 @@ func (i item) length(h *Header) int64 {
 	return int64(i.size)
 }
 
-// end is behind the bytes that are the item's alone: in the last sector of a
-// compressed cluster the next one may begin.
+// end returns the end of the bytes that belong to the item only: the next compressed cluster may begin in the
+// last sector of one.
 func (i item) end(h *Header) int64 {
 	if i.kind == compressedData {
 		return i.host + int64(i.size) - 512
@@ -86,20 +85,20 @@ type streamed struct {
 	header *Header
 	feed   Feed
 	sink   Sink
-	// items lie at the feed's place or ahead of it.
+	// items are at the feed's place or ahead of it.
 	items items
-	// unread is how many tables have not been read.
+	// unread counts the known tables that have not been read.
 	unread int
-	// covered is up to where the bytes that pass are known, from what passed already.
+	// covered is the end of the bytes that already passed items have claimed.
 	covered int64
 	stash   *os.File
-	// kept are the pieces of the file in the stash, in order.
+	// kept are the ranges of the file in the stash, in order.
 	kept []span
 }
 
 type span struct{ from, to int64 }
 
-// learn takes up an item: it is handled when it comes, or now if it has passed.
+// learn adds an item, which is handled when it arrives, or now if it has passed.
 func (s *streamed) learn(i item) error {
 	if i.kind == l1Piece || i.kind == l2Table {
 		s.unread++
@@ -119,8 +118,8 @@ func (s *streamed) learn(i item) error {
 	return s.handle(i, data)
 }
 
-// handle reads a table or gives an extent away. A table is copied first: looking at
-// what it speaks of moves the feed's view.
+// handle reads a table or passes an extent to the sink. It copies a table first, since reading its items moves
+// the feed's view.
 func (s *streamed) handle(i item, bytes []byte) error {
 	h := s.header
 	switch i.kind {
@@ -148,7 +147,7 @@ func (s *streamed) handle(i item, bytes []byte) error {
 	return h.pass(Extent{Host: i.host, Guest: i.guest, Size: i.size, Compressed: i.kind == compressedData}, bytes, s.sink)
 }
 
-// passTo moves the feed on, and puts aside what is not understood yet.
+// passTo advances the feed and stashes bytes whose meaning is not known yet.
 func (s *streamed) passTo(host int64) error {
 	for at := s.feed.Place(); at < host; at = s.feed.Place() {
 		n := min(host-at, maxExtent)
@@ -168,7 +167,7 @@ func (s *streamed) passTo(host int64) error {
 	return nil
 }
 
-// keep puts bytes aside.
+// keep stashes bytes.
 func (s *streamed) keep(bytes []byte, at int64) error {
 	if len(bytes) == 0 {
 		return nil
@@ -185,8 +184,8 @@ func (s *streamed) keep(bytes []byte, at int64) error {
 	return nil
 }
 
-// passed is the bytes of an item that the feed has passed: from the stash, and from
-// the feed what of it is still ahead.
+// passed returns the bytes of an item that has passed: from the stash, and the rest from the feed if it is
+// still ahead.
 func (s *streamed) passed(i item) ([]byte, error) {
 	length := i.length(s.header)
 	found, _ := slices.BinarySearchFunc(s.kept, i.host, func(k span, at int64) int {
@@ -215,7 +214,7 @@ func (s *streamed) passed(i item) ([]byte, error) {
 	return append(bytes, more...), nil
 }
 
-// items is a heap by place.
+// items is a heap ordered by offset.
 type items []item
 
 func (s items) Len() int           { return len(s) }

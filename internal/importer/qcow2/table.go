@@ -7,24 +7,23 @@ const (
 	flagZero       = 1 << 0
 )
 
-// maxExtent is how far extents are joined; a single cluster may be longer.
+// maxExtent bounds the size of joined extents; a single cluster may be larger.
 const maxExtent = 1 << 20
 
-// Extent is a piece of the file that is a piece of the disk.
+// Extent is a range of the file that is a range of the disk.
 type Extent struct {
-	// Host is its place in the file, Guest that on the disk.
+	// Host is its offset in the file, Guest that on the disk.
 	Host, Guest int64
-	// Size is how long it is in the file; a compressed one may be shorter.
+	// Size is its size in the file, for a compressed one an upper bound.
 	Size int32
-	// Compressed says that Size bytes make one cluster of the disk.
+	// Compressed means that Size bytes make one cluster of the disk.
 	Compressed bool
 }
 
-// table is an L2 table: its place in the file, and the place on the disk of the
-// first cluster that it maps.
+// table is an L2 table: its offset in the file, and the disk offset of its first cluster.
 type table struct{ host, guest int64 }
 
-// tables reads a piece of the L1 table that begins at an entry.
+// tables reads a piece of the L1 table that begins at entry first.
 func (h *Header) tables(piece []byte, first int64, add func(table) error) error {
 	for i := int64(0); i < int64(len(piece)/8); i++ {
 		place := int64(u64(piece, int(i*8)) & placeMask)
@@ -41,7 +40,6 @@ func (h *Header) tables(piece []byte, first int64, add func(table) error) error 
 	return nil
 }
 
-// extents reads an L2 table.
 func (h *Header) extents(t table, data []byte, add func(Extent) error) error {
 	j := joiner{add: add}
 	step := int(h.entrySize())
@@ -61,7 +59,6 @@ func (h *Header) extents(t table, data []byte, add func(Extent) error) error {
 	return j.flush()
 }
 
-// entry reads one entry of an L2 table.
 func (h *Header) entry(entry, bitmap uint64, guest int64, j *joiner) error {
 	if entry&flagCompressed != 0 {
 		return h.compressed(entry, bitmap, guest, j)
@@ -98,8 +95,7 @@ func (h *Header) compressed(entry, bitmap uint64, guest int64, j *joiner) error 
 	return j.put(Extent{Host: host, Guest: guest, Size: int32(sectors*512 - host%512), Compressed: true})
 }
 
-// subclusters reads the bitmap of an extended entry: 32 bits that say what is
-// allocated, 32 that say what is zero.
+// subclusters reads the bitmap of an extended entry: 32 bits for allocated subclusters, 32 for zero ones.
 func (h *Header) subclusters(host int64, bitmap uint64, guest int64, j *joiner) error {
 	allocated, zero := uint32(bitmap), uint32(bitmap>>32)
 	if allocated&zero != 0 || host == 0 && allocated != 0 {
@@ -117,7 +113,7 @@ func (h *Header) subclusters(host int64, bitmap uint64, guest int64, j *joiner) 
 	return nil
 }
 
-// joiner joins extents that follow each other both in the file and on the disk.
+// joiner joins extents that are adjacent both in the file and on the disk.
 type joiner struct {
 	add func(Extent) error
 	now Extent

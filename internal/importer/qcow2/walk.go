@@ -5,26 +5,24 @@ import (
 	"io"
 )
 
-// MaxPeek is how much of the file a Feed must be able to show at once: the
-// longest cluster, compressed to twice its size.
+// MaxPeek is the size that a Feed's Peek must support: the largest cluster, at twice its size when compressed.
 const MaxPeek = 4 << 20
 
-// Feed is the file, from wherever the walk is to begin.
+// Feed is the file from the beginning of the walk.
 type Feed interface {
-	// Place is where in the file the next byte is.
+	// Place returns the offset of the next byte in the file.
 	Place() int64
-	// Peek shows the next n bytes without passing them; fewer at the end of the file.
+	// Peek returns the next n bytes without passing them, fewer at the end of the file.
 	Peek(n int) ([]byte, error)
 	// Discard passes n bytes.
 	Discard(n int64) error
 }
 
-// Sink takes an extent and its data, which is its own only until it returns.
+// Sink receives an extent and its data, which is valid only during the call.
 type Sink func(e Extent, data []byte) error
 
-// Ordered walks the file by its map from the feed's place on: every extent that
-// begins there or later is given to the sink, in order. Before each of them it calls
-// at: whatever begins earlier in the file has been given.
+// Ordered walks the file by its map from the feed's place: it passes every extent from there on to the sink, in
+// order. It calls at before each of them, when all extents before it have been passed.
 func (h *Header) Ordered(feed Feed, m *Map, sink Sink, at func() error) error {
 	for e, err := range m.sorted() {
 		switch {
@@ -46,7 +44,7 @@ func (h *Header) Ordered(feed Feed, m *Map, sink Sink, at func() error) error {
 	return nil
 }
 
-// give gives the extent at the feed's place to the sink.
+// give passes the extent at the feed's place to the sink.
 func (h *Header) give(feed Feed, e Extent, sink Sink) error {
 	data, err := feed.Peek(int(e.Size))
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -55,8 +53,8 @@ func (h *Header) give(feed Feed, e Extent, sink Sink) error {
 	return h.pass(e, data, sink)
 }
 
-// pass gives an extent to the sink. A file may end within its last cluster, what is
-// missing reads as zero; it may not end before one.
+// pass passes an extent to the sink. A file may end within its last cluster, whose rest reads as zero, but not
+// before a cluster.
 func (h *Header) pass(e Extent, data []byte, sink Sink) error {
 	if len(data) == 0 || !e.Compressed && int64(e.Size)-int64(len(data)) >= h.cluster() {
 		return missing(io.EOF)
@@ -70,7 +68,7 @@ func (h *Header) pass(e Extent, data []byte, sink Sink) error {
 	return sink(e, data)
 }
 
-// missing makes the end of the file what it means here.
+// missing converts the end of the file into a Fault.
 func missing(err error) error {
 	if errors.Is(err, io.EOF) {
 		return invalid("the file ends before its data does: it is truncated")
@@ -78,5 +76,5 @@ func missing(err error) error {
 	return err
 }
 
-// Length is how much of the disk a compressed extent's cluster is.
+// Length returns the size of a compressed extent's cluster on the disk.
 func (h *Header) Length(e Extent) int { return int(min(h.cluster(), h.Size-e.Guest)) }

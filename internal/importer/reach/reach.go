@@ -1,12 +1,11 @@
-// Package reach judges the addresses that an import's source may be at.
+// Package reach judges the addresses of an import's source.
 //
-// The creator of a DataVolume chooses its URL, and the worker calls it from inside the
-// cluster: without this check any user could read what listens on the worker's
-// node, or a cloud's metadata about its machines. The address is judged when it is
-// called, so a name that resolves to another address the second time, or a server
+// The creator of a DataVolume chooses its URL, and the worker connects to it from inside the cluster: without
+// this check any user could read services on the worker's node, or a cloud's metadata about its machines. Each
+// address is judged when the connection is made, so a name that later resolves to another address, or a server
 // that redirects, gains nothing (decision 225).
 //
-// It owns the list only. The code that makes a connection calls Guard.Control.
+// It owns only the lists. The code that makes a connection calls Guard.Control.
 package reach
 
 import (
@@ -15,12 +14,11 @@ import (
 	"syscall"
 )
 
-// Guard says where connections may go. The zero value denies what is always denied.
+// Guard permits or refuses connections. The zero value refuses the reserved addresses only.
 type Guard struct{ denied, allowed []netip.Prefix }
 
-// New makes a guard that denies the given networks beside those that are always
-// denied, and lets the allowed ones through whatever else says otherwise. Networks
-// are prefixes such as 10.0.0.0/8 or fd00::/8.
+// New returns a guard that refuses the denied networks in addition to the reserved ones, and permits the
+// allowed ones with priority over both. Networks are prefixes such as 10.0.0.0/8 or fd00::/8.
 func New(denied, allowed []string) (Guard, error) {
 	var g Guard
 	for list, texts := range map[*[]netip.Prefix][]string{&g.denied: denied, &g.allowed: allowed} {
@@ -35,10 +33,10 @@ func New(denied, allowed []string) (Guard, error) {
 	return g, nil
 }
 
-// Refused is the error of a connection that must not be made.
+// Refused is the error for a refused connection.
 type Refused struct {
 	Address netip.Addr
-	// Kind says what is at such addresses.
+	// Kind describes such addresses.
 	Kind string
 }
 
@@ -46,8 +44,7 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("it is at %s, and imports must not call %s", r.Address, r.Kind)
 }
 
-// Control is a net.Dialer's: it is called with each address before it is connected to,
-// after every resolution of a name.
+// Control is for a net.Dialer, which calls it for each address before it connects, after every name resolution.
 func (g Guard) Control(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -56,7 +53,7 @@ func (g Guard) Control(_, address string, _ syscall.RawConn) error {
 	return g.Judge(to.Addr())
 }
 
-// Judge returns a *Refused for an address that must not be called.
+// Judge returns a *Refused for a refused address.
 func (g Guard) Judge(address netip.Addr) error {
 	address = address.WithZone("").Unmap()
 	if contains(g.allowed, address) {
@@ -83,14 +80,13 @@ func contains(prefixes []netip.Prefix, address netip.Addr) bool {
 	return false
 }
 
-// Addresses at which clouds serve metadata to machines, beside the link-local one
-// that most have.
+// Addresses of clouds' metadata services, besides the usual link-local one.
 var metadata = []netip.Prefix{netip.MustParsePrefix("fd00:ec2::254/128"), netip.MustParsePrefix("100.100.100.200/32")}
 
-// thisHost is the network that Linux takes for the machine itself.
+// thisHost is the network that Linux routes to the machine itself.
 var thisHost = netip.MustParsePrefix("0.0.0.0/8")
 
-// reserved names what is at an address that no image server has.
+// reserved describes an address that no image server has, "" for others.
 func reserved(address netip.Addr) string {
 	switch {
 	case address.IsLoopback(), address.IsUnspecified(), thisHost.Contains(address):
@@ -105,13 +101,13 @@ func reserved(address netip.Addr) string {
 	return ""
 }
 
-// Networks whose addresses stand for IPv4 addresses.
+// IPv6 networks whose addresses embed IPv4 addresses.
 var (
 	nat64  = netip.MustParsePrefix("64:ff9b::/96")
 	sixTo4 = netip.MustParsePrefix("2002::/16")
 )
 
-// embedded gives the IPv4 address that a router may make of an IPv6 address.
+// embedded returns the IPv4 address to which a router may translate an IPv6 address.
 func embedded(address netip.Addr) (netip.Addr, bool) {
 	if !address.Is6() {
 		return netip.Addr{}, false
