@@ -1,12 +1,11 @@
-// Package registry is the content of a disk that lies in a container image: the one
-// file in its folder /disk, streamed out of the layer while that is downloaded, or, when
-// the node's container runtime has pulled the image, read where the kubelet has mounted it.
+// Package registry reads a disk from a container image: the one file in its folder /disk, streamed from the
+// layer during the download, or read from the kubelet's mount if the node's container runtime has pulled the
+// image.
 //
-// Layers are looked at from the topmost one down, with respect to what those above have
-// removed, until one has a file in /disk; layers below that are not downloaded. A disk
-// counts only when the rest of its layer was read, has no second disk, and the whole of
-// it has the digest that the image's manifest says (the manifest's own digest is checked
-// against the tag's answer).
+// Layers are searched from the topmost down, with regard to the files that upper layers have removed, until one
+// has a file in /disk; the layers below are not downloaded. A disk is valid only after the rest of its layer
+// was read, contains no second disk, and the whole layer has the digest in the image's manifest (the manifest's
+// own digest is compared with the response for the tag).
 //
 // The package must not unpack anything to a file system, and must not know formats.
 package registry

@@ -18,18 +18,17 @@ import (
 	"drydock.dev/drydock/internal/importer/unpack"
 )
 
-// maxScan is how many bytes, beside the disk, a layer may have: a layer that grows
-// without end must not be looked through for ever.
+// maxScan bounds the bytes of a layer in addition to the disk, so that an endless layer ends.
 const maxScan = 64 << 30
 
-// folder is where an image's disk is.
+// folder is the folder of an image's disk.
 const folder = "/disk"
 
-// removed are the paths that upper layers have taken away; of an opaque folder, what
-// layers below have in it.
+// removed are the paths that upper layers have removed; "/*" marks the lower layers' content of an opaque
+// folder.
 type removed map[string]bool
 
-// whiteout takes up what an entry of a layer says, and reports whether it did.
+// whiteout records a whiteout entry of a layer, and reports whether it was one.
 func (r removed) whiteout(name string) bool {
 	dir, base := path.Split(name)
 	switch {
@@ -43,7 +42,7 @@ func (r removed) whiteout(name string) bool {
 	return true
 }
 
-// hides reports whether a path of a lower layer is gone.
+// hides reports whether a path of a lower layer was removed.
 func (r removed) hides(name string) bool {
 	if r[name] {
 		return true
@@ -58,19 +57,19 @@ func (r removed) hides(name string) bool {
 	}
 }
 
-// layer is one that is being read.
+// layer is a layer that is being read.
 type layer struct {
 	version    string
 	compressed io.ReadCloser
 	buffered   *bufio.Reader
 	unpacked   io.Reader
 	entries    *tar.Reader
-	// disk is the path of the disk, once it was found.
+	// disk is the path of the disk, after it was found.
 	disk   string
 	cancel context.CancelCauseFunc
 }
 
-// openLayer begins to read a layer, however it is compressed.
+// openLayer begins to read a layer of any compression.
 func openLayer(ctx context.Context, from v1.Layer, most int64) (*layer, error) {
 	digest, err := from.Digest()
 	if err != nil {
@@ -96,7 +95,7 @@ func openLayer(ctx context.Context, from v1.Layer, most int64) (*layer, error) {
 	return l, nil
 }
 
-// endless ends a layer that is larger than any can be meant.
+// endless fails if the layer exceeds the limit.
 type endless struct {
 	from io.Reader
 	left int64
@@ -110,8 +109,8 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// seek goes to the disk and gives its size, -1 when the layer has none. gone takes up
-// what the layer removes from those below.
+// seek advances to the disk and returns its size, -1 if the layer has none. It adds the layer's whiteouts to
+// gone.
 func (l *layer) seek(gone removed) (int64, error) {
 	own := removed{}
 	for {
@@ -138,7 +137,7 @@ func (l *layer) seek(gone removed) (int64, error) {
 	}
 }
 
-// next is the next entry that is not about the layers below.
+// next returns the next entry that is no whiteout.
 func (l *layer) next(gone removed) (*tar.Header, error) {
 	for {
 		header, err := l.entries.Next()
@@ -151,7 +150,7 @@ func (l *layer) next(gone removed) (*tar.Header, error) {
 	}
 }
 
-// finish reads what follows the disk.
+// finish reads the entries after the disk.
 func (l *layer) finish() error {
 	watch := time.AfterFunc(stall, func() {
 		l.cancel(job.Faultf(transfer.ReasonCut, "the registry stalled: no byte came for %s", stall))
@@ -189,7 +188,6 @@ func (l *layer) drain() error {
 
 func (l *layer) close() error { return l.compressed.Close() }
 
-// body is the disk in a layer.
 type body struct {
 	*layer
 	explain func(error) error
@@ -201,7 +199,7 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.entries.Read(p)
 	switch {
 	case errors.Is(err, io.EOF):
-		// The rest of the layer is Verify's.
+		// Verify reads the rest of the layer.
 		b.ended = true
 		b.stop()
 	case err != nil:

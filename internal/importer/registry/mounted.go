@@ -13,17 +13,16 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// mounted is a disk in an image that is mounted at a folder.
+// mounted is a disk in a mounted image.
 type mounted struct{ dir string }
 
-// open opens the disk. Nothing outside of the image is ever opened, whatever links
-// the image has.
+// open opens the disk. It never opens a file outside of the image, whatever links the image has.
 func (m *mounted) open() (*os.File, fs.FileInfo, error) {
 	root, err := os.OpenRoot(m.dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the container image: %w", err)
 	}
-	defer func() { _ = root.Close() }() // the files that it opened stay open
+	defer func() { _ = root.Close() }() // its open files stay open
 	var disk string
 	err = fs.WalkDir(root.FS(), strings.TrimPrefix(folder, "/"), func(name string, entry fs.DirEntry, err error) error {
 		switch {

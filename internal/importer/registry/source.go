@@ -24,10 +24,10 @@ import (
 	"drydock.dev/drydock/internal/importer/web"
 )
 
-// stall is for how long a registry may give no byte of what follows the disk.
+// stall is how long a registry may send no byte of the data after the disk.
 const stall = time.Minute
 
-// New makes the source of a job.
+// New returns the source of a job.
 func New(j *job.Job) (job.Source, error) {
 	switch scheme, rest, _ := strings.Cut(j.Task.URL, "://"); scheme {
 	case "docker":
@@ -43,9 +43,9 @@ func New(j *job.Job) (job.Source, error) {
 type image struct {
 	ref     name.Reference
 	options []remote.Option
-	// most is how many bytes are looked through for the disk.
+	// most bounds the bytes that are searched for the disk.
 	most int64
-	// now is what was opened last.
+	// now is the layer that was opened last.
 	now *layer
 }
 
@@ -76,15 +76,14 @@ func newRemote(j *job.Job, reference string) (*image, error) {
 	return &image{ref: ref, most: maxScan + j.Task.Size, options: []remote.Option{
 		remote.WithAuth(auth), remote.WithTransport(caller),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
-		// The worker tries again itself, and says so meanwhile.
+		// The worker retries itself and shows that in its progress.
 		remote.WithRetryBackoff(remote.Backoff{Steps: 1}),
 	}}, nil
 }
 
-// Open implements job.Source. A layer is read from its beginning only.
+// Open implements job.Source. A layer can only be read from its beginning.
 func (i *image) Open(ctx context.Context, _ int64) (*job.Stream, error) {
-	// What follows the disk in its layer is read after the engine has the disk,
-	// and is done with the context that it gave.
+	// The rest of the layer is read after the engine has the disk and has ended its context.
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	stream, err := i.find(own)
@@ -101,7 +100,7 @@ func (i *image) Open(ctx context.Context, _ int64) (*job.Stream, error) {
 	return stream, nil
 }
 
-// find looks for the disk from the topmost layer down.
+// find searches the layers for the disk from the topmost down.
 func (i *image) find(ctx context.Context) (*job.Stream, error) {
 	pulled, err := remote.Image(i.ref, append(i.options, remote.WithContext(ctx))...)
 	if err != nil {
@@ -134,8 +133,8 @@ func (i *image) find(ctx context.Context) (*job.Stream, error) {
 		"the container image %s has no disk: there must be one file in its folder /disk", i.ref)
 }
 
-// Verify implements job.Source: the rest of the layer has no other disk, and all of it
-// has the digest that it must have.
+// Verify implements job.Source: the rest of the layer must contain no other disk, and the whole layer must have
+// its digest.
 func (i *image) Verify(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { i.now.cancel(context.Cause(ctx)) })
 	defer stop()
@@ -143,7 +142,7 @@ func (i *image) Verify(ctx context.Context) error {
 	return i.explain(errors.Join(i.now.finish(), i.now.close()))
 }
 
-// explain says what a registry's error means to the DataVolume's owner.
+// explain converts a registry's error into a message for the DataVolume's owner.
 func (i *image) explain(err error) error {
 	var fault *job.Fault
 	var answer *transport.Error
@@ -155,7 +154,7 @@ func (i *image) explain(err error) error {
 	case errors.As(err, &denied):
 		return job.Faultf(transfer.ReasonSourceRefused, "the registry %s can't be a source: %w", i.ref.Context().RegistryStr(), denied)
 	case errors.As(err, &authority):
-		// First: a registry on this machine is then asked by plain HTTP, too.
+		// This comes first: a registry on the same machine is also tried by plain HTTP.
 		return i.unreachable(authority)
 	case errors.As(err, &answer):
 		return i.refused(answer)

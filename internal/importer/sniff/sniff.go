@@ -1,6 +1,5 @@
-// Package sniff recognizes by the first bytes of content what it is: how it is
-// compressed, which format of disk image it has, or that it is no disk at all. It is
-// pure. Content that it does not recognize for certain is a raw disk.
+// Package sniff detects the compression and the image format of content by its first bytes, or that it is no
+// disk. It is pure. Content that it does not recognize with certainty is a raw disk.
 package sniff
 
 import (
@@ -11,13 +10,13 @@ import (
 	"drydock.dev/drydock/internal/qemu/qcow2"
 )
 
-// HeadSize is how much of the content is looked at.
+// HeadSize is the number of bytes that it needs.
 const HeadSize = 64 << 10
 
-// Compression is how content is compressed.
+// Compression is the compression of content.
 type Compression string
 
-// Compressions.
+// The compressions.
 const (
 	None Compression = ""
 	Gzip Compression = "gzip"
@@ -28,7 +27,7 @@ const (
 // Format is a format of disk images.
 type Format string
 
-// Formats. Those but raw and qcow2 are QEMU's names, and its work.
+// The formats. Except for raw and qcow2 they are QEMU's names, and qemu-img reads them.
 const (
 	Raw   Format = "raw"
 	Qcow2 Format = "qcow2"
@@ -38,7 +37,7 @@ const (
 	VHD   Format = "vpc"
 )
 
-// CompressionOf returns how content is compressed.
+// CompressionOf returns the compression of content.
 func CompressionOf(head []byte) Compression {
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b, 8}):
@@ -65,8 +64,8 @@ var formats = []struct {
 	{VHD, 0, "conectix"},
 }
 
-// unsupported are what is served in place of a disk image, by mistake or by a server
-// that says in words what went wrong.
+// unsupported are other files that are served instead of a disk image, by mistake or as a server's error
+// message.
 var unsupported = []struct{ magic, is string }{
 	{"BZh", "compressed by bzip2: compress it by gzip, xz or zstd"},
 	{"PK\x03\x04", "a zip archive: unpack it first"},
@@ -95,11 +94,11 @@ var unsupported = []struct{ magic, is string }{
 	{"QED\x00", "a qed image: convert it by qemu-img"},
 }
 
-// texts begin documents; letters of either case are the same.
+// texts begin documents, in letters of either case.
 var texts = []string{"<!doctype", "<html", "<?xml", "<error", "{\"", "{\n", "404 ", "not found", "access denied"}
 
-// FormatOf returns which format content has that is not compressed, or by a Fault that
-// it is not the image of a disk. size is the content's, -1 while it is not known.
+// FormatOf returns the format of uncompressed content, or a Fault if it is no disk image. size is the
+// content's, -1 if unknown.
 func FormatOf(head []byte, size int64) (Format, error) {
 	if len(head) == 0 {
 		return "", notAnImage("empty")
@@ -133,7 +132,7 @@ func FormatOf(head []byte, size int64) (Format, error) {
 	return Raw, CheckRaw(size)
 }
 
-// CheckRaw refuses what can't be a raw disk by its size; -1 is not known.
+// CheckRaw returns a Fault if a raw disk can't have that size; -1 is unknown.
 func CheckRaw(size int64) error {
 	if size >= 0 && size%512 != 0 || size == 0 {
 		return job.Faultf(transfer.ReasonInvalidImage, "the content is not the image of a disk: it has no known format, and with its %d bytes it is no raw disk, which has whole sectors of 512 bytes", size)
@@ -145,7 +144,7 @@ func notAnImage(is string) error {
 	return job.Faultf(transfer.ReasonInvalidImage, "the content is not the image of a disk: it is %s", is)
 }
 
-// quote shows a few printable bytes.
+// quote quotes up to 40 bytes, without unprintable ones.
 func quote(text []byte) string {
 	shown := bytes.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A tar archive begins with the header of its first file. It has a magic since 1988, not at its beginning, and a sum of its bytes
-// from the first day on.
+// A tar archive begins with the header of its first file, which has always had a checksum and since 1988 a
+// magic, though not at its beginning.
 const (
 	tarHeader             = 512
 	tarName, tarNameEnd   = 0, 100
@@ -15,7 +15,7 @@ const (
 	tarMagic, tarMagicEnd = 257, 262
 )
 
-// tarOf says what kind of a tar archive content is, "" when it is none.
+// tarOf describes the kind of tar archive, "" for none.
 func tarOf(head []byte) string {
 	if len(head) < tarHeader || !tarSummed(head[:tarHeader]) {
 		return ""
@@ -30,8 +30,8 @@ func tarOf(head []byte) string {
 	return "a tar archive: unpack it first, or unpack it into a file system with contentType archive"
 }
 
-// tarSummed reports whether a header has the sum of its bytes, with its own field read as blanks, and names a file. The
-// oldest programs took the bytes for signed.
+// tarSummed reports whether a header has a valid checksum, calculated with blanks in its own field, and names a
+// file. The oldest programs added signed bytes.
 func tarSummed(header []byte) bool {
 	said, err := strconv.ParseInt(string(bytes.Trim(header[tarSum:tarSumEnd], " \x00")), 8, 64)
 	if err != nil || header[tarName] == 0 && string(header[tarMagic:tarMagicEnd]) != "ustar" {
