@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// What is read of a disk to find out whether it holds something: its beginning, its end, and a piece at each stride
+// The parts of a disk that are searched for content: its beginning, its end, and a piece at each stride
 // between. Partition tables, file systems, volume groups and images begin in the first of them.
 const (
 	headSize   = 16 << 20
@@ -24,11 +24,11 @@ const (
 	pieceEvery = 64 << 20
 )
 
-// checkedName marks, where the worker's pod keeps things, that the target was found to hold nothing: what it holds from then
-// on is the worker's own.
+// checkedName is a file in the worker's pod that records that the target was empty: later content is the
+// worker's own.
 const checkedName = "target-was-empty"
 
-// RefuseContent refuses a target that holds something which the task does not let the worker replace.
+// RefuseContent returns a Fault if the target has content that the task does not permit to replace.
 func RefuseContent(j *job.Job) error {
 	checked := filepath.Join(j.Places.Work, checkedName)
 	if _, err := os.Stat(checked); !j.Task.KeepContent || err == nil {
@@ -48,7 +48,7 @@ func RefuseContent(j *job.Job) error {
 	return nil
 }
 
-// content says what of a target the worker would replace, "" for nothing.
+// content describes the target's content that the worker would replace, "" for none.
 func content(j *job.Job) (string, error) {
 	switch {
 	case j.Task.Block:
@@ -80,7 +80,7 @@ func found(has bool, what string) string {
 	return ""
 }
 
-// written reports whether a disk holds anything but zeros, as far as is read of it.
+// written reports whether the searched parts of a disk have anything but zeros.
 func written(name string) (bool, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -105,7 +105,8 @@ func written(name string) (bool, error) {
 	return nonZero(file, max(0, size-tailSize), min(size, tailSize))
 }
 
-// dataFrom is the first place from a place on that may hold data, past the end when there is none. Devices don't tell.
+// dataFrom returns the first offset from place on that may have data, past the end for none. Devices don't
+// report holes.
 func dataFrom(file *os.File, place int64) int64 {
 	next, err := unix.Seek(int(file.Fd()), place, unix.SEEK_DATA)
 	switch {
@@ -117,7 +118,7 @@ func dataFrom(file *os.File, place int64) int64 {
 	return next
 }
 
-// nonZero reports whether a piece of a file has a byte that is not zero.
+// nonZero reports whether a range of a file has a byte that is not zero.
 func nonZero(file io.ReaderAt, place, size int64) (bool, error) {
 	piece := make([]byte, min(size, int64(len(zeros))))
 	for size > 0 {

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// grain is what the disk is looked at for zeros by: a block of most file systems.
+// grain is the unit in which zeros are detected: a block of most file systems.
 const grain = 4096
 
 var zeros = make([]byte, 64*grain)
 
-// WriteAt writes what is not zero: the rest reads as zero already.
+// WriteAt writes the non-zero grains: the rest already reads as zero.
 func (d *Disk) WriteAt(p []byte, at int64) (int, error) {
 	if at < 0 || at+int64(len(p)) > d.size {
 		return 0, fmt.Errorf("writing %d bytes at %d: the disk ends at %d", len(p), at, d.size)
@@ -29,8 +29,8 @@ func (d *Disk) WriteAt(p []byte, at int64) (int, error) {
 	return len(p), nil
 }
 
-// nextData is how many bytes of p, which lies at a place of the disk, are zero and
-// how many after them are to be written, in whole grains of the disk.
+// nextData returns the number of leading zero bytes of p, which is at an offset of the disk, and of the bytes
+// to write after them, in whole grains of the disk.
 func nextData(p []byte, at int64) (skip, keep int) {
 	for skip < len(p) && zero(p[skip:skip+piece(p, at, skip)]) {
 		skip += piece(p, at, skip)
@@ -45,7 +45,7 @@ func nextData(p []byte, at int64) (skip, keep int) {
 	return skip, keep
 }
 
-// piece is how much of p there is from an index to the next bound of a grain.
+// piece returns the size of p from an index to the next grain boundary.
 func piece(p []byte, at int64, index int) int {
 	return min(grain-int((at+int64(index))%grain), len(p)-index)
 }

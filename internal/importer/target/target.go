@@ -14,26 +14,22 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// Names in the folder of a file system claim.
 const (
 	diskName = "disk.img"
 	partName = ".disk.img.part"
 )
 
-// Disk is a disk that is being made. WriteAt may be called from several
-// goroutines.
+// Disk is a disk that is being made. WriteAt is safe for concurrent use.
 type Disk struct {
 	file *os.File
-	// dir is the folder of a file; empty, the disk is a block device.
+	// dir is the folder of the file, "" for a block device.
 	dir  string
 	size int64
 }
 
-// Open opens the disk of a job. With keep, what an earlier worker wrote stays, and must
-// be there;
-// otherwise the disk reads as zero from its beginning to its end, and a whole disk goes
-// that an earlier worker has left: its pod was deleted before anybody heard of it, and a
-// claim may not have the room for both.
+// Open opens the disk of a job. With keep, an earlier worker's data stays, and must exist. Otherwise the whole
+// disk reads as zero, and an earlier worker's complete disk is removed: its pod was deleted before its result
+// was read, and a claim may not have the space for both.
 func Open(j *job.Job, keep bool) (*Disk, error) {
 	if j.Task.Size <= 0 {
 		return nil, errors.New("opening the target: the task names no size")
@@ -53,8 +49,7 @@ func Open(j *job.Job, keep bool) (*Disk, error) {
 		return nil, fmt.Errorf("opening the disk in the claim: %w", err)
 	}
 	d := &Disk{file: file, dir: j.Places.Dir, size: j.Task.Size}
-	// The pod's group must be able to write, whatever the umask: a launcher may have
-	// another user.
+	// The pod's group must have write access, whatever the umask: a launcher may run as another user.
 	if err = file.Chmod(0o660); err == nil {
 		err = d.shape(j.Task.Preallocate)
 	}
@@ -64,7 +59,7 @@ func Open(j *job.Job, keep bool) (*Disk, error) {
 	return d, nil
 }
 
-// shape gives a file its size, and its blocks when they are to be reserved.
+// shape sets a file's size, and allocates its blocks if they are to be reserved.
 func (d *Disk) shape(preallocate bool) error {
 	if err := d.file.Truncate(d.size); err != nil {
 		return d.failed("growing the disk", err)
@@ -82,7 +77,7 @@ func (d *Disk) shape(preallocate bool) error {
 	return nil
 }
 
-// openDevice opens a block claim, as empty as a new file unless it is kept.
+// openDevice opens a block claim, which reads as zero unless keep is set.
 func openDevice(j *job.Job, keep bool) (*Disk, error) {
 	file, err := os.OpenFile(j.Places.Device, os.O_RDWR, 0)
 	if err != nil {
@@ -105,10 +100,10 @@ func openDevice(j *job.Job, keep bool) (*Disk, error) {
 	return d, nil
 }
 
-// clear makes a device read as zero up to a place: by giving its blocks back where it can and
-// may, else by having the kernel write them, else by writing.
+// clear makes a device read as zero up to an offset: it deallocates the blocks if the device supports it and
+// they need not be reserved; otherwise it lets the kernel write zeros, or writes them.
 func (d *Disk) clear(end int64, preallocate bool) error {
-	const step = 1 << 30 // between two of them the worker can be stopped
+	const step = 1 << 30 // the worker can be stopped between two steps
 	modes := []uint32{unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE}
 	if preallocate {
 		modes = modes[1:]
@@ -140,17 +135,17 @@ func writeZeros(file *os.File, size int64) error {
 	return nil
 }
 
-// Size is the disk's size in bytes.
+// Size returns the disk's size in bytes.
 func (d *Disk) Size() int64 { return d.size }
 
-// Name is the file or device that the disk is written to now.
+// Name returns the path of the file or device that is now being written.
 func (d *Disk) Name() string { return d.file.Name() }
 
-// Device says that the disk is a block device.
+// Device reports whether the disk is a block device.
 func (d *Disk) Device() bool { return d.dir == "" }
 
-// Room refuses a disk for which the claim's file system lacks the space, before
-// any of it is fetched. What an earlier worker wrote of it is counted in.
+// Room returns a Fault if the claim's file system lacks the space for the disk, before any of it is fetched. An
+// earlier worker's data is included.
 func (d *Disk) Room(need int64) error {
 	if d.Device() {
 		return nil
@@ -170,7 +165,7 @@ func (d *Disk) Room(need int64) error {
 	return nil
 }
 
-// Free is how much can be written to a folder's file system.
+// Free returns the free bytes of a folder's file system.
 func Free(dir string) (int64, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {
@@ -179,7 +174,7 @@ func Free(dir string) (int64, error) {
 	return int64(stat.Bavail) * stat.Bsize, nil
 }
 
-// Sync brings to the disk what was written so far.
+// Sync flushes the written data to the disk.
 func (d *Disk) Sync() error {
 	if err := unix.Fdatasync(int(d.file.Fd())); err != nil {
 		return d.failed("bringing data to the disk", err)
@@ -187,7 +182,7 @@ func (d *Disk) Sync() error {
 	return nil
 }
 
-// Finish makes the disk whole. Nothing may be written afterwards.
+// Finish completes the disk. Nothing may be written afterwards.
 func (d *Disk) Finish() error {
 	if err := d.file.Sync(); err != nil {
 		return d.failed("bringing the disk to the claim", err)
@@ -204,11 +199,11 @@ func (d *Disk) Finish() error {
 	return SyncDir(d.dir)
 }
 
-// Close leaves the disk as it is, for a later worker to go on with.
+// Close leaves the disk as it is for a later worker to continue.
 func (d *Disk) Close() error { return d.file.Close() }
 
-// Discard leaves nothing of the disk. What is on a block claim stays until the
-// next worker clears it: its DataVolume has not succeeded, so nobody reads it.
+// Discard removes the disk. The content of a block claim stays until the next worker clears it: its DataVolume
+// has not succeeded, so nobody reads it.
 func (d *Disk) Discard() error {
 	err := d.file.Close()
 	if d.Device() {
@@ -217,7 +212,7 @@ func (d *Disk) Discard() error {
 	return errors.Join(err, os.Remove(filepath.Join(d.dir, partName)))
 }
 
-// Remove removes what an earlier worker left of a disk that it did not finish.
+// Remove removes an earlier worker's unfinished disk.
 func Remove(j *job.Job) error {
 	if j.Task.Block {
 		return nil
@@ -228,7 +223,7 @@ func Remove(j *job.Job) error {
 	return nil
 }
 
-// Whole reports whether the disk has its final name already. A device never does.
+// Whole reports whether the disk has its final name. A device never has.
 func Whole(j *job.Job) bool {
 	if j.Task.Block {
 		return false
@@ -241,7 +236,7 @@ func Whole(j *job.Job) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// SyncDir brings a folder's names to the disk.
+// SyncDir flushes a folder's names to the disk.
 func SyncDir(name string) error {
 	dir, err := os.Open(name)
 	if err != nil {

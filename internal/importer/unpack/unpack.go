@@ -1,6 +1,5 @@
-// Package unpack decompresses content as it comes, with a bound on the memory that
-// the compressed content can ask for: gzip needs little, zstd's window and xz's
-// dictionary are limited. The reader limits how much comes out.
+// Package unpack decompresses a stream under a bound on the memory that the compressed content can demand: gzip
+// needs little, and zstd's window and xz's dictionary are limited. The reader must limit the output.
 package unpack
 
 import (
@@ -17,11 +16,10 @@ import (
 	"drydock.dev/drydock/internal/importer/sniff"
 )
 
-// maxWindow is how far back zstd may look: what `zstd --ultra -21` uses. It is held
-// in memory.
+// maxWindow bounds zstd's window, which is held in memory: that of `zstd --ultra -21`.
 const maxWindow = 64 << 20
 
-// Open decompresses what comes from a reader.
+// Open returns a reader of the decompressed content.
 func Open(ctx context.Context, compression sniff.Compression, from io.Reader) (io.ReadCloser, error) {
 	source := &source{Reader: from}
 	switch compression {
@@ -43,7 +41,7 @@ func Open(ctx context.Context, compression sniff.Compression, from io.Reader) (i
 	return nil, errors.New("decompressing content: it is not compressed")
 }
 
-// source remembers its own error, which decompressors take for damaged content.
+// source records its own error, which decompressors treat as damaged content.
 type source struct {
 	io.Reader
 	err error
@@ -57,7 +55,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// damaged says what an error of a decompressor means.
+// damaged converts an error of a decompressor into a Fault.
 func (s *source) damaged(compression sniff.Compression, err error) error {
 	switch {
 	case s.err != nil:
@@ -70,7 +68,7 @@ func (s *source) damaged(compression sniff.Compression, err error) error {
 	return job.Faultf(transfer.ReasonInvalidImage, "the %s content is damaged: %w", compression, err)
 }
 
-// reader gives the errors of a decompressor their meaning.
+// reader converts the errors of a decompressor.
 type reader struct {
 	io.ReadCloser
 	source      *source

@@ -15,16 +15,16 @@ import (
 	"drydock.dev/drydock/internal/importer/sniff"
 )
 
-// What xz may take: a dictionary of 64 MiB, as `xz -9` makes it, and its libraries'
-// addresses; and enough time for some TiB.
+// Limits of xz: a dictionary of 64 MiB, as for `xz -9`, the address space of its libraries, and enough time for
+// some TiB.
 const (
 	xzMemory  = "70MiB"
 	xzAddress = 256 << 20
 	xzTime    = 24 * time.Hour
 )
 
-// xz is the program of that name, which is several times as fast as what there is in
-// Go and, unlike it, bounds the dictionary of every block.
+// xz is the program xz, which is several times as fast as the Go implementations and, unlike them, bounds the
+// dictionary of every block.
 type xz struct {
 	program *confine.Program
 	out     io.ReadCloser
@@ -49,7 +49,7 @@ func openXZ(ctx context.Context, from *source) (io.ReadCloser, error) {
 	return x, nil
 }
 
-// Read reads what comes out.
+// Read implements io.Reader.
 func (x *xz) Read(p []byte) (int, error) {
 	if x.ended != nil {
 		return 0, x.ended
@@ -62,7 +62,7 @@ func (x *xz) Read(p []byte) (int, error) {
 	return n, x.ended
 }
 
-// verdict says how xz ended.
+// verdict returns the error for the end of xz, io.EOF for success.
 func (x *xz) verdict() error {
 	err := x.program.Wait()
 	var fault *job.Fault
@@ -81,12 +81,12 @@ func (x *xz) verdict() error {
 	return x.source.damaged(sniff.XZ, err)
 }
 
-// Close ends xz.
+// Close kills xz.
 func (x *xz) Close() error {
 	x.cancel()
 	if x.ended == nil {
 		x.ended = errors.New("decompression was ended")
-		_ = x.program.Wait() // it was killed, or said its last word to nobody
+		_ = x.program.Wait() // it was killed, or its error no longer matters
 	}
 	return nil
 }
