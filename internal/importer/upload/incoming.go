@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// linger is how long a Read may go on when its result is not wanted any more: a
-	// sender that sends ends it at once, one that stalls is cut off.
+	// linger is the time for a Read whose result is no longer wanted: it ends at once if the sender is sending,
+	// and a stalled sender is cut off.
 	linger = 2 * time.Second
-	// drainTimeout is how long, and drainSize how far, the content is read on when it
-	// was refused: a sender that is cut off while it sends misses the answer.
+	// drainTimeout and drainSize bound how much of refused content is still read: a sender that is cut off
+	// while sending does not read the response.
 	drainTimeout = 10 * time.Second
-	// settleTimeout is how long an asynchronous upload is given to end after its last byte.
+	// settleTimeout is the time in which an asynchronous upload should end after its last byte.
 	settleTimeout = 3 * time.Second
 	drainSize     = 1 << 30
 )
@@ -36,11 +36,11 @@ type incoming struct {
 	size int64
 	raw  bool
 	conn *http.ResponseController
-	// check says at the end whether from brought what it should.
+	// check verifies the content at the end.
 	check func() error
 	// read is closed when the content was read to its end.
 	read chan struct{}
-	// opened is what the engine reads, closed when it reads no more.
+	// opened is the engine's stream, closed when the engine ends.
 	opened *content
 }
 
@@ -51,12 +51,12 @@ func newIncoming(w http.ResponseWriter, from io.Reader, size int64) *incoming {
 	}
 }
 
-// body takes the request's body.
+// body returns the request's body.
 func body(w http.ResponseWriter, r *http.Request) (*incoming, error) {
 	return newIncoming(w, r.Body, r.ContentLength), nil
 }
 
-// refuse answers a request of which content may still come.
+// refuse responds to a request whose content may still be arriving.
 func refuse(w http.ResponseWriter, r *http.Request, message string, code int) {
 	w.Header().Set("Connection", "close")
 	conn := http.NewResponseController(w)
@@ -65,13 +65,13 @@ func refuse(w http.ResponseWriter, r *http.Request, message string, code int) {
 	if full != nil {
 		return
 	}
-	// Who is gone needs no answer.
+	// A sender that is gone needs no response.
 	_ = conn.Flush()
 	_ = conn.SetReadDeadline(time.Now().Add(drainTimeout))
 	_, _ = io.CopyN(io.Discard, r.Body, drainSize)
 }
 
-// form takes the first file of a form.
+// form returns the first file of a form.
 func form(w http.ResponseWriter, r *http.Request) (*incoming, error) {
 	parts, err := r.MultipartReader()
 	if err != nil {
@@ -91,8 +91,8 @@ func form(w http.ResponseWriter, r *http.Request) (*incoming, error) {
 	}
 }
 
-// clone takes a raw disk that is compressed by zstd. What a guest wrote to the
-// beginning of the disk must not make it an image of another format.
+// clone returns a raw disk that is compressed by zstd. Its format is not detected: a guest's own data at the
+// beginning of the disk must not make it another image.
 func clone(w http.ResponseWriter, r *http.Request) (*incoming, error) {
 	size, err := strconv.ParseInt(r.Header.Get(transfer.CloneSizeHeader), 10, 64)
 	if err != nil || size <= 0 {
@@ -117,7 +117,7 @@ func clone(w http.ResponseWriter, r *http.Request) (*incoming, error) {
 	return in, nil
 }
 
-// summing sums what is read.
+// summing calculates the checksum of its content.
 type summing struct {
 	from io.Reader
 	sum  hash.Hash
@@ -142,7 +142,7 @@ func (i *incoming) Open(ctx context.Context, _ int64) (*job.Stream, error) {
 	return &job.Stream{Body: c, Size: i.size, Raw: i.raw}, nil
 }
 
-// abandoned waits until the engine reads no more.
+// abandoned waits until the engine has stopped reading.
 func (i *incoming) abandoned() {
 	if i.opened != nil {
 		<-i.opened.closed
@@ -152,8 +152,8 @@ func (i *incoming) abandoned() {
 // Verify implements job.Source.
 func (i *incoming) Verify(context.Context) error { return i.check() }
 
-// content is what is read of a request; nothing after its end, when the answer may be
-// given and the request be gone.
+// content is the stream of a request. It reads nothing after its end, when the response may have been sent and
+// the request ended.
 type content struct {
 	*incoming
 	stop        func() bool
@@ -177,7 +177,7 @@ func (c *content) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// settle sees to it that the connection's deadline is not set any more.
+// settle ensures that the connection's deadline is no longer set.
 func (c *content) settle() {
 	if !c.stop() {
 		<-c.interrupted

@@ -1,21 +1,20 @@
-// Package upload is the worker that receives content: an image that a user
-// uploads through virt-api's proxy, or the clone of another claim. It serves HTTPS
-// and identifies its callers by their certificates.
+// Package upload is the worker that receives content: an image that a user uploads through virt-api's
+// proxy, or the clone of another claim. It serves HTTPS and identifies its callers by their
+// certificates.
 //
 //	       HEAD: 200          503             409
 //	──> waiting ──POST──> receiving ──────> done ──> the worker ends
 //	       ^                  |
 //	       └──── failed ──────┘
 //
-// One sender at a time; a second one is refused, not queued. An upload that fails
-// leaves nothing that looks complete, and the sender gets the error. The next one starts
-// from the beginning: nothing could tell whether the file is still the same (decision 108). Only
-// when the sender has had its answer before the end (UploadAsyncPath) does a failure end
-// the worker, for the DataVolume to show it. When the worker dies, its sender sees the
-// connection break; when it dies after the disk was whole, the next one finds that so
-// and ends well.
+// It accepts one sender at a time; a second one is refused, not queued. An upload that fails leaves
+// nothing that looks complete, and the sender gets the error. The next one starts from the beginning:
+// nothing proves that the file is the same (decision 108). Only after an early response
+// (UploadAsyncPath) does a failure end the worker, so that the DataVolume shows it. If the worker
+// crashes, its sender's connection breaks; if it crashes after the disk was complete, the next one
+// detects that and succeeds.
 //
-// It must not know formats: package fill makes disks of what comes.
+// It must not know formats: package fill makes disks from the content.
 package upload
 
 import (
@@ -36,10 +35,10 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// stepWaiting is what progress says while nobody sends.
+// stepWaiting is the progress without a sender.
 const stepWaiting = "waiting for an upload"
 
-// shutdownTimeout is how long the last answer may take to reach its sender.
+// shutdownTimeout bounds the transmission of the last response.
 const shutdownTimeout = 10 * time.Second
 
 // Run serves until the claim is filled.
@@ -84,7 +83,7 @@ func Serve(ctx context.Context, j *job.Job, listener net.Listener) (transfer.Res
 	case end := <-s.ended:
 		farewell, cancel := context.WithTimeout(ctx, shutdownTimeout)
 		defer cancel()
-		// The disk is what it is, whether or not the sender has read the answer.
+		// The disk is complete whether or not the sender has read the response.
 		_ = web.Shutdown(farewell)
 		return end.result, end.err
 	}
@@ -98,22 +97,21 @@ const (
 	done
 )
 
-// outcome is how an upload ended.
+// outcome is the result of an upload.
 type outcome struct {
 	result transfer.Result
 	err    error
 }
 
-// server is a worker's state.
 type server struct {
-	// ctx is the worker's. Requests' own contexts end with the sender's interest.
+	// ctx is the worker's. A request's context ends when its sender disconnects.
 	ctx  context.Context
 	job  *job.Job
 	name string
 
 	mu    sync.Mutex
 	state state
-	// ended is told once how the worker ends.
+	// ended gets the worker's result once.
 	ended chan outcome
 }
 
@@ -143,7 +141,7 @@ func (s *server) route(mux *http.ServeMux, path string, role workertls.Role, tak
 	mux.HandleFunc("PUT "+path, allowed(take))
 }
 
-// head reports whether an upload is taken now.
+// head reports whether an upload is accepted now.
 func (s *server) head(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +158,7 @@ func (s state) code() int {
 	return http.StatusServiceUnavailable
 }
 
-// wait lets the next sender in.
+// wait accepts the next sender.
 func (s *server) wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +168,7 @@ func (s *server) wait() {
 	s.job.Meter.Ready(true)
 }
 
-// begin makes a sender the only one.
+// begin makes a sender the only one, or returns the status code of a refusal.
 func (s *server) begin() (refused int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,10 +188,10 @@ func (s *server) finish(o outcome) {
 	s.ended <- o
 }
 
-// reader makes a source of what a request brings.
+// reader returns the content of a request as a source.
 type reader func(w http.ResponseWriter, r *http.Request) (*incoming, error)
 
-// take fills the claim with what a request brings.
+// take fills the claim with the content of a request.
 func (s *server) take(read reader, async bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Content-Range") != "" {
@@ -217,7 +215,7 @@ func (s *server) take(read reader, async bool) http.HandlerFunc {
 		}()
 		o, late := await(ended, from, async)
 		if late {
-			// The sender may go; what can still go wrong ends the worker.
+			// The sender may leave; a later error ends the worker.
 			go func() { s.finish(<-ended) }()
 			w.WriteHeader(http.StatusOK)
 			return
@@ -232,9 +230,8 @@ func (s *server) take(read reader, async bool) http.HandlerFunc {
 	}
 }
 
-// await waits for the end of an upload; with async only until all was read and
-// a moment more, in which most images are done and the sender learns what is wrong
-// with his.
+// await waits for the end of an upload; with async only until all was read and settleTimeout has passed, in
+// which most images end and the sender still gets an error.
 func await(ended <-chan outcome, from *incoming, async bool) (o outcome, late bool) {
 	if !async {
 		return <-ended, false

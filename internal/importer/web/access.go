@@ -20,23 +20,23 @@ import (
 	"drydock.dev/drydock/internal/importer/reach"
 )
 
-// How long a server may take for each step before it counts as unreachable.
+// Timeouts of a server's steps, after which it counts as unreachable.
 const (
 	dialTimeout     = 15 * time.Second
 	tlsTimeout      = 15 * time.Second
 	responseTimeout = time.Minute
 )
 
-// maxRedirects is how often a server may send the worker elsewhere.
+// maxRedirects bounds the redirects of one request.
 const maxRedirects = 50
 
-// access is what a user gave to be let in by.
+// access is the user's credentials and headers.
 type access struct {
 	user, password string
 	headers        http.Header
 }
 
-// New makes the source of a job.
+// New returns the source of a job.
 func New(j *job.Job) (*Source, error) {
 	address, err := url.Parse(j.Task.URL)
 	if err != nil || address.Host == "" || address.Scheme != "http" && address.Scheme != "https" {
@@ -51,13 +51,13 @@ func New(j *job.Job) (*Source, error) {
 		return nil, err
 	}
 	if j.Task.Insecure {
-		transport.TLSClientConfig.InsecureSkipVerify = true // as the DataVolume asks for (insecureSkipVerify)
+		transport.TLSClientConfig.InsecureSkipVerify = true // as the DataVolume requests (insecureSkipVerify)
 	}
 	return &Source{client: &http.Client{Transport: transport, CheckRedirect: access.redirect}, url: address, access: access}, nil
 }
 
-// NewTransport calls servers as patiently as the job says, and trusts whom it names;
-// also for sources that speak more than HTTP.
+// NewTransport returns a transport with the job's timeouts and certificate authorities, also for sources that
+// use more than HTTP.
 func NewTransport(j *job.Job) (*http.Transport, error) {
 	roots, err := readRoots(j)
 	if err != nil {
@@ -77,14 +77,14 @@ func NewTransport(j *job.Job) (*http.Transport, error) {
 		TLSClientConfig:       &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:   tlsTimeout,
 		ResponseHeaderTimeout: patience,
-		// What is compressed is decompressed by the engine, and summed up before.
+		// The engine decompresses compressed content after calculating its checksum.
 		DisableCompression: true,
 		ForceAttemptHTTP2:  true,
 		ReadBufferSize:     64 << 10,
 	}, nil
 }
 
-// Credentials are the name and the password of the job, empty without any.
+// Credentials returns the name and password of the job, both empty without any.
 func Credentials(j *job.Job) (user, password string, err error) {
 	if !j.Task.Credentials {
 		return "", "", nil
@@ -99,7 +99,6 @@ func Credentials(j *job.Job) (user, password string, err error) {
 	return user, password, nil
 }
 
-// readAccess reads credentials and headers.
 func readAccess(j *job.Job) (access, error) {
 	a := access{headers: http.Header{}}
 	var err error
@@ -117,7 +116,7 @@ func readAccess(j *job.Job) (access, error) {
 	return a, eachFile(j.Places.Headers, func(data []byte) error { return a.add(string(data)) })
 }
 
-// add takes up a header as users write it.
+// add parses a header in the form of the spec.
 func (a *access) add(line string) error {
 	name, value, found := strings.Cut(strings.TrimSpace(line), ":")
 	if !found || strings.ContainsAny(name, " \t\r\n") || strings.ContainsAny(value, "\r\n") {
@@ -139,9 +138,9 @@ func (a *access) put(request *http.Request) {
 	}
 }
 
-// redirect lets a redirection pass, without what was meant for the first server only.
+// redirect permits a redirect, without the credentials and headers for the first server.
 func (a *access) redirect(request *http.Request, via []*http.Request) error {
-	// Nothing is kept between two requests: who was sent here before is sent on in the same way.
+	// No state is kept between requests, so a repeated address is redirected in the same way again.
 	if slices.ContainsFunc(via, func(before *http.Request) bool { return before.URL.String() == request.URL.String() }) {
 		return errors.New("it redirects in a circle")
 	}
@@ -163,7 +162,7 @@ func (a *access) redirect(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// readRoots are the system's certificate authorities and the source's own.
+// readRoots returns the system's certificate authorities and the source's own.
 func readRoots(j *job.Job) (*x509.CertPool, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
@@ -183,8 +182,8 @@ func readRoots(j *job.Job) (*x509.CertPool, error) {
 	return roots, err
 }
 
-// eachFile reads the files in a folder and its folders. Secrets and ConfigMaps are
-// links to files in folders that begin with "..", which are not looked at twice.
+// eachFile reads the files in a folder and its subfolders. It skips folders that begin with "..": in Secrets
+// and ConfigMaps, the files are links to files in those.
 func eachFile(dir string, read func([]byte) error) error {
 	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/importer/reach"
 )
 
-// Unreachable says why a server could not be asked.
+// Unreachable converts the error of a request without a response into a Fault.
 func Unreachable(at *url.URL, err error) error {
 	var verification *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
@@ -39,7 +39,7 @@ func Unreachable(at *url.URL, err error) error {
 	return job.Faultf(transfer.ReasonSourceUnreachable, "%s can't be reached: %w", at.Host, err)
 }
 
-// refused says what a server's status means.
+// refused converts a server's status into a Fault.
 func refused(at *url.URL, response *http.Response) error {
 	what := at.Host
 	if response.Request != nil && response.Request.URL.Host != at.Host {

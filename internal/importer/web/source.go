@@ -22,11 +22,11 @@ type Source struct {
 	access access
 
 	mu sync.Mutex
-	// last is what Open or Stat found last.
+	// last is the result of the last Open or Stat.
 	last job.Stream
 }
 
-// Open is Task.URL from an offset on.
+// Open implements job.Source.
 func (s *Source) Open(ctx context.Context, offset int64) (*job.Stream, error) {
 	response, err := s.get(ctx, fmt.Sprintf("bytes=%d-", offset))
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *Source) Open(ctx context.Context, offset int64) (*job.Stream, error) {
 	}
 	stream.Body = response.Body
 	if offset > 0 && stream.Offset == 0 && stream.Version == s.known().Version {
-		// The server forgot that it takes ranges; what was read already comes again.
+		// The server no longer supports ranges and sends the content from the beginning.
 		if _, err := io.CopyN(io.Discard, stream.Body, offset); err != nil {
 			return nil, errors.Join(Unreachable(s.url, err), stream.Body.Close())
 		}
@@ -48,11 +48,10 @@ func (s *Source) Open(ctx context.Context, offset int64) (*job.Stream, error) {
 	return &stream, nil
 }
 
-// Verify has nothing to ask: a server has no sum of its own.
+// Verify does nothing: a server has no checksum of the content.
 func (s *Source) Verify(context.Context) error { return nil }
 
-// Stat is Open without the content. It asks for a byte, not by HEAD, which signed
-// addresses and some servers refuse.
+// Stat implements job.Ranger. It requests one byte instead of HEAD, which signed URLs and some servers refuse.
 func (s *Source) Stat(ctx context.Context) (job.Stream, error) {
 	s.note(job.Stream{})
 	response, err := s.get(ctx, firstByte)
@@ -67,7 +66,7 @@ func (s *Source) Stat(ctx context.Context) (job.Stream, error) {
 	return stream, nil
 }
 
-// ReadRange reads a piece. io.ErrUnexpectedEOF says that the content ends in it.
+// ReadRange implements job.Ranger. io.ErrUnexpectedEOF means that the content ends within the range.
 func (s *Source) ReadRange(ctx context.Context, p []byte, offset int64) error {
 	if len(p) == 0 {
 		return nil
@@ -107,8 +106,8 @@ func (s *Source) note(stream job.Stream) {
 	s.last.Body = nil
 }
 
-// get asks for a range of the file, as long as it is the one that is known. A server that refuses the range which every
-// file has, unless it is empty, is asked for the file as it is.
+// get requests a range of the file if it still has the known version. If a server refuses the first range,
+// which only an empty file lacks, get requests the whole file.
 func (s *Source) get(ctx context.Context, what string) (*http.Response, error) {
 	response, err := s.ask(ctx, what)
 	if err == nil && response.StatusCode == http.StatusRequestedRangeNotSatisfiable && (what == fromStart || what == firstByte) {
@@ -125,13 +124,13 @@ func (s *Source) get(ctx context.Context, what string) (*http.Response, error) {
 	return nil, refused(s.url, response)
 }
 
-// Ranges that begin where the file does.
+// Ranges that begin at the start of the file.
 const (
 	fromStart = "bytes=0-"
 	firstByte = "bytes=0-0"
 )
 
-// ask sends one request, for a range or, without one, for the file.
+// ask sends one request, for a range or, if that is empty, for the whole file.
 func (s *Source) ask(ctx context.Context, what string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url.String(), nil)
 	if err != nil {
@@ -151,10 +150,10 @@ func (s *Source) ask(ctx context.Context, what string) (*http.Response, error) {
 	return response, nil
 }
 
-// modified marks a version that is a date: HTTP tells dates from ETags by the quotes.
+// modified marks a version that is a date: HTTP distinguishes dates and ETags by the quotes.
 const modified = "modified "
 
-// describe says what a response brings.
+// describe returns the stream of a response.
 func (s *Source) describe(response *http.Response, offset int64) (job.Stream, error) {
 	stream := job.Stream{Size: response.ContentLength, Version: version(response), Rewindable: true}
 	if response.StatusCode == http.StatusOK {
@@ -171,7 +170,7 @@ func (s *Source) describe(response *http.Response, offset int64) (job.Stream, er
 	return stream, nil
 }
 
-// version names the content: by a strong ETag, else by its date.
+// version identifies the content by a strong ETag, otherwise by its date.
 func version(response *http.Response) string {
 	if tag := response.Header.Get("ETag"); strings.HasPrefix(tag, `"`) {
 		return tag
@@ -182,7 +181,7 @@ func version(response *http.Response) string {
 	return ""
 }
 
-// contentRange reads "bytes <first>-<last>/<size>"; an unknown size is -1.
+// contentRange parses "bytes <first>-<last>/<size>"; an unknown size is -1.
 func contentRange(text string) (begin, size int64, err error) {
 	unit, rest, _ := strings.Cut(text, " ")
 	span, whole, _ := strings.Cut(rest, "/")
