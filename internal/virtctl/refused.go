@@ -8,8 +8,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// refused are KubeVirt's commands for what Drydock does not implement. They exist
-// to say so: "unknown command" would send the user looking for a typing error.
+// refused are KubeVirt's commands that Drydock does not implement. They exist to report this: "unknown command"
+// would suggest a typing error.
 var refused = []struct {
 	name    string
 	instead string
@@ -21,13 +21,12 @@ var refused = []struct {
 	{"vmexport", layout.InsteadOfExports},
 }
 
-// refusal is the error of a command that Drydock does not implement.
+// refusal is the error of an unsupported command.
 type refusal struct{ command, instead string }
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s: not supported by Drydock", r.command) }
 
-// newRefused makes a hidden command for each, which takes whatever flags the
-// user gives it.
+// newRefused returns a hidden command for each, which accepts any flags.
 func newRefused() []*cobra.Command {
 	commands := make([]*cobra.Command, 0, len(refused))
 	for _, r := range refused {

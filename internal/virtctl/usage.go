@@ -7,9 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// usage prints a command's usage without the flags that all commands share:
-// there are more of those than of any command's own, which they would bury.
-// `virtctl options` has them.
+// usage prints a command's usage without the global flags, which would outnumber its own. `virtctl options`
+// lists them.
 func usage(cmd *cobra.Command) error {
 	var text strings.Builder
 	text.WriteString("Usage:\n")
@@ -42,7 +41,7 @@ func usage(cmd *cobra.Command) error {
 	return err
 }
 
-// newOptions is the command that lists the flags of all commands.
+// newOptions returns the command that lists the global flags.
 func newOptions() *cobra.Command {
 	return &cobra.Command{
 		Use:   "options",

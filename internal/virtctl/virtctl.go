@@ -1,6 +1,5 @@
-// Package virtctl is the command line: it puts the commands together, and turns
-// an error into a message and an exit code. What a command does is in the
-// package of its name.
+// Package virtctl is the command line: it assembles the commands, and converts an error into a message and an
+// exit code. Each command is implemented in the package of its name.
 package virtctl
 
 import (
@@ -37,17 +36,17 @@ import (
 
 // Main runs the command line of this process and returns its exit code.
 func Main() int {
-	// SIGHUP keeps its default action: ssh sends it to a ProxyCommand to end it.
+	// SIGHUP keeps its default action: ssh ends a ProxyCommand by it.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	e := env.FromOS()
 	return report(e, New(e).ExecuteContext(ctx))
 }
 
-// New makes the root command with everything below it.
+// New returns the root command with all subcommands.
 func New(e *env.Env) *cobra.Command {
 	root := &cobra.Command{
-		// cobra takes the first word for the name; the annotation has it whole.
+		// cobra uses the first word as the name; the annotation has all of it.
 		Use:           strings.Fields(e.Program)[0],
 		Short:         "Work with virtual machines on Kubernetes",
 		Long:          e.Program + " does to virtual machines what kubectl has no verb for.",
@@ -84,9 +83,8 @@ func New(e *env.Env) *cobra.Command {
 	return root
 }
 
-// report prints an error and what to do about it. A program that virtctl ran
-// for the user, ssh for example, has said itself what went wrong: its exit code
-// is handed on.
+// report prints an error and the next step. If virtctl ran another program for the user, such as ssh, that has
+// already printed its error, and report only returns its exit code.
 func report(e *env.Env, err error) int {
 	var ended *env.Ended
 	switch {
