@@ -1,5 +1,4 @@
-// Package advice says what a user can do next about an error. It looks at
-// errors only; it asks no server.
+// Package advice suggests a user's next step after an error. It inspects errors only, and calls no server.
 package advice
 
 import (
@@ -15,13 +14,13 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// rule pairs a kind of error with the sentence that helps.
+// rule is a kind of error with the suggestion for it.
 type rule struct {
 	matches func(error) bool
 	next    string
 }
 
-// rules are asked in order; the first that matches speaks.
+// rules are in order; the first match counts.
 var rules = []rule{
 	{is(env.ErrNoCluster), "name a cluster with --kubeconfig, the variable KUBECONFIG or --context"},
 	{is(client.ErrNotStarted), "start it with 'virtctl start NAME', or see why it ended with 'kubectl describe vmi NAME'"},
@@ -36,7 +35,7 @@ var rules = []rule{
 	{unreachable, "is the cluster up, and is --kubeconfig or --context the right one?"},
 }
 
-// For returns the next step for an error, or nothing.
+// For returns the next step after an error, "" for none.
 func For(err error) string {
 	for _, r := range rules {
 		if r.matches(err) {
@@ -54,8 +53,8 @@ func alreadyRuns(err error) bool {
 	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "already running")
 }
 
-// missingAPI reports whether the cluster lacks the API, and not only the object: the
-// answer about a missing object names it.
+// missingAPI reports whether the cluster lacks the API, not only the object: the error about a missing object
+// names it.
 func missingAPI(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Code != http.StatusNotFound {

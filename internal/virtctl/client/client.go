@@ -1,7 +1,6 @@
-// Package client talks to the API server for virtctl: the KubeVirt objects, and
-// the subresources of subresources.kubevirt.io/v1 with their streams. It knows
-// paths, bodies and the WebSocket protocol; it prints nothing and takes no
-// decision.
+// Package client is virtctl's client of the API server, for KubeVirt objects and for the subresources of
+// subresources.kubevirt.io/v1 with their streams. It knows paths, bodies and the WebSocket protocol. It must
+// not print or decide anything.
 package client
 
 import (
@@ -22,10 +21,10 @@ import (
 // subresourceRoot is the aggregated API that virt-api serves.
 const subresourceRoot = "/apis/" + v1.SubresourceGroupName + "/v1"
 
-// Resource is the plural name of a kind, as it stands in a path.
+// Resource is the plural name of a kind, as in a path.
 type Resource string
 
-// The resources that virtctl's verbs work on.
+// The resources of virtctl's verbs.
 const (
 	VirtualMachines                   Resource = "virtualmachines"
 	VirtualMachineInstances           Resource = "virtualmachineinstances"
@@ -34,13 +33,13 @@ const (
 	kubeVirts                         Resource = "kubevirts"
 )
 
-// Ref names one object.
+// Ref identifies one object.
 type Ref struct {
 	Resource        Resource
 	Namespace, Name string
 }
 
-// Client is a connection to one cluster.
+// Client is a client of one cluster.
 type Client struct {
 	config *rest.Config
 	rest   *rest.RESTClient
@@ -48,7 +47,7 @@ type Client struct {
 	core   *corev1.CoreV1Client
 }
 
-// New makes a client of a kubeconfig's settings. It sends nothing yet.
+// New returns a client for a kubeconfig's settings. It sends no request.
 func New(config *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {
@@ -72,7 +71,7 @@ func New(config *rest.Config) (*Client, error) {
 	return &Client{config: kubevirt, rest: restClient, params: runtime.NewParameterCodec(scheme), core: coreClient}, nil
 }
 
-// Core is the typed client of Kubernetes' own objects.
+// Core returns the client of Kubernetes's own objects.
 func (c *Client) Core() corev1.CoreV1Interface { return c.core }
 
 // VM reads a VirtualMachine.
@@ -101,15 +100,15 @@ func (c *Client) KubeVirts(ctx context.Context) ([]v1.KubeVirt, error) {
 	return list.Items, err
 }
 
-// Verbosity is what a KubeVirt object says of how much components log, as it is written: the type of it can't tell a 0
-// from nothing.
+// Verbosity is the log verbosity in a KubeVirt object as it is written: its API type can't distinguish 0 from
+// unset.
 type Verbosity struct {
 	Namespace, Name, ResourceVersion string
 	// Levels are by field of logVerbosity; that of nodes is a map.
 	Levels map[string]any
 }
 
-// Verbosities reads what the KubeVirt objects of all namespaces say of it.
+// Verbosities reads the log verbosities in the KubeVirt objects of all namespaces.
 func (c *Client) Verbosities(ctx context.Context) ([]Verbosity, error) {
 	body, err := raw(c.rest.Get().Resource(string(kubeVirts)).Do(ctx))
 	if err != nil {
@@ -138,17 +137,17 @@ func (c *Client) Verbosities(ctx context.Context) ([]Verbosity, error) {
 	return all, nil
 }
 
-// PatchKubeVirt changes a KubeVirt object by a merge patch.
+// PatchKubeVirt applies a merge patch to a KubeVirt object.
 func (c *Client) PatchKubeVirt(ctx context.Context, namespace, name string, patch any) error {
 	return c.patch(ctx, Ref{kubeVirts, namespace, name}, types.MergePatchType, patch)
 }
 
-// PatchVM changes a VM by a merge patch.
+// PatchVM applies a merge patch to a VM.
 func (c *Client) PatchVM(ctx context.Context, namespace, name string, patch any) error {
 	return c.patch(ctx, Ref{VirtualMachines, namespace, name}, types.MergePatchType, patch)
 }
 
-// AddCredential adds to a VM's accessCredentials, if the VM is still as it was read.
+// AddCredential adds an entry to a VM's accessCredentials if the VM has not changed since vm was read.
 func (c *Client) AddCredential(ctx context.Context, vm *v1.VirtualMachine, credential *v1.AccessCredential) error {
 	const list = "/spec/template/spec/accessCredentials"
 	add := map[string]any{"op": "add", "path": list + "/-", "value": credential}
@@ -173,8 +172,7 @@ func (c *Client) ReplicaSet(ctx context.Context, namespace, name string) (*v1.Vi
 	return rs, c.get(ctx, Ref{VirtualMachineInstanceReplicaSets, namespace, name}, rs)
 }
 
-// HasDataVolume reports whether there is a DataVolume of the name. Where there is no
-// such kind, there is none.
+// HasDataVolume reports whether the DataVolume exists. A missing kind counts as a missing object.
 func (c *Client) HasDataVolume(ctx context.Context, namespace, name string) (bool, error) {
 	err := c.rest.Get().AbsPath(cdiRoot, "namespaces", namespace, "datavolumes", name).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
@@ -187,11 +185,10 @@ func (c *Client) get(ctx context.Context, ref Ref, into runtime.Object) error {
 	return c.rest.Get().Namespace(ref.Namespace).Resource(string(ref.Resource)).Name(ref.Name).Do(ctx).Into(into)
 }
 
-// Parameter is of a request's query: what a verb's options have no field for.
+// Parameter is a query parameter, for values without a field in a verb's options.
 type Parameter struct{ Name, Value string }
 
-// Put asks for a verb of an object: start, pause and so on. options is the
-// verb's body, nil for verbs that take none.
+// Put calls a verb of an object, such as start or pause. options is the body, nil for none.
 func (c *Client) Put(ctx context.Context, ref Ref, verb string, options any, parameters ...Parameter) error {
 	request := c.rest.Put().AbsPath(subresource(ref, verb)...)
 	for _, p := range parameters {
@@ -207,24 +204,23 @@ func (c *Client) Put(ctx context.Context, ref Ref, verb string, options any, par
 	return request.Do(ctx).Error()
 }
 
-// Get reads a subresource's answer as it is.
+// Get returns a subresource's response body.
 func (c *Client) Get(ctx context.Context, ref Ref, verb string) ([]byte, error) {
 	return raw(c.rest.Get().AbsPath(subresource(ref, verb)...).Do(ctx))
 }
 
-// ExpandSpec has the server write out what a VirtualMachine, as JSON, refers to.
+// ExpandSpec lets the server expand the references of a VirtualMachine in JSON.
 func (c *Client) ExpandSpec(ctx context.Context, namespace string, vm []byte) ([]byte, error) {
 	return raw(c.rest.Put().AbsPath(subresourceRoot, "namespaces", namespace, "expand-vm-spec").
 		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(vm).Do(ctx))
 }
 
-// ServerVersion reads what virt-api says about itself.
+// ServerVersion returns virt-api's version.
 func (c *Client) ServerVersion(ctx context.Context) ([]byte, error) {
 	return raw(c.rest.Get().AbsPath(subresourceRoot, "version").Do(ctx))
 }
 
-// raw is an answer's body. Result.Raw alone would lose the server's own words
-// about an error.
+// raw returns a response's body. Result.Raw alone would lose the server's error message.
 func raw(result rest.Result) ([]byte, error) {
 	if err := result.Error(); err != nil {
 		return nil, err

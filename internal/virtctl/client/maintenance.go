@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/maintenance"
 )
 
-// ErrPodDeleted says that a pod was deleted while somebody waited for it.
+// ErrPodDeleted means that a pod was deleted during a wait for it.
 var ErrPodDeleted = errors.New("it was deleted")
 
 // VMs reads the VirtualMachines of a namespace.
@@ -37,12 +37,12 @@ func (c *Client) VMIsOf(ctx context.Context, namespace string) ([]v1.VirtualMach
 	return list.Items, err
 }
 
-// Maintenance tells who has the disks of a VM, or of a VMI without one, and who waits for them.
+// Maintenance returns the holder of the disks of a VM, or of a VMI without one, and the queue for them.
 func (c *Client) Maintenance(ctx context.Context, of Ref) (*maintenance.State, error) {
 	return stateOf(c.rest.Get().AbsPath(subresource(of, layout.MaintenanceVerb)...).Do(ctx))
 }
 
-// Maintain asks for a pod with the disks of a machine.
+// Maintain requests a pod with the disks of a machine.
 func (c *Client) Maintain(ctx context.Context, of Ref, request *maintenance.Request) (*maintenance.State, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *Client) Maintain(ctx context.Context, of Ref, request *maintenance.Requ
 	return stateOf(c.rest.Post().AbsPath(subresource(of, layout.MaintenanceVerb)...).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx))
 }
 
-// Release ends the pod that holds the disks of a machine, or the one that is named.
+// Release ends the pod that holds the disks of a machine, or the one named by a parameter.
 func (c *Client) Release(ctx context.Context, of Ref, parameters ...Parameter) (*maintenance.State, error) {
 	request := c.rest.Delete().AbsPath(subresource(of, layout.MaintenanceVerb)...)
 	for _, p := range parameters {
@@ -65,7 +65,7 @@ func stateOf(result rest.Result) (*maintenance.State, error) {
 	return state, decode(result, state)
 }
 
-// AwaitPod calls over with each state of a pod until that says true. A pod that is gone is an error.
+// AwaitPod calls over with each state of a pod until it returns true. A deleted pod is an error.
 func (c *Client) AwaitPod(ctx context.Context, namespace, name string, over func(*corev1.Pod) bool) error {
 	pods := c.core.Pods(namespace)
 	list := selected(fields.OneTermEqualSelector("metadata.name", name), pods.List, pods.Watch)
@@ -82,7 +82,7 @@ func (c *Client) AwaitPod(ctx context.Context, namespace, name string, over func
 	return causeOf(ctx, err, "pod "+name)
 }
 
-// FollowEvents calls seen with each event of a pod, until ctx ends.
+// FollowEvents calls seen with each event of a pod until ctx ends.
 func (c *Client) FollowEvents(ctx context.Context, namespace, pod string, seen func(*corev1.Event)) error {
 	events := c.core.Events(namespace)
 	list := selected(fields.Set{"involvedObject.kind": "Pod", "involvedObject.name": pod}.AsSelector(), events.List, events.Watch)
@@ -98,7 +98,7 @@ func (c *Client) FollowEvents(ctx context.Context, namespace, pod string, seen f
 	return err
 }
 
-// AwaitUnlocked returns when a machine is not locked for the pod.
+// AwaitUnlocked waits until the pod no longer locks the machine.
 func (c *Client) AwaitUnlocked(ctx context.Context, of Ref, pod string) error {
 	var what runtime.Object = &v1.VirtualMachine{}
 	list := c.one(of, func() runtime.Object { return &v1.VirtualMachineList{} })
@@ -112,7 +112,7 @@ func (c *Client) AwaitUnlocked(ctx context.Context, of Ref, pod string) error {
 	return causeOf(ctx, err, "the machine "+of.Name)
 }
 
-// AwaitStopped returns when a VM has no VMI.
+// AwaitStopped waits until the VM has no VMI.
 func (c *Client) AwaitStopped(ctx context.Context, namespace, name string) error {
 	_, err := toolswatch.UntilWithSync(ctx, c.oneVMI(namespace, name), &v1.VirtualMachineInstance{}, noneThere, func(event watch.Event) (bool, error) {
 		return event.Type == watch.Deleted, nil
@@ -120,7 +120,7 @@ func (c *Client) AwaitStopped(ctx context.Context, namespace, name string) error
 	return causeOf(ctx, err, "the guest of VM "+name)
 }
 
-// noneThere ends a wait before it begins where there is no object.
+// noneThere ends a wait at once if the object does not exist.
 func noneThere(store cache.Store) (bool, error) { return len(store.List()) == 0, nil }
 
 func causeOf(ctx context.Context, err error, what string) error {
@@ -130,7 +130,7 @@ func causeOf(ctx context.Context, err error, what string) error {
 	return err
 }
 
-// selected lists and watches the objects that a selector of fields matches.
+// selected lists and watches the objects that match a field selector.
 func selected[T runtime.Object](
 	by fields.Selector,
 	list func(context.Context, metav1.ListOptions) (T, error),

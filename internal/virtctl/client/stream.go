@@ -28,15 +28,14 @@ import (
 )
 
 const (
-	// pingPeriod keeps idle streams open: load balancers in front of an API
-	// server commonly cut connections after 60 s of silence.
+	// pingPeriod keeps idle streams open: load balancers in front of an API server commonly close connections
+	// after 60 s of silence.
 	pingPeriod = 30 * time.Second
-	// closeTimeout bounds how long saying goodbye may take.
+	// closeTimeout bounds the write of the close message.
 	closeTimeout = 2 * time.Second
 )
 
-// Stream opens the stream of a subresource: "console", "vnc",
-// "portforward/22/tcp".
+// Stream opens the stream of a subresource, such as "console", "vnc" or "portforward/22/tcp".
 func (c *Client) Stream(ctx context.Context, ref Ref, verb string) (net.Conn, error) {
 	target, err := c.streamURL(subresource(ref, verb))
 	if err != nil {
@@ -49,7 +48,7 @@ func (c *Client) Stream(ctx context.Context, ref Ref, verb string) (net.Conn, er
 	return newStream(conn), nil
 }
 
-// upgrade asks for a WebSocket at an address of the API server.
+// upgrade opens a WebSocket to the API server.
 func (c *Client) upgrade(ctx context.Context, target *url.URL, protocol string) (*websocket.Conn, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
@@ -60,8 +59,7 @@ func (c *Client) upgrade(ctx context.Context, target *url.URL, protocol string) 
 		return nil, err
 	}
 	upgrade := &upgrader{dialer: dialer}
-	// The wrappers add what authenticates the user: tokens, exec plugins,
-	// impersonation.
+	// The wrappers add the user's authentication: tokens, exec plugins, impersonation.
 	wrapped, err := rest.HTTPWrappersForConfig(c.config, upgrade)
 	if err != nil {
 		return nil, fmt.Errorf("preparing authentication: %w", err)
@@ -76,7 +74,7 @@ func (c *Client) upgrade(ctx context.Context, target *url.URL, protocol string) 
 	return upgrade.conn, nil
 }
 
-// streamURL is the WebSocket address of a path.
+// streamURL returns the WebSocket URL of a path.
 func (c *Client) streamURL(elements []string) (*url.URL, error) {
 	base, _, err := rest.DefaultServerUrlFor(c.config)
 	if err != nil {
@@ -112,7 +110,7 @@ func (c *Client) dialer(protocol string) (*websocket.Dialer, error) {
 	}, nil
 }
 
-// upgrader is a RoundTripper that turns its one request into a WebSocket.
+// upgrader is a RoundTripper that upgrades its one request to a WebSocket.
 type upgrader struct {
 	dialer *websocket.Dialer
 	conn   *websocket.Conn
@@ -130,9 +128,9 @@ func (u *upgrader) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// refusal is the server's own error, from an answer that is not an upgrade.
+// refusal returns the server's error from a response that is no upgrade.
 func refusal(response *http.Response) error {
-	body, _ := io.ReadAll(response.Body) // gorilla hands over what it has; an error would only shorten it
+	body, _ := io.ReadAll(response.Body) // gorilla returns the beginning of the body; an error would only shorten it
 	_ = response.Body.Close()
 	var status metav1.Status
 	if err := json.Unmarshal(body, &status); err == nil && status.Message != "" {
@@ -143,8 +141,8 @@ func refusal(response *http.Response) error {
 	return apierrors.NewGenericServerResponse(response.StatusCode, "connect", kind, "", message, 0, true)
 }
 
-// stream is a WebSocket as a net.Conn. Each Write is one binary message, so
-// that datagrams keep their bounds.
+// stream is a WebSocket as a net.Conn. Each Write is one binary message, which preserves the boundaries of
+// datagrams.
 type stream struct {
 	*websocket.Conn
 	message io.Reader
@@ -159,7 +157,7 @@ func newStream(conn *websocket.Conn) *stream {
 	return s
 }
 
-// Read returns io.EOF when the other side has closed the stream in good order.
+// Read returns io.EOF after the peer has closed the stream properly.
 func (s *stream) Read(p []byte) (int, error) {
 	for {
 		if s.message == nil {
@@ -195,13 +193,13 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close says goodbye, so that the server does not take it for a broken line.
+// Close sends a close message, so that the server does not report a broken connection.
 func (s *stream) Close() error {
 	err := net.ErrClosed
 	s.closing.Do(func() {
 		close(s.closed)
 		goodbye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
-		_ = s.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(closeTimeout)) // the line may be gone
+		_ = s.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(closeTimeout)) // the connection may be broken
 		err = s.Conn.Close()
 	})
 	return err

@@ -10,7 +10,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// attachProtocol is Kubernetes' own, of streams to a container: the first byte of a message says which stream it is of.
+// attachProtocol is Kubernetes's protocol for a container's streams: the first byte of a message identifies the
+// stream.
 const attachProtocol = "v5.channel.k8s.io"
 
 // The streams.
@@ -19,10 +20,10 @@ const (
 	resizeChannel                              = 4
 )
 
-// Size is a terminal's, in characters.
+// Size is the size of a terminal in characters.
 type Size struct{ Width, Height int }
 
-// Attach joins the terminal of a container that runs, as its user sees it. A size of zero leaves it as it is.
+// Attach connects to the terminal of a running container. A size of zero does not resize it.
 func (c *Client) Attach(ctx context.Context, namespace, pod, container string, size Size) (net.Conn, error) {
 	target, err := c.streamURL([]string{"/api/v1/namespaces", namespace, "pods", pod, "attach"})
 	if err != nil {
@@ -60,7 +61,8 @@ func (t *terminal) resize(size Size) error {
 	return t.WriteMessage(websocket.BinaryMessage, append([]byte{resizeChannel}, text...))
 }
 
-// Read returns what the container prints. What else is sent, how it ended among it, the pod's status says as well.
+// Read returns the container's output. It skips other messages, such as the exit status, which is also in the
+// pod's status.
 func (t *terminal) Read(p []byte) (int, error) {
 	for len(t.left) == 0 {
 		_, message, err := t.ReadMessage()
@@ -76,7 +78,7 @@ func (t *terminal) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write types.
+// Write sends input.
 func (t *terminal) Write(p []byte) (int, error) {
 	n, err := t.stream.Write(append([]byte{stdinChannel}, p...))
 	return max(0, n-1), err

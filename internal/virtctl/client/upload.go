@@ -13,7 +13,7 @@ import (
 	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
 )
 
-// Where the API server has the groups.
+// The API groups' paths.
 var (
 	cdiRoot    = "/apis/" + cdiv1.SchemeGroupVersion.String()
 	uploadRoot = "/apis/" + uploadv1.SchemeGroupVersion.String()
@@ -25,13 +25,13 @@ func (c *Client) DataVolume(ctx context.Context, namespace, name string) (*cdiv1
 	return dv, decode(c.rest.Get().AbsPath(cdiRoot, "namespaces", namespace, "datavolumes", name).Do(ctx), dv)
 }
 
-// CreateDataVolume makes a DataVolume.
+// CreateDataVolume creates a DataVolume.
 func (c *Client) CreateDataVolume(ctx context.Context, dv *cdiv1.DataVolume) error {
 	dv.TypeMeta = metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "DataVolume"}
 	return c.post(ctx, dv, dv, cdiRoot, "namespaces", dv.Namespace, "datavolumes")
 }
 
-// ApplyDataSource makes or changes a DataSource.
+// ApplyDataSource creates or changes a DataSource.
 func (c *Client) ApplyDataSource(ctx context.Context, source *cdiv1.DataSource) error {
 	source.TypeMeta = metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "DataSource"}
 	body, err := json.Marshal(source)
@@ -48,7 +48,7 @@ func (c *Client) CDIConfig(ctx context.Context) (*cdiv1.CDIConfig, error) {
 	return config, decode(c.rest.Get().AbsPath(cdiRoot, "cdiconfigs", "config").Do(ctx), config)
 }
 
-// UploadToken asks for a token to upload into a claim with.
+// UploadToken requests a token for an upload to a claim.
 func (c *Client) UploadToken(ctx context.Context, namespace, claim string) (string, error) {
 	request := &uploadv1.UploadTokenRequest{
 		TypeMeta:   metav1.TypeMeta{APIVersion: uploadv1.SchemeGroupVersion.String(), Kind: "UploadTokenRequest"},
@@ -68,7 +68,7 @@ func (c *Client) post(ctx context.Context, object, into any, path ...string) err
 	return decode(c.rest.Post().AbsPath(path...).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx), into)
 }
 
-// decode reads an answer of a type that the client's scheme does not have.
+// decode decodes a response whose type is not in the client's scheme.
 func decode(result rest.Result, into any) error {
 	text, err := raw(result)
 	if err != nil {

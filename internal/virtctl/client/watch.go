@@ -16,19 +16,17 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ErrNotStarted says that waiting for a VMI is in vain: nothing is going to
-// start it.
+// ErrNotStarted means that nothing is going to start the VMI.
 var ErrNotStarted = errors.New("it does not run")
 
-// AwaitRunning returns as soon as the VMI runs. seen is called with each phase
-// on the way. It does not wait for what will not come: a VMI in a final phase,
-// one that does not exist and has no VM that would create it.
+// AwaitRunning waits until the VMI runs. It calls seen with each earlier phase. It fails at once for a VMI in a
+// final phase, and for a missing one without a VM that would create it.
 func (c *Client) AwaitRunning(ctx context.Context, namespace, name string, seen func(v1.VirtualMachineInstancePhase)) error {
 	vmi, err := c.VMI(ctx, namespace, name)
 	switch {
 	case apierrors.IsForbidden(err):
-		// A user who may open a console need not be allowed to read the object; the
-		// server decides when the stream is asked for.
+		// A user who may open a console may lack the right to read the object. The server decides when the
+		// stream is opened.
 		return nil
 	case apierrors.IsNotFound(err):
 		if err := c.expectedByVM(ctx, namespace, name, err); err != nil {
@@ -57,8 +55,8 @@ func (c *Client) AwaitRunning(ctx context.Context, namespace, name string, seen 
 	return err
 }
 
-// expectedByVM reports whether a VM of that name is about to create the missing
-// VMI; if there is no such VM it returns notFound.
+// expectedByVM returns nil if a VM of that name is about to create the missing VMI, and notFound if there is no
+// such VM.
 func (c *Client) expectedByVM(ctx context.Context, namespace, name string, notFound error) error {
 	vm, err := c.VM(ctx, namespace, name)
 	if err != nil {
@@ -75,12 +73,10 @@ func (c *Client) expectedByVM(ctx context.Context, namespace, name string, notFo
 	return nil
 }
 
-// oneVMI lists and watches the VMI of one name.
 func (c *Client) oneVMI(namespace, name string) *cache.ListWatch {
 	return c.one(Ref{VirtualMachineInstances, namespace, name}, func() runtime.Object { return &v1.VirtualMachineInstanceList{} })
 }
 
-// one lists and watches one object.
 func (c *Client) one(ref Ref, newList func() runtime.Object) *cache.ListWatch {
 	request := func(options metav1.ListOptions) *rest.Request {
 		options.FieldSelector = fields.OneTermEqualSelector("metadata.name", ref.Name).String()

@@ -1,6 +1,6 @@
-// Package configuration holds virtctl's commands about the KubeVirt object: permitted-devices, which says what machines
-// may have of the nodes' devices, and adm log-verbosity, which says and sets how much components log. It knows no other
-// object, and what it says of Drydock's components is in one table.
+// Package configuration holds virtctl's commands for the KubeVirt object: permitted-devices, which lists the
+// node devices that machines may use, and adm log-verbosity, which shows and sets the log level of components.
+// It must not use another object. One table has all facts about Drydock's components.
 package configuration
 
 import (
@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// NewCommands lists the package's commands.
+// NewCommands returns the package's commands.
 func NewCommands(e *env.Env) []*cobra.Command {
 	return []*cobra.Command{newDevices(e), newAdm(e)}
 }
@@ -44,7 +44,7 @@ func showDevices(ctx context.Context, e *env.Env) error {
 	return err
 }
 
-// list is what is printed, by kind of device.
+// list formats the devices by kind.
 func list(permitted *v1.PermittedHostDevices) string {
 	if permitted == nil {
 		permitted = &v1.PermittedHostDevices{}

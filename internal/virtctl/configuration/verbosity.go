@@ -15,10 +15,10 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// component is one whose verbosity can be set.
+// component is a component whose verbosity can be set.
 type component struct {
 	name, field string
-	// unfollowed says why the component logs the same whatever is set; "" if it follows.
+	// unfollowed is why the component ignores its setting, "" if it follows it.
 	unfollowed string
 }
 
@@ -32,15 +32,15 @@ var components = []component{
 
 const (
 	maxLevel = 9
-	// drydockMax is what Drydock's components take a higher level for, and drydockDefault their level where none is set.
+	// drydockMax is the highest level of Drydock's components, and drydockDefault their default.
 	drydockMax, drydockDefault = 7, 0
-	// kubeVirtDefault is the level of KubeVirt's components where none is set.
+	// kubeVirtDefault is the default level of KubeVirt's components.
 	kubeVirtDefault = 2
 	// show is the value of a flag without one.
 	show = "show"
 )
 
-// level is the flag of a component: it is not there, or asks, or sets.
+// level is the flag of a component: unset, a query, or a value.
 type level struct {
 	isShow bool
 	set    *int
@@ -110,7 +110,7 @@ func newVerbosity(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// noLevelApart refuses arguments: a level after a blank is one.
+// noLevelApart refuses arguments: a level after a blank is parsed as one.
 func noLevelApart(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("argument %q is one too many; a verbosity stands behind '=': --virt-api=5", args[0])
@@ -118,7 +118,7 @@ func noLevelApart(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// check refuses flags that contradict each other.
+// check refuses contradictory flags.
 func (o *verbosityOptions) check() error {
 	shows, sets := o.all.isShow, o.reset || o.all.set != nil
 	for _, l := range o.levels {
@@ -149,7 +149,7 @@ func (o *verbosityOptions) run(ctx context.Context, e *env.Env) error {
 		return nil
 	}
 	var changed *client.Verbosity
-	// Its status changes, too.
+	// Status updates change the object's version too.
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if changed, err = theOne(ctx, c); err != nil {
 			return err
@@ -164,7 +164,6 @@ func (o *verbosityOptions) run(ctx context.Context, e *env.Env) error {
 	return nil
 }
 
-// theOne reads the KubeVirt object of the cluster.
 func theOne(ctx context.Context, c *client.Client) (*client.Verbosity, error) {
 	all, err := c.Verbosities(ctx)
 	switch {
@@ -179,7 +178,7 @@ func theOne(ctx context.Context, c *client.Client) (*client.Verbosity, error) {
 	return &all[0], nil
 }
 
-// show prints those that were asked for.
+// show prints the requested levels.
 func (o *verbosityOptions) show(e *env.Env, levels map[string]any) {
 	var unset []string
 	for i, c := range components {
@@ -200,7 +199,7 @@ func (o *verbosityOptions) show(e *env.Env, levels map[string]any) {
 	}
 }
 
-// wanted are the levels to set, by field.
+// wanted returns the levels to set, by field.
 func (o *verbosityOptions) wanted() map[string]int {
 	wanted := map[string]int{}
 	for i, c := range components {
@@ -214,7 +213,7 @@ func (o *verbosityOptions) wanted() map[string]int {
 	return wanted
 }
 
-// patch changes the object, if it is still as it was read and there is something to change.
+// patch changes the object if it has not changed since it was read, and if there is anything to change.
 func (o *verbosityOptions) patch(ctx context.Context, c *client.Client, kv *client.Verbosity) error {
 	levels := map[string]any{}
 	if o.reset {
@@ -238,7 +237,7 @@ func (o *verbosityOptions) patch(ctx context.Context, c *client.Client, kv *clie
 	return nil
 }
 
-// warn says which of the levels that were set Drydock's components don't follow.
+// warn reports the levels that Drydock's components don't follow.
 func (o *verbosityOptions) warn(e *env.Env) {
 	wanted := o.wanted()
 	for _, c := range components {
