@@ -1,5 +1,4 @@
-// Package console is virtctl console: the guest's serial port in the user's
-// terminal.
+// Package console is virtctl console: the guest's serial port in the user's terminal.
 package console
 
 import (
@@ -28,11 +27,11 @@ const escape = 29
 type options struct {
 	name    string
 	timeout time.Duration
-	// until, if set, makes the command a reader that ends with a matching line.
+	// until, if set, makes the command print up to the first matching line and end.
 	until *regexp.Regexp
 }
 
-// NewCommand makes the command.
+// NewCommand returns the command.
 func NewCommand(e *env.Env) *cobra.Command {
 	var minutes int
 	var until string
@@ -94,7 +93,7 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	return attach(ctx, e, conn)
 }
 
-// await waits for the VMI to run and says on the way what it waits for.
+// await waits for the VMI to run and prints the phases in between.
 func await(ctx context.Context, e *env.Env, c *client.Client, ref client.Ref, timeout time.Duration) error {
 	late := fmt.Errorf("it did not run within %s", timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
@@ -126,7 +125,7 @@ func attach(ctx context.Context, e *env.Env, conn net.Conn) error {
 	return err
 }
 
-// dictate is converse of input that nobody types.
+// dictate is converse for input that is not typed.
 func dictate(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
@@ -134,8 +133,7 @@ func dictate(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) er
 	return converse(ctx, d, d, conn)
 }
 
-// converse copies both ways. It ends when the user leaves, when the guest's side
-// ends, or with the context.
+// converse copies in both directions until the user leaves, the guest's side ends, or the context ends.
 func converse(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
@@ -149,8 +147,8 @@ type keyboard struct {
 	left  bool
 }
 
-// Read calls leave only when what was typed before the escape character has
-// been passed on, which is when its caller comes back for more.
+// Read calls leave only after the input before the escape character has been sent, which is when the caller
+// reads again.
 func (k *keyboard) Read(p []byte) (int, error) {
 	if k.left {
 		k.leave()

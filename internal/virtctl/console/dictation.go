@@ -9,54 +9,55 @@ import (
 )
 
 const (
-	// promptPause is how long a guest must be silent after an unfinished line for that to be a prompt, which the next line
+	// promptPause is the guest's silence after an unfinished line that makes it a prompt, which the next line
 	// of piped input answers.
 	promptPause = 200 * time.Millisecond
-	// promptPatience is how long a guest must be silent without a prompt where one is expected: at the beginning, and after a line
-	// that answered one. A login on a busy machine takes seconds to ask for the password.
+	// promptPatience is the silence after which a line is sent without the expected prompt: at the beginning,
+	// and after a line that answered one. A login on a busy machine takes seconds to prompt for the password.
 	promptPatience = 30 * time.Second
-	// linePatience is how long it must be silent where none is expected: it has said nothing yet, or has not asked for the line before either.
+	// linePatience is that silence if no prompt is expected: the guest has printed nothing yet, or did not
+	// prompt for the previous line.
 	linePatience = 2 * time.Second
-	// talkPatience is how long a guest that never falls silent is waited for; it may have begun to boot.
+	// talkPatience bounds the wait for a guest that is never silent; it may have begun to boot.
 	talkPatience = 2 * time.Minute
-	// maxEcho is how much of a line is known again when the guest echoes it. A terminal takes no longer lines.
+	// maxEcho bounds the part of a line that is recognized in the guest's echo. A terminal accepts no longer
+	// lines.
 	maxEcho = 4096
 )
 
-// dictation passes piped input on line by line, each when the guest asks for it. A guest throws away
-// what is typed before it asks for a password: a script that is sent at once ends there.
+// dictation sends piped input line by line, each after the guest's prompt. A guest discards input that precedes
+// a password prompt, so a script that is sent at once fails there.
 type dictation struct {
-	// done ends a Read that waits.
+	// done ends a waiting Read.
 	done <-chan struct{}
 	in   io.Reader
 	out  io.Writer
-	// heard has an element when the guest has said something since it was looked at.
+	// heard has an element if the guest has printed something since the last check.
 	heard chan struct{}
 
 	mu    sync.Mutex
 	guest speech
 
-	// What follows is Read's own: what was read of the input and not passed on, how the reading ended, and the last byte that was
-	// passed on, 0 for none.
+	// The following fields are Read's own: the input that was read and not sent, the error that ended it, and
+	// the last byte sent, 0 for none.
 	rest  []byte
 	ended error
 	last  byte
 }
 
-// speech is what a guest has said.
+// speech is the state of the guest's output.
 type speech struct {
-	// at is when it said something last, or when it was first listened to; ever means that it has said something.
+	// at is the time of the last output, initially of the connection; ever means that there was any output.
 	at   time.Time
 	ever bool
-	// echo is what is left of the line that was passed on last, as long as the guest has said nothing else since.
+	// echo is the rest of the last sent line while the guest has only echoed it.
 	echo []byte
-	// unfinished means that the guest has begun a line since then, and not ended it.
+	// unfinished means that the guest has since begun a line and not ended it.
 	unfinished bool
-	// expected means that a prompt is.
+	// expected means that a prompt is expected.
 	expected bool
 }
 
-// hear takes note of what the guest says.
 func (s *speech) hear(said []byte, now time.Time) {
 	s.at, s.ever = now, true
 	for _, b := range said {
@@ -68,7 +69,7 @@ func (s *speech) hear(said []byte, now time.Time) {
 	}
 }
 
-// answer takes note of what the guest is about to get: a line or a part of one, and whether that is its begin.
+// answer records the line, or the part of one, that is about to be sent; begins means that it begins a line.
 func (s *speech) answer(line []byte, begins bool) {
 	if begins {
 		s.expected = s.unfinished || !s.ever
@@ -80,7 +81,7 @@ func (s *speech) answer(line []byte, begins bool) {
 	}
 }
 
-// patience is how long it must be silent for the next line.
+// patience returns the silence that the next line needs.
 func (s *speech) patience() time.Duration {
 	switch {
 	case s.unfinished:
@@ -98,7 +99,7 @@ func newDictation(ctx context.Context, in io.Reader, out io.Writer) *dictation {
 	}
 }
 
-// Write shows what the guest says.
+// Write implements io.Writer and prints the guest's output.
 func (d *dictation) Write(p []byte) (int, error) {
 	d.mu.Lock()
 	d.guest.hear(p, time.Now())
@@ -110,8 +111,8 @@ func (d *dictation) Write(p []byte) (int, error) {
 	return d.out.Write(p)
 }
 
-// Read returns the next line, or what there is of it. The end of the input waits as a line does, so that what the last
-// one is answered is shown.
+// Read returns the next line, or the available part of it. The end of the input waits like a line, so that the
+// response to the last line is printed.
 func (d *dictation) Read(p []byte) (int, error) {
 	if len(d.rest) == 0 && d.ended == nil {
 		chunk := make([]byte, 32<<10)
@@ -133,7 +134,7 @@ func (d *dictation) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// line is what the text begins with, up to the end of a line: the key Enter is a carriage return.
+// line returns the text up to and including the first end of a line; the Enter key sends a carriage return.
 func line(text []byte) []byte {
 	end := bytes.IndexAny(text, "\r\n") + 1
 	if end == 0 {
@@ -145,7 +146,7 @@ func line(text []byte) []byte {
 	return text[:end]
 }
 
-// await returns when the guest asks for a line, has fallen silent, or talks too long.
+// await waits until the guest prompts for a line, is silent, or talks too long.
 func (d *dictation) await() {
 	late := time.NewTimer(talkPatience)
 	defer late.Stop()

@@ -17,40 +17,40 @@ import (
 )
 
 const (
-	// reopenPause is how often the console of a guest is tried again that still runs.
+	// reopenPause is the interval of attempts to reopen the console of a running guest.
 	reopenPause = 250 * time.Millisecond
-	// reopenPatience is how long: a virt-handler that is replaced, or a node that a guest has
-	// come to on a busy cluster, is there by then.
+	// reopenPatience bounds these attempts: it is enough for a replaced virt-handler, and for a guest's new
+	// node on a busy cluster.
 	reopenPatience = 2 * time.Minute
 )
 
-// place is where a guest was when its console was opened. The zero value is not known.
+// place is a guest's location when its console was opened. The zero value means unknown.
 type place struct {
 	uid  types.UID
 	node string
 }
 
-// next is what follows the end of a console's connection.
+// next is the action after a console's connection has ended.
 type next int
 
 const (
 	// over means that the console has ended with its guest.
 	over next = iota
-	// again means that it is to be opened again.
+	// again means that the console is reopened.
 	again
-	// later means that nobody knows yet.
+	// later means that the state is not known yet.
 	later
 )
 
-// decideNext decides it. vmi is the VMI as it is now, err why it could not be read.
+// decideNext decides the action. vmi is the current VMI, err the error of reading it.
 //
-//	VMI                                   | then
-//	a user who may not read it            | over: nobody can say whether the guest runs
+//	VMI                                   | action
+//	the user may not read it              | over: it is unknown whether the guest runs
 //	gone, or another one of that name     | over
 //	ended                                 | over
 //	not read for another reason           | later
-//	any other                             | again: the guest has gone to another node, or the
-//	                                      | virt-handler that it was seen by is another one
+//	any other                             | again: the guest has moved to another node, or its
+//	                                      | virt-handler was replaced
 func decideNext(was place, vmi *v1.VirtualMachineInstance, err error) next {
 	switch {
 	case was.uid == "", apierrors.IsNotFound(err), apierrors.IsForbidden(err):
@@ -63,7 +63,7 @@ func decideNext(was place, vmi *v1.VirtualMachineInstance, err error) next {
 	return again
 }
 
-// sentence is the line that a user sees when the console goes on.
+// sentence is printed when the console continues.
 func sentence(name string, was, is place) string {
 	if was.node != is.node {
 		return fmt.Sprintf("[VM %s has migrated from node %s to node %s; its console goes on]", name, was.node, is.node)
@@ -71,37 +71,37 @@ func sentence(name string, was, is place) string {
 	return fmt.Sprintf("[The connection to VM %s was interrupted; its console goes on]", name)
 }
 
-// cluster is what a lasting console needs of the cluster.
+// cluster is the part of the client that lasting needs.
 type cluster interface {
 	VMI(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error)
 	Stream(ctx context.Context, ref client.Ref, verb string) (net.Conn, error)
 }
 
-// lasting is the console of a guest, wherever that runs: when its connection ends and the guest does
-// not, it is opened again. One goroutine may read from it and another write to it.
+// lasting is the console of a guest on any node: it is reopened if its connection ends and the guest has not.
+// One goroutine may read while another writes.
 type lasting struct {
-	net.Conn // the first connection, for what no caller uses
+	net.Conn // the first connection, for methods without a caller
 
 	cluster cluster
 	ref     client.Ref
-	// note shows the user a line.
+	// note prints a line for the user.
 	note func(line string)
 	// ctx ends with Close.
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	mu sync.Mutex
-	// changed is closed when conn is another one or the console has ended.
+	// changed is closed when conn was replaced or the console has ended.
 	changed  chan struct{}
 	conn     net.Conn
 	deadline time.Time
-	// The reader's own: where the guest was, and since when nothing has been read from a new
-	// connection.
+	// The following fields are the reader's own: the guest's last place, and since when a new connection has
+	// brought no data.
 	was   place
 	since time.Time
 }
 
-// open opens the console of a guest that runs.
+// open opens the console of a running guest.
 func open(ctx context.Context, c cluster, ref client.Ref, note func(line string)) (*lasting, error) {
 	conn, err := c.Stream(ctx, ref, "console")
 	if err != nil {
@@ -109,7 +109,7 @@ func open(ctx context.Context, c cluster, ref client.Ref, note func(line string)
 	}
 	l := &lasting{Conn: conn, conn: conn, cluster: c, ref: ref, note: note, changed: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(ctx)
-	// One that can't be read is shown to its end, as before.
+	// Without the VMI the console ends with its first connection.
 	if vmi, err := c.VMI(ctx, ref.Namespace, ref.Name); err == nil {
 		l.was = placeOf(vmi)
 	}
@@ -118,7 +118,7 @@ func open(ctx context.Context, c cluster, ref client.Ref, note func(line string)
 
 func placeOf(vmi *v1.VirtualMachineInstance) place { return place{vmi.UID, vmi.Status.NodeName} }
 
-// Read reads what the guest says, on a connection after the other.
+// Read reads the guest's output, from successive connections.
 func (l *lasting) Read(p []byte) (int, error) {
 	for {
 		n, err := l.current().Read(p)
@@ -135,7 +135,7 @@ func (l *lasting) Read(p []byte) (int, error) {
 	}
 }
 
-// Write passes on what is typed. What is typed while there is no connection waits for the next one.
+// Write sends input. Without a connection it waits for the next one.
 func (l *lasting) Write(p []byte) (int, error) {
 	for {
 		l.mu.Lock()
@@ -145,7 +145,7 @@ func (l *lasting) Write(p []byte) (int, error) {
 		if err == nil || l.ctx.Err() != nil {
 			return n, err
 		}
-		// The reader sees the end of the connection, too.
+		// The reader detects the end of the connection too.
 		select {
 		case <-changed:
 		case <-l.ctx.Done():
@@ -154,13 +154,12 @@ func (l *lasting) Write(p []byte) (int, error) {
 	}
 }
 
-// Close ends the console.
 func (l *lasting) Close() error {
 	l.cancel()
 	return l.current().Close()
 }
 
-// SetReadDeadline bounds reads, on further connections as well.
+// SetReadDeadline bounds reads, also on later connections.
 func (l *lasting) SetReadDeadline(deadline time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,12 +173,12 @@ func (l *lasting) current() net.Conn {
 	return l.conn
 }
 
-// reopen opens the console again after its connection has ended as ended says, and returns that if the
-// console has ended, too.
+// reopen reopens the console after its connection has ended with the error ended, and returns that error if the
+// console has ended too.
 func (l *lasting) reopen(ended error) error {
 	_ = l.current().Close()
 	if l.was == (place{}) {
-		return ended // as decideNext says, without a request
+		return ended // as decideNext decides, without a request
 	}
 	if l.since.IsZero() {
 		l.since = time.Now()
@@ -208,7 +207,7 @@ func (l *lasting) reopen(ended error) error {
 	}
 }
 
-// try opens the console once more, and says so when it is open.
+// try opens the console and prints that it continues.
 func (l *lasting) try() error {
 	conn, err := l.cluster.Stream(l.ctx, l.ref, "console")
 	if err != nil {

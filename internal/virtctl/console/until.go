@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// pause is how long a guest must be silent for its unfinished line to count: a
-// prompt waits for an answer and has no end of line.
+// pause is the guest's silence after which an unfinished line counts: a prompt waits for an answer and has no
+// end of line.
 const pause = 500 * time.Millisecond
 
-// heard is what one read brought.
+// heard is the result of one read.
 type heard struct {
 	data []byte
 	err  error
 }
 
-// watch prints what the guest says up to the first line that matches. It
-// sends nothing, so it can run beside a console that somebody types in.
+// watch prints the guest's output up to the first matching line. It sends nothing, so it does not disturb
+// another user's console.
 func watch(ctx context.Context, out io.Writer, conn net.Conn, until *regexp.Regexp) error {
 	done := make(chan struct{})
 	defer close(done)
@@ -53,8 +53,8 @@ func watch(ctx context.Context, out io.Writer, conn net.Conn, until *regexp.Rege
 	}
 }
 
-// listen hands on what is read until the first error, or until nobody wants it
-// any more. Its last read ends with the connection, which the caller closes.
+// listen forwards the results of reads until the first error, or until done. Its last read ends with the
+// connection, which the caller closes.
 func listen(conn net.Conn, reads chan<- heard, done <-chan struct{}) {
 	for {
 		chunk := make([]byte, 4096)
@@ -70,16 +70,16 @@ func listen(conn net.Conn, reads chan<- heard, done <-chan struct{}) {
 	}
 }
 
-// watcher puts what the guest says together to lines.
+// watcher assembles the guest's output into lines.
 type watcher struct {
 	out   io.Writer
 	until *regexp.Regexp
 	line  bytes.Buffer
-	// printed is how much of the line is out already.
+	// printed is the length of the printed part of the line.
 	printed int
 }
 
-// hear takes what came, and reports whether a whole line in it matches.
+// hear processes data, and reports whether a whole line in it matches.
 func (w *watcher) hear(data []byte) (found bool, err error) {
 	for _, b := range data {
 		w.line.WriteByte(b)
@@ -95,7 +95,7 @@ func (w *watcher) hear(data []byte) (found bool, err error) {
 	return false, nil
 }
 
-// end prints the rest of the line as it is now, and reports whether it matches.
+// end prints the rest of the current line, and reports whether the line matches.
 func (w *watcher) end() (found bool, err error) {
 	rest := w.line.Bytes()[w.printed:]
 	w.printed = w.line.Len()
@@ -105,8 +105,8 @@ func (w *watcher) end() (found bool, err error) {
 	return w.line.Len() > 0 && w.until.Match(bytes.TrimRight(w.line.Bytes(), "\r\n")), nil
 }
 
-// cause is why a read failed: the context's end closes the connection, and that
-// is the better reason.
+// cause returns the reason of a failed read: the end of the context closes the connection and is the better
+// reason.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
