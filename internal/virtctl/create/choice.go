@@ -12,15 +12,15 @@ import (
 	"kubevirt.io/api/instancetype"
 )
 
-// choice is what the flags say about the machine's instance type, or about its preference.
+// choice is the flags for the machine's instance type or preference.
 type choice struct {
-	// flag is the flag's name, and kinds are those that can be referred to.
+	// flag is the flag's name, and kinds are the valid kinds.
 	flag  string
 	kinds []string
 	name  string
 	infer bool
 	from  string
-	// asked says that the user has asked for inference, and did not only let it happen.
+	// asked means that the user has requested inference, which is otherwise optional.
 	asked bool
 }
 
@@ -41,15 +41,15 @@ func (r *choice) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&r.from, r.fromFlag(), "", fmt.Sprintf("take the %s from the labels of the volume of this name", r.flag))
 }
 
-// matcher is how the machine refers to it.
+// matcher is the machine's reference to it.
 type matcher struct {
 	kind, name, from string
-	// optional lets the machine be made without, where the volume says nothing.
+	// optional lets the machine go without if the volume has no labels.
 	optional bool
 }
 
-// resolve finds what the machine refers to; nil for nothing. given says that the user has said in other flags what the
-// reference would say.
+// resolve returns the machine's reference, nil for none. given means that other flags have set the values that
+// the reference would set.
 func (r *choice) resolve(disks []disk, given bool) (*matcher, error) {
 	switch {
 	case r.name != "":
@@ -82,7 +82,7 @@ func (r *choice) named() (*matcher, error) {
 	return &matcher{kind: kind, name: name}, nil
 }
 
-// source is the name of the volume that is asked: the one that is named, or the one that the guest boots from.
+// source returns the volume to infer from: the named one, or the boot disk.
 func (r *choice) source(disks []disk) (string, error) {
 	flag := r.inferFlag()
 	if r.from != "" {
@@ -105,7 +105,7 @@ func (r *choice) source(disks []disk) (string, error) {
 	return chosen.volume.Name, nil
 }
 
-// bootDisk is the disk that the guest boots from.
+// bootDisk returns the disk that the guest boots from.
 func bootDisk(disks []disk) *disk {
 	var first *disk
 	for i := range disks {
@@ -118,7 +118,7 @@ func bootDisk(disks []disk) *disk {
 	return first
 }
 
-// inferable refuses what has no labels of its own or of a source.
+// inferable returns an error for a disk that has no labels, neither its own nor a source's.
 func inferable(d *disk) error {
 	if d.volume.PersistentVolumeClaim != nil {
 		return nil
@@ -140,8 +140,8 @@ func (m *matcher) policy() *v1.InferFromVolumeFailurePolicy {
 	return new(v1.IgnoreInferFromVolumeFailure)
 }
 
-// applyReferences puts both references into the machine and takes away what they would contradict, or what would hide
-// them: memory and CPUs that the user has not asked for, and the bus of disks, which a preference chooses.
+// applyReferences sets both references and removes fields that would conflict with or override them: memory and
+// CPUs that the user has not set, and the bus of disks, which a preference chooses.
 func (o *options) applyReferences(vm *v1.VirtualMachine, disks []disk) error {
 	kind, err := o.instancetype.resolve(disks, o.memoryGiven || o.cpusGiven)
 	if err != nil {
@@ -159,7 +159,7 @@ func (o *options) applyReferences(vm *v1.VirtualMachine, disks []disk) error {
 		vm.Spec.Instancetype = &v1.InstancetypeMatcher{
 			Kind: kind.kind, Name: kind.name, InferFromVolume: kind.from, InferFromVolumeFailurePolicy: kind.policy(),
 		}
-		// Where the volume may say nothing, the memory is that of a machine without a type.
+		// If the volume has no labels, the memory is the default.
 		if !kind.optional {
 			domain.Memory = nil
 		}

@@ -25,18 +25,18 @@ type cloneOptions struct {
 	macAddresses           []string
 	volumeNames            string
 	output                 string
-	// spec takes the flags that are fields as they are.
+	// spec has the flags that are fields of the object.
 	spec   clonev1.VirtualMachineCloneSpec
 	serial string
 }
 
-// reference is what a type of --source-type or --target-type stands for.
+// reference is the meaning of a --source-type or --target-type.
 type reference struct{ group, kind string }
 
 var (
 	vmReference       = reference{"kubevirt.io", "VirtualMachine"}
 	snapshotReference = reference{"snapshot.kubevirt.io", "VirtualMachineSnapshot"}
-	// sourceTypes and targetTypes are in small letters; users write them as they like.
+	// sourceTypes and targetTypes are in lower case; users may use any case.
 	targetTypes = map[string]reference{"vm": vmReference, "virtualmachine": vmReference}
 	sourceTypes = map[string]reference{
 		"vm": vmReference, "virtualmachine": vmReference,
@@ -99,7 +99,7 @@ func runClone(e *env.Env, o cloneOptions) error {
 	})
 }
 
-// clone builds the object. Without a target's name it has no target: the cluster finds one.
+// clone builds the object. Without the target's name it has no target, and the cluster chooses one.
 func (o cloneOptions) clone() (*clonev1.VirtualMachineClone, error) {
 	if o.sourceName == "" {
 		return nil, fmt.Errorf("--source-name: say what to clone")
@@ -152,7 +152,7 @@ func refer(flag, kind, name string, types map[string]reference) (*corev1.TypedLo
 	return &corev1.TypedLocalObjectReference{APIGroup: &to.group, Kind: to.kind, Name: name}, nil
 }
 
-// macAddresses reads INTERFACE:ADDRESS. An interface's name has no colon, so that the first one separates.
+// macAddresses parses INTERFACE:ADDRESS. An interface's name has no colon, so the first one separates.
 func macAddresses(flags []string) (map[string]string, error) {
 	if len(flags) == 0 {
 		return nil, nil

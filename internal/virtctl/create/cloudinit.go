@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// cloudInit is what the flags say about the guest's first boot.
+// cloudInit is the flags for the guest's first boot.
 type cloudInit struct {
 	source       string
 	userData     string
@@ -20,11 +20,11 @@ type cloudInit struct {
 	user         string
 	passwordFile string
 	sshKeys      []string
-	// agentKeys lets the guest's agent manage SSH keys, where SELinux would keep it from that.
+	// agentKeys lets the guest's agent manage SSH keys, which SELinux would deny.
 	agentKeys bool
-	// sourceGiven and agentGiven say that the user has chosen source and agentKeys.
+	// sourceGiven and agentGiven mean that the user has set source and agentKeys.
 	sourceGiven, agentGiven bool
-	// wanted says that the medium is needed even if there is nothing on it but an access credential.
+	// wanted means that the volume is needed even if it contains only an access credential.
 	wanted bool
 }
 
@@ -37,10 +37,10 @@ const (
 
 const cloudInitVolume = "cloudinitdisk"
 
-// cloudConfigHeader is the first line of user data that cloud-init reads as its configuration.
+// cloudConfigHeader is the first line of user data in cloud-init's own format.
 const cloudConfigHeader = "#cloud-config\n"
 
-// volume is the cloud-init volume that the flags ask for, or nil.
+// volume returns the cloud-init volume of the flags, nil for none.
 func (c cloudInit) volume() (*v1.Volume, error) {
 	plain := c.plain()
 	switch {
@@ -68,12 +68,12 @@ func (c cloudInit) volume() (*v1.Volume, error) {
 	return c.inVolume(userData), nil
 }
 
-// plain reports whether flags say what is to be in the user data.
+// plain reports whether flags set parts of the user data.
 func (c cloudInit) plain() bool {
 	return c.user != "" || c.passwordFile != "" || len(c.sshKeys) > 0 || c.agentKeys
 }
 
-// cloudConfig is user data made of --user, --password-file, --ssh-key and --ga-manage-ssh.
+// cloudConfig returns the user data for --user, --password-file, --ssh-key and --ga-manage-ssh.
 func (c cloudInit) cloudConfig() (string, error) {
 	config := map[string]any{}
 	if c.user != "" {

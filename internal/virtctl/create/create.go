@@ -1,5 +1,5 @@
-// Package create is virtctl create: it writes manifests and sends nothing to a
-// cluster, so that what is made can be read, kept and changed first.
+// Package create is virtctl create: it writes manifests and sends nothing to a cluster, so that users can read,
+// keep and change them first.
 package create
 
 import (
@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// NewCommand makes the command and those below it.
+// NewCommand returns the command with its subcommands.
 func NewCommand(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
@@ -80,7 +80,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	}
 }
 
-// addGuestFlags adds the flags about what is inside the guest.
+// addGuestFlags adds the flags for the inside of the guest.
 func (o *options) addGuestFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.sysprep, sysprepFlag, "", "answer files for Windows' setup: src:NAME[,type:configmap|secret]")
@@ -94,10 +94,10 @@ func (o *options) addGuestFlags(cmd *cobra.Command) {
 	flags.BoolVar(&o.cloudInit.agentKeys, "ga-manage-ssh", false, "have cloud-init let the guest's agent manage SSH keys, which SELinux denies it by default")
 }
 
-// aliases are flags of KubeVirt's older releases for what --volume-import does now, with the type that they stand for.
+// aliases are flags of older KubeVirt releases, with the type of --volume-import that replaces them.
 var aliases = map[string]string{"volume-blank": "blank", "volume-clone-pvc": "pvc", "volume-datasource": "ds"}
 
-// readFlags takes what flags say by being there at all. The aliases come before --volume-import, as in the order of booting.
+// readFlags records which flags were set. The aliases precede --volume-import, which determines the boot order.
 func (o *options) readFlags(cmd *cobra.Command) error {
 	flags := cmd.Flags()
 	o.memoryGiven, o.cpusGiven = flags.Changed("memory"), flags.Changed("cpus")
@@ -133,8 +133,7 @@ func run(e *env.Env, o *options) error {
 	})
 }
 
-// printManifest prints an object as a manifest: what is wanted, not what is, and nothing about what is left to the
-// defaults, which tidy removes.
+// printManifest prints an object as a manifest, without its status and without the defaults that tidy removes.
 func printManifest(e *env.Env, format string, object any, tidy func(manifest map[string]any)) error {
 	manifest, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {

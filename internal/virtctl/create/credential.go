@@ -13,11 +13,11 @@ const (
 	credentialFlag = "access-cred"
 	sysprepFlag    = "volume-sysprep"
 	sysprepVolume  = "sysprepdisk"
-	// agent is the method by which the guest's agent sets what a Secret says.
+	// agent is the method by which the guest's agent applies a Secret.
 	agent = "ga"
 )
 
-// secretName checks the name of an object that the machine's own namespace must have.
+// secretName validates the name of an object in the machine's namespace.
 func secretName(flag, text string) error {
 	if problems := validation.IsDNS1123Subdomain(text); len(problems) > 0 {
 		return fmt.Errorf("--%s: src %q is no name of an object in the machine's own namespace: %s", flag, text, problems[0])
@@ -25,7 +25,7 @@ func secretName(flag, text string) error {
 	return nil
 }
 
-// parseCredential reads --access-cred. It sets what cloud-init has to do for it.
+// parseCredential parses --access-cred. It sets cloud-init's part in it.
 func (c *cloudInit) parseCredential(text string) (v1.AccessCredential, error) {
 	none := v1.AccessCredential{}
 	values, err := pairs(credentialFlag, text)
@@ -97,7 +97,7 @@ func (c *cloudInit) propagateKeys(method, user string) (v1.SSHPublicKeyAccessCre
 	return out, nil
 }
 
-// parseSysprep reads --volume-sysprep.
+// parseSysprep parses --volume-sysprep.
 func parseSysprep(text string) (disk, error) {
 	values, err := pairs(sysprepFlag, text)
 	if err != nil {

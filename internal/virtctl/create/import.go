@@ -16,10 +16,10 @@ const importFlag = "volume-import"
 
 // importer is one value of the parameter type of --volume-import.
 type importer struct {
-	// required and optional are its parameters, beside those of every type.
+	// required and optional are its parameters in addition to those of every type.
 	required, optional []string
 	source             func(values map[string]string) *cdiv1.DataVolumeSource
-	// isDataSource says that src is a DataSource, which leads to the source.
+	// isDataSource means that src is a DataSource, which refers to the source.
 	isDataSource bool
 }
 
@@ -72,7 +72,7 @@ var importers = map[string]importer{
 	},
 }
 
-// otherTypes are those of KubeVirt's virtctl from which Drydock imports nothing, with the way around.
+// otherTypes are the types of KubeVirt's virtctl that Drydock does not support, with an alternative.
 var otherTypes = map[string]string{
 	"gcs":     "give the object's URL with type:http",
 	"imageio": "export the disk and give its URL with type:http, or upload it with 'virtctl image-upload'",
@@ -80,7 +80,7 @@ var otherTypes = map[string]string{
 	"vddk":    "convert the disk with virt-v2v and upload it with 'virtctl image-upload'",
 }
 
-// given is nil for what the user left out.
+// given returns nil for an unset value.
 func given[T ~string](value T) *T {
 	if value == "" {
 		return nil
@@ -88,7 +88,7 @@ func given[T ~string](value T) *T {
 	return &value
 }
 
-// splitSource reads [NAMESPACE/]NAME; without a namespace it is the machine's own.
+// splitSource parses [NAMESPACE/]NAME; the default is the machine's namespace.
 func splitSource(text string) (namespace, name string) {
 	if namespace, name, found := strings.Cut(text, "/"); found {
 		return namespace, name
@@ -96,8 +96,8 @@ func splitSource(text string) (namespace, name string) {
 	return "", text
 }
 
-// parseImport reads --volume-import: a disk that is made with the machine and
-// goes with it. position numbers it, where it has no name of its own.
+// parseImport parses --volume-import: a disk that is created and deleted with the machine. position is in its
+// default name.
 func parseImport(machine, text string, position int) (disk, error) {
 	values, err := pairs(importFlag, text)
 	if err != nil {

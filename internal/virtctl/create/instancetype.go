@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// placement is where a type or a preference is to be: in the cluster, or in a namespace.
+// placement is the scope of a type or preference: the cluster or a namespace.
 type placement struct {
 	name, namespace string
 	namespaced      bool
@@ -30,7 +30,7 @@ func (p *placement) addFlags(flags *pflag.FlagSet, what string) {
 	flags.StringVarP(&p.output, "output", "o", "yaml", "json or yaml")
 }
 
-// metadata is the object's; word is its kind in small letters, of which a random name is made.
+// metadata returns the object's metadata; word is its kind in lower case, for a random name.
 func (p *placement) metadata(word string) (metav1.ObjectMeta, error) {
 	name := p.name
 	switch {
@@ -46,18 +46,17 @@ func (p *placement) metadata(word string) (metav1.ObjectMeta, error) {
 	return metav1.ObjectMeta{Name: name, Namespace: p.namespace}, nil
 }
 
-// place takes the namespace of the global flags, and says whether the object is in one.
+// place applies the namespace of the global flags.
 func (p *placement) place(e *env.Env) {
 	p.namespace = *e.Flags.Namespace
 	p.namespaced = p.namespaced || p.namespace != ""
 }
 
-// typeMeta is of a kind of the API group of instance types.
+// typeMeta returns the TypeMeta of a kind in the API group of instance types.
 func typeMeta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: instancetypev1.SchemeGroupVersion.String(), Kind: kind}
 }
 
-// instancetypeOptions is a parsed command line of create instancetype.
 type instancetypeOptions struct {
 	placement
 	cpus              uint32
@@ -87,7 +86,7 @@ func newInstancetype(e *env.Env) *cobra.Command {
 	flags.StringArrayVar(&o.hostDevices, "hostdevice", nil, "device of the node that the guest gets: name:NAME,devicename:RESOURCE; may be repeated")
 	flags.StringVar(&o.ioThreads, "iothreadspolicy", "", "threads for the disks: auto or shared")
 	for _, flag := range []string{"cpu", "memory"} {
-		// It fails for a flag that does not exist.
+		// The error is only for an undefined flag.
 		_ = cmd.MarkFlagRequired(flag)
 	}
 	return cmd
@@ -157,7 +156,6 @@ func parseDevice(flag, text string) (name, device string, err error) {
 	return values["name"], values["devicename"], checkKeys(flag, values, keys, keys)
 }
 
-// preferenceOptions is a parsed command line of create preference.
 type preferenceOptions struct {
 	placement
 	class, machine, topology string

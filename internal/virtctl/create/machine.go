@@ -27,7 +27,7 @@ type options struct {
 	cloudInit      cloudInit
 	instancetype   choice
 	preference     choice
-	// memoryGiven and cpusGiven say that the user has asked for them.
+	// memoryGiven and cpusGiven mean that the user has set them.
 	memoryGiven, cpusGiven bool
 	output                 string
 }
@@ -36,8 +36,8 @@ var runStrategies = []v1.VirtualMachineRunStrategy{
 	v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure, v1.RunStrategyOnce, v1.RunStrategyManual, v1.RunStrategyHalted,
 }
 
-// machine builds the VirtualMachine. What admission would fill in and users
-// commonly change (bus, network) is written out.
+// machine builds the VirtualMachine. It includes some of admission's defaults that users commonly change (bus,
+// network).
 func (o *options) machine() (*v1.VirtualMachine, error) {
 	strategy, err := o.strategy()
 	if err != nil {
@@ -87,7 +87,7 @@ func (o *options) machine() (*v1.VirtualMachine, error) {
 	return vm, o.applyReferences(vm, disks)
 }
 
-// accessCredentials come before the disks: what they need of cloud-init is in its disk.
+// accessCredentials must be called before disks: it sets their part of the cloud-init disk.
 func (o *options) accessCredentials() ([]v1.AccessCredential, error) {
 	var out []v1.AccessCredential
 	for _, text := range o.credentials {
@@ -111,8 +111,7 @@ func (o *options) strategy() (v1.VirtualMachineRunStrategy, error) {
 	return "", fmt.Errorf("--run-strategy must be one of %s, not %q", strings.Join(names, ", "), o.runStrategy)
 }
 
-// disks are the volumes of all flags, in the order in which the guest sees
-// them: those of the user first, cloud-init last.
+// disks returns the volumes of all flags in the guest's order: the user's first, cloud-init last.
 func (o *options) disks(machine string) ([]disk, error) {
 	var disks []disk
 	for i, text := range o.containerDisks {

@@ -11,18 +11,18 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// disk is a volume and how the guest gets it.
+// disk is a volume and its device in the guest.
 type disk struct {
 	volume    v1.Volume
 	bootOrder *uint
-	// template is of a disk that is made with the machine.
+	// template is that of a disk that is created with the machine.
 	template *v1.DataVolumeTemplateSpec
-	// isCDRom says that the guest sees a CD-ROM.
+	// isCDRom makes the device a CD-ROM.
 	isCDRom bool
 }
 
-// pairs are the parts of a flag such as src:registry.example/disk:1,bootorder:1.
-// Only the first colon of a part separates: images and URLs have colons of their own.
+// pairs parses a flag such as src:registry.example/disk:1,bootorder:1. Only the first colon of a part
+// separates, because images and URLs have colons.
 func pairs(flag, text string) (map[string]string, error) {
 	values := map[string]string{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -38,8 +38,7 @@ func pairs(flag, text string) (map[string]string, error) {
 	return values, nil
 }
 
-// checkKeys refuses parameters that a flag does not take, and asks for those
-// that it needs.
+// checkKeys returns an error for unknown and for missing parameters.
 func checkKeys(flag string, values map[string]string, allowed, required []string) error {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(allowed, key) {
@@ -54,7 +53,7 @@ func checkKeys(flag string, values map[string]string, allowed, required []string
 	return nil
 }
 
-// params are the parts of a flag that names what exists already.
+// params parses a flag that names an existing volume.
 func params(flag, text string) (map[string]string, error) {
 	values, err := pairs(flag, text)
 	if err != nil {
@@ -63,7 +62,7 @@ func params(flag, text string) (map[string]string, error) {
 	return values, checkKeys(flag, values, []string{"src", "name", "bootorder"}, []string{"src"})
 }
 
-// parseContainerDisk reads --volume-containerdisk; position numbers it.
+// parseContainerDisk parses --volume-containerdisk; position is in its default name.
 func parseContainerDisk(text string, position int) (disk, error) {
 	const flag = "volume-containerdisk"
 	values, err := params(flag, text)
@@ -74,7 +73,7 @@ func parseContainerDisk(text string, position int) (disk, error) {
 	return newDisk(flag, values, fmt.Sprintf("containerdisk-%d", position), source)
 }
 
-// parsePVC reads --volume-pvc. The volume is called like its claim.
+// parsePVC parses --volume-pvc. The volume has the name of its claim.
 func parsePVC(text string) (disk, error) {
 	const flag = "volume-pvc"
 	values, err := params(flag, text)
