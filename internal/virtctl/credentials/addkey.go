@@ -47,7 +47,7 @@ func addKeys(ctx context.Context, e *env.Env, o *options) error {
 	return nil
 }
 
-// enter adds the keys that are not there, each as an entry of its own.
+// enter adds the missing keys, each in its own entry.
 func enter(data map[string][]byte, keys []string) (changed bool) {
 	for _, key := range keys {
 		if has(data, key) {
@@ -64,7 +64,7 @@ func enter(data map[string][]byte, keys []string) (changed bool) {
 	return changed
 }
 
-// addSecret makes a Secret with the keys and has the machine name it.
+// addSecret creates a Secret with the keys and adds it to the machine.
 func (m *machine) addSecret(ctx context.Context, e *env.Env, o *options, keys []string) error {
 	runs, err := m.runs(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func (m *machine) addSecret(ctx context.Context, e *env.Env, o *options, keys []
 	return nil
 }
 
-// runs reports whether there is a guest, which keeps the credentials that it has started with.
+// runs reports whether there is a guest, which keeps the credentials that it started with.
 func (m *machine) runs(ctx context.Context) (bool, error) {
 	vmi, err := m.c.VMI(ctx, m.vm.Namespace, m.vm.Name)
 	switch {
@@ -99,7 +99,7 @@ func (m *machine) runs(ctx context.Context) (bool, error) {
 	return !vmi.IsFinal(), nil
 }
 
-// newSecret is a Secret that goes with the machine.
+// newSecret returns a Secret that is deleted with the machine.
 func newSecret(vm *v1.VirtualMachine, name string, keys []string) *corev1.Secret {
 	controls := true
 	meta := metav1.ObjectMeta{Name: name, Namespace: vm.Namespace, OwnerReferences: []metav1.OwnerReference{{
@@ -133,8 +133,8 @@ func (m *machine) name(ctx context.Context, secret, user string) error {
 	})
 }
 
-// undo deletes a Secret that no machine came to name. Where the answer does not tell whether the
-// machine names it, it stays: the machine would not start without it.
+// undo deletes a Secret that was not added to the machine. If the error leaves open whether the machine refers
+// to it, it stays: the machine would not start without it.
 func (m *machine) undo(ctx context.Context, secret *corev1.Secret, because error) error {
 	var status apierrors.APIStatus
 	if !errors.As(because, &status) || status.Status().Code >= http.StatusInternalServerError {

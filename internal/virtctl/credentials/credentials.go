@@ -1,6 +1,6 @@
-// Package credentials is virtctl credentials: the SSH keys and passwords that a machine's guest gets from Secrets. It
-// changes those Secrets, and a VM's spec.template.spec.accessCredentials where a Secret is added to them. What guests do
-// with them is not its business; it prints no password.
+// Package credentials is virtctl credentials: the SSH keys and passwords that a machine's guest gets from
+// Secrets. It changes those Secrets, and a VM's spec.template.spec.accessCredentials to add a Secret. It must
+// not print a password, and does not know how guests apply the Secrets.
 package credentials
 
 import (
@@ -28,7 +28,7 @@ type options struct {
 	password, passwordFile string
 }
 
-// NewCommand makes the command.
+// NewCommand returns the command.
 func NewCommand(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "credentials",
@@ -81,7 +81,7 @@ func newPassword(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// newVerb makes a command with the flags that all have.
+// newVerb returns a command with the common flags.
 func newVerb(e *env.Env, o *options, name, short string, run func(context.Context, *env.Env, *options) error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: name + " VM", Short: short, Args: env.ExactArgs("VM"),
@@ -107,10 +107,10 @@ func (o *options) addKeyFlags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("file", "value")
 }
 
-// maxFile bounds what is read: a Secret has no more.
+// maxFile is the limit of a Secret's size.
 const maxFile = 1 << 20
 
-// read reads the file that a flag names.
+// read reads the file of a flag.
 func read(e *env.Env, flag, path string) (string, error) {
 	from := e.In
 	if path != "-" {
@@ -131,7 +131,7 @@ func read(e *env.Env, flag, path string) (string, error) {
 	return string(text), nil
 }
 
-// keys are the SSH keys of the flags.
+// keys returns the SSH keys of the flags.
 func (o *options) keys(e *env.Env) ([]string, error) {
 	switch {
 	case o.value != "":
@@ -173,7 +173,7 @@ func readVM(ctx context.Context, c *client.Client, namespace, name string) (*v1.
 	return vm, nil
 }
 
-// keySecrets are the Secrets from which the guest's agent gives a user his SSH keys.
+// keySecrets returns the Secrets from which the guest's agent sets a user's SSH keys.
 func keySecrets(vm *v1.VirtualMachine, user string) []string {
 	var names []string
 	for _, c := range vm.Spec.Template.Spec.AccessCredentials {
@@ -187,7 +187,7 @@ func keySecrets(vm *v1.VirtualMachine, user string) []string {
 	return names
 }
 
-// passwordSecrets are the Secrets from which the guest's agent sets passwords.
+// passwordSecrets returns the Secrets from which the guest's agent sets passwords.
 func passwordSecrets(vm *v1.VirtualMachine) []string {
 	var names []string
 	for _, c := range vm.Spec.Template.Spec.AccessCredentials {
@@ -205,7 +205,7 @@ func addName(names []string, source *v1.AccessCredentialSecretSource) []string {
 	return append(names, source.SecretName)
 }
 
-// choose is the one of the Secrets that is meant. what says what they hold.
+// choose returns the wanted Secret, or the only one. what describes their content.
 func choose(names []string, wanted, what string) (string, error) {
 	switch {
 	case wanted != "" && !slices.Contains(names, wanted):

@@ -10,11 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxLine is the longest line that a guest is given.
+// maxLine is the longest line that a guest gets.
 const maxLine = 16 << 10
 
-// parseKeys returns the SSH public keys in a text, one a line. A Secret with anything else would keep a guest from
-// starting, and a private key is not for the guest.
+// parseKeys returns the SSH public keys in a text, one per line. Anything else in a Secret would keep a guest
+// from starting, and a private key must not reach the guest.
 func parseKeys(flag, text string) ([]string, error) {
 	var keys []string
 	for line := range strings.Lines(text) {
@@ -36,13 +36,12 @@ func parseKeys(flag, text string) ([]string, error) {
 	return keys, nil
 }
 
-// isPlain reports whether a text is one line without control characters.
 func isPlain(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\t' })
 }
 
-// identity is the algorithm and the key in a line of authorized_keys, "" if there is none. Options may stand before them
-// and a comment after, which make no other key of it.
+// identity returns the algorithm and the key in a line of authorized_keys, "" for none. Options before them and
+// a comment after them do not matter.
 func identity(line string) string {
 	fields := strings.Fields(line)
 	if len(fields) == 0 || fields[0][0] == '#' {
@@ -62,7 +61,7 @@ func identity(line string) string {
 	return ""
 }
 
-// has reports whether a key is in the entries of a Secret.
+// has reports whether the entries of a Secret contain the key.
 func has(data map[string][]byte, key string) bool {
 	for _, text := range data {
 		for line := range strings.Lines(string(text)) {
@@ -74,8 +73,8 @@ func has(data map[string][]byte, key string) bool {
 	return false
 }
 
-// without is an entry of a Secret without the keys. All other lines stay as they are; where only blank ones would stay,
-// nothing does.
+// without returns an entry of a Secret without the keys. All other lines stay; if only blank ones are left, it
+// returns "".
 func without(text string, keys []string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(text) {

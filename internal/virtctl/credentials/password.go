@@ -38,10 +38,11 @@ func setPassword(ctx context.Context, e *env.Env, o *options) error {
 	return nil
 }
 
-// maxPassword is the longest that a guest is given.
+// maxPassword is the longest password that a guest gets.
 const maxPassword = 1 << 10
 
-// readPassword checks what would keep the guest from getting any password of the Secret. No error has the password.
+// readPassword returns an error for a password with which the guest would get no password of the Secret. No
+// error contains the password.
 func (o *options) readPassword(e *env.Env) (string, error) {
 	password, flag := o.password, "password"
 	if o.passwordFile != "" {

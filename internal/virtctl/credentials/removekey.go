@@ -44,7 +44,7 @@ func removeKeys(ctx context.Context, e *env.Env, o *options) error {
 	return nil
 }
 
-// remove takes the keys from all entries, and an entry away that has none.
+// remove removes the keys from all entries, and entries without any other content.
 func remove(data map[string][]byte, keys []string) (changed bool) {
 	for name, before := range data {
 		after := without(string(before), keys)

@@ -10,8 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// change edits a Secret as it is, and again as it is then if somebody else changes it at the same time. Without --force
-// it must be the machine's own.
+// change edits a Secret, and again after a conflict. Without --force it must be the machine's own.
 func (m *machine) change(ctx context.Context, name string, edit func(data map[string][]byte) bool) (changed bool, err error) {
 	secrets := m.c.Core().Secrets(m.vm.Namespace)
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -37,7 +36,7 @@ func (m *machine) change(ctx context.Context, name string, edit func(data map[st
 	return changed, err
 }
 
-// isOwned reports whether a Secret goes with the machine.
+// isOwned reports whether the machine owns the Secret.
 func isOwned(secret *corev1.Secret, vm *v1.VirtualMachine) bool {
 	for _, owner := range secret.OwnerReferences {
 		if owner.UID == vm.UID && owner.Kind == v1.VirtualMachineGroupVersionKind.Kind && owner.Name == vm.Name {

@@ -1,7 +1,6 @@
-// Package env is the environment of a virtctl command: streams, the
-// kubeconfig's settings, the name it was called by and whether there is a
-// terminal. Commands take it as a value, so that a test can pass another. It
-// holds no command and no request.
+// Package env is the environment of a virtctl command: its streams, the kubeconfig's settings, its own name and
+// whether there is a terminal. Commands take it as a value, so that a test can pass another. It must not
+// contain commands or requests.
 package env
 
 import (
@@ -25,13 +24,13 @@ type Env struct {
 	Out, Err io.Writer
 	// Flags are kubectl's global flags.
 	Flags *genericclioptions.ConfigFlags
-	// Program is how the user called virtctl: "virtctl" or "kubectl virt".
+	// Program is virtctl's name as called by the user: "virtctl" or "kubectl virt".
 	Program string
-	// Executable is the path that starts this program again.
+	// Executable is the path of this program.
 	Executable string
 }
 
-// FromOS is the environment of this process.
+// FromOS returns the environment of this process.
 func FromOS() *Env {
 	e := &Env{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
@@ -45,8 +44,7 @@ func FromOS() *Env {
 	return e
 }
 
-// programName turns kubectl's way to call a plugin, an executable kubectl-virt,
-// into what the user typed.
+// programName returns the user's words for argv0: kubectl runs the executable kubectl-virt as a plugin.
 func programName(argv0 string) string {
 	switch name := filepath.Base(argv0); name {
 	case "kubectl-virt", "kubectl-virt.exe":
@@ -56,8 +54,7 @@ func programName(argv0 string) string {
 	}
 }
 
-// Namespace is the namespace of the flags, of the kubeconfig's context, or
-// "default".
+// Namespace returns the namespace of the flags, of the kubeconfig's context, or "default".
 func (e *Env) Namespace() (string, error) {
 	namespace, _, err := e.Flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
@@ -66,10 +63,10 @@ func (e *Env) Namespace() (string, error) {
 	return namespace, nil
 }
 
-// ErrNoCluster is the answer where neither a flag nor a kubeconfig names a cluster.
+// ErrNoCluster means that neither a flag nor a kubeconfig names a cluster.
 var ErrNoCluster = errors.New("no cluster is named: there is no kubeconfig, or it is empty")
 
-// Client connects to the cluster that the flags and the kubeconfig name.
+// Client returns a client of the cluster that the flags and the kubeconfig name.
 func (e *Env) Client() (*client.Client, error) {
 	config, err := e.Flags.ToRESTConfig()
 	if err != nil {
@@ -79,8 +76,8 @@ func (e *Env) Client() (*client.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	// Without any word of the user's the loader guesses at a server on this
-	// machine, whose refusal would not name what is missing.
+	// Without settings, the loader assumes a server on this machine, whose error would not name the missing
+	// setting.
 	guessed := config.Host == clientcmd.ClusterDefaults.Server
 	if guessed && len(raw.Clusters) == 0 && *e.Flags.APIServer == "" && os.Getenv("KUBERNETES_MASTER") == "" {
 		return nil, ErrNoCluster
@@ -89,7 +86,7 @@ func (e *Env) Client() (*client.Client, error) {
 	return client.New(config)
 }
 
-// Connect is Namespace and Client together, which nearly every command wants.
+// Connect is Namespace and Client together.
 func (e *Env) Connect() (*client.Client, string, error) {
 	namespace, err := e.Namespace()
 	if err != nil {
@@ -99,8 +96,7 @@ func (e *Env) Connect() (*client.Client, string, error) {
 	return c, namespace, err
 }
 
-// Terminal returns the file descriptor of the input, and whether it is a
-// terminal.
+// Terminal returns the file descriptor of the input, and whether it is a terminal.
 func (e *Env) Terminal() (fd int, isTerminal bool) { return terminal(e.In) }
 
 // OutTerminal is Terminal for the output.
@@ -115,7 +111,7 @@ func terminal(stream any) (fd int, isTerminal bool) {
 	return fd, term.IsTerminal(fd)
 }
 
-// Example indents an example's lines and puts the program's name in front.
+// Example indents an example's lines and prefixes them with the program's name.
 func (e *Env) Example(lines ...string) string {
 	text := ""
 	for i, line := range lines {
@@ -131,7 +127,7 @@ func (e *Env) Example(lines ...string) string {
 	return text
 }
 
-// MinimumArgs is cobra.MinimumNArgs with an error that names what is missing.
+// MinimumArgs is cobra.MinimumNArgs with an error that names the missing argument.
 func MinimumArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
@@ -141,7 +137,7 @@ func MinimumArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// ExactArgs is cobra.ExactArgs with an error that names what is missing.
+// ExactArgs is cobra.ExactArgs with an error that names the missing argument.
 func ExactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := MinimumArgs(names...)(cmd, args); err != nil {

@@ -2,8 +2,8 @@ package env
 
 import "fmt"
 
-// Ended is the error of a program that virtctl ran in its own place, ssh for
-// example, and that has told the user itself what went wrong.
+// Ended is the error of a program, such as ssh, that virtctl ran in its own place and that has already printed
+// its error.
 type Ended struct {
 	Program string
 	Code    int

@@ -8,8 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// CheckFormat refuses a value of -o that Print does not know, before anything
-// is done.
+// CheckFormat returns an error for a value of -o that Print does not support, before any action.
 func CheckFormat(format string) error {
 	if format != "json" && format != "yaml" {
 		return fmt.Errorf("--output must be json or yaml, not %q", format)

@@ -1,5 +1,5 @@
-// Package expand is virtctl expand: it prints a machine with what its instance type and its preference say written out.
-// The server expands; this package decides nothing about a machine, and changes none.
+// Package expand is virtctl expand: it prints a machine with its instance type and preference expanded. The
+// server expands; this package decides nothing and changes nothing.
 package expand
 
 import (
@@ -16,10 +16,9 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// options is a parsed command line.
 type options struct{ vm, file, output string }
 
-// NewCommand makes the command.
+// NewCommand returns the command.
 func NewCommand(e *env.Env) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
@@ -56,7 +55,7 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	if err != nil {
 		return err
 	}
-	// The answer is not decoded, so that what a newer server knows comes through.
+	// The response is not decoded, to keep fields of a newer server.
 	return env.Print(e.Out, o.output, json.RawMessage(answer))
 }
 
@@ -72,7 +71,7 @@ func expandVM(ctx context.Context, e *env.Env, name string) ([]byte, error) {
 	return answer, nil
 }
 
-// maxManifest bounds what is read; it is as much as the server takes.
+// maxManifest is the server's limit.
 const maxManifest = 3 << 20
 
 func expandFile(ctx context.Context, e *env.Env, path string) ([]byte, error) {

@@ -1,5 +1,4 @@
-// Package expose is virtctl expose: a Service that leads to a machine or to
-// the machines of a replica set.
+// Package expose is virtctl expose: it creates a Service for a machine or for the machines of a replica set.
 package expose
 
 import (
@@ -15,7 +14,6 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// options is a parsed command line.
 type options struct {
 	kind, name     string
 	serviceName    string
@@ -35,7 +33,7 @@ type options struct {
 	output         string
 }
 
-// kinds maps what users write to what the objects are called.
+// kinds maps the user's words to the kinds.
 var kinds = map[string]string{
 	"vm": "virtualmachine", "vms": "virtualmachine", "virtualmachine": "virtualmachine", "virtualmachines": "virtualmachine",
 	"vmi": "virtualmachineinstance", "vmis": "virtualmachineinstance",
@@ -45,7 +43,7 @@ var kinds = map[string]string{
 	"virtualmachineinstancereplicasets": "virtualmachineinstancereplicaset",
 }
 
-// NewCommand makes the command.
+// NewCommand returns the command.
 func NewCommand(e *env.Env) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
@@ -85,7 +83,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.StringVarP(&o.output, "output", "o", "", "json or yaml")
 }
 
-// complete checks what can be checked without a server.
+// complete validates everything that needs no server.
 func (o *options) complete(args []string) error {
 	kind, known := kinds[strings.ToLower(args[0])]
 	if !known {
@@ -129,7 +127,7 @@ func (o *options) complete(args []string) error {
 	return err
 }
 
-// oneOf reads a value whatever its case and returns it as Kubernetes spells it.
+// oneOf matches a value in any case and returns it in Kubernetes's spelling.
 func oneOf(flag, value string, allowed ...string) (string, error) {
 	for _, candidate := range allowed {
 		if strings.EqualFold(value, candidate) {
@@ -181,7 +179,7 @@ func create(ctx context.Context, c *client.Client, o options, service *corev1.Se
 	return created, nil
 }
 
-// look reads the object that is to be exposed.
+// look reads the object to expose.
 func look(ctx context.Context, c *client.Client, namespace string, o options) (subject, error) {
 	switch o.kind {
 	case "virtualmachine":

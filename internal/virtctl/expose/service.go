@@ -13,24 +13,23 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// subject is what a Service is to lead to.
+// subject is the target of a Service.
 type subject struct {
-	// selector picks the launcher pods.
+	// selector selects the launcher pods.
 	selector map[string]string
-	// interfaces tell which ports are worth a Service when the user names none.
+	// interfaces declare the ports for a user who names none.
 	interfaces []v1.Interface
 }
 
-// ofMachine selects the one launcher pod of a VM or VMI: it always bears the
-// machine's name, and no other machine's pod does. A name that is too long for a
-// label is in it as Drydock cuts it.
+// ofMachine selects the one launcher pod of a VM or VMI: it always has the label with the machine's name, and
+// no other machine's pod does. A name that is too long for a label is shortened as Drydock does it.
 func ofMachine(name string, spec *v1.VirtualMachineInstanceSpec) (subject, error) {
 	selector := map[string]string{v1.DeprecatedVirtualMachineNameLabel: layout.LabelValue(name)}
 	return subject{selector, spec.Domain.Devices.Interfaces}, nil
 }
 
-// ofReplicaSet selects the launcher pods of all of a replica set's VMIs, which
-// inherit its labels. A Service knows labels only, no expressions.
+// ofReplicaSet selects the launcher pods of all VMIs of a replica set, which inherit its labels. A Service
+// supports labels only, no expressions.
 func ofReplicaSet(rs *v1.VirtualMachineInstanceReplicaSet) (subject, error) {
 	if rs.Spec.Selector == nil || len(rs.Spec.Selector.MatchLabels) == 0 {
 		return subject{}, fmt.Errorf("replica set %s has no selector.matchLabels that a Service could use", rs.Name)
@@ -75,8 +74,7 @@ func (o options) service(namespace string, s subject) (*corev1.Service, error) {
 	return service, nil
 }
 
-// servicePorts are the port of the flags or, without one, those that the
-// machine declares.
+// servicePorts returns the port of the flags or, without one, those that the machine declares.
 func (o options) servicePorts(interfaces []v1.Interface) ([]corev1.ServicePort, error) {
 	if o.port != 0 {
 		port := corev1.ServicePort{Name: o.portName, Port: o.port, Protocol: corev1.Protocol(o.protocol), NodePort: o.nodePort}
@@ -98,8 +96,7 @@ func (o options) servicePorts(interfaces []v1.Interface) ([]corev1.ServicePort, 
 	return ports, nil
 }
 
-// declaredPort is a port of an interface. Ports of a Service with several need
-// names.
+// declaredPort returns the port of an interface. The ports of a Service with several need names.
 func declaredPort(declared v1.Port, position int) corev1.ServicePort {
 	name := declared.Name
 	if name == "" {

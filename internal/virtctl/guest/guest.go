@@ -1,5 +1,5 @@
-// Package guest holds virtctl's commands that ask the agent in a guest: guestosinfo,
-// fslist and userlist. The answers are printed as the server gives them.
+// Package guest holds virtctl's queries of the guest agent: guestosinfo, fslist and userlist. It prints the
+// server's responses unchanged.
 package guest
 
 import (
@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// question is one command: what it is called and which subresource answers.
+// question is a command with its subresource.
 type question struct {
 	use, short, verb string
 }
@@ -24,7 +24,7 @@ var questions = []question{
 	{"userlist", "Print the users that are logged in to the guest", "userlist"},
 }
 
-// NewCommands lists the package's commands.
+// NewCommands returns the package's commands.
 func NewCommands(e *env.Env) []*cobra.Command {
 	commands := make([]*cobra.Command, 0, len(questions))
 	for _, q := range questions {
@@ -62,6 +62,6 @@ func (q question) ask(ctx context.Context, e *env.Env, name, output string) erro
 	if err != nil {
 		return fmt.Errorf("asking the guest of VMI %s for its %s: %w", name, q.verb, err)
 	}
-	// The answer is not decoded, so that what a newer server knows comes through.
+	// The response is not decoded, to keep fields of a newer server.
 	return env.Print(e.Out, output, json.RawMessage(body))
 }
