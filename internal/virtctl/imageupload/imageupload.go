@@ -1,5 +1,5 @@
-// Package imageupload is virtctl image-upload: it fills a DataVolume or a claim
-// with a disk image on the user's machine.
+// Package imageupload is virtctl image-upload: it fills a DataVolume or a claim with a disk image on the user's
+// machine.
 //
 // The worker that receives an image decides whether it is one and whether it fits.
 package imageupload
@@ -16,7 +16,6 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// options is a parsed command line.
 type options struct {
 	// dataVolume is true for a DataVolume, false for a claim alone.
 	dataVolume bool
@@ -39,13 +38,13 @@ type options struct {
 	labels       defaults
 }
 
-// defaults are what machines made of the image have when they name nothing.
+// defaults are for machines that use the volume and name nothing.
 type defaults struct {
 	instancetype, instancetypeKind string
 	preference, preferenceKind     string
 }
 
-// NewCommand makes the command.
+// NewCommand returns the command.
 func NewCommand(e *env.Env) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
@@ -91,10 +90,10 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.labels.instancetypeKind, "default-instancetype-kind", "", "kind of that instance type")
 	flags.StringVar(&o.labels.preference, "default-preference", "", "preference that machines with this volume have by default")
 	flags.StringVar(&o.labels.preferenceKind, "default-preference-kind", "", "kind of that preference")
-	_ = flags.MarkDeprecated("block-volume", "use --volume-mode=block") // it exists, which is all that can be wrong
+	_ = flags.MarkDeprecated("block-volume", "use --volume-mode=block") // the flag exists, so this can't fail
 }
 
-// complete checks what can be checked without a server.
+// complete validates everything that needs no server.
 func (o *options) complete(args []string) error {
 	switch strings.ToLower(args[0]) {
 	case "dv", "datavolume":
@@ -168,7 +167,7 @@ func (o *options) completeVolumeMode() error {
 	return err
 }
 
-// oneOf reads a value whatever its case and returns it as Kubernetes spells it.
+// oneOf matches a value in any case and returns it in Kubernetes's spelling.
 func oneOf(flag, value string, allowed ...string) (string, error) {
 	for _, candidate := range allowed {
 		if strings.EqualFold(value, candidate) {
@@ -178,7 +177,6 @@ func oneOf(flag, value string, allowed ...string) (string, error) {
 	return "", fmt.Errorf("--%s must be one of %s, not %q", flag, strings.Join(allowed, ", "), value)
 }
 
-// file is what is uploaded.
 func (o *options) file() string {
 	if o.archive != "" {
 		return o.archive
@@ -186,7 +184,7 @@ func (o *options) file() string {
 	return o.path
 }
 
-// kind is what is uploaded to, in words.
+// kind returns the target's kind for messages.
 func (o *options) kind() string {
 	if o.dataVolume {
 		return "DataVolume"

@@ -21,14 +21,14 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// Paths of the upload proxy. The asynchronous one answers as soon as everything is
-// sent; not every proxy has it.
+// Paths of the upload proxy. The asynchronous one responds as soon as everything is sent; not every proxy has
+// it.
 const (
 	syncPath  = "/v1beta1/upload"
 	asyncPath = "/v1beta1/upload-async"
 )
 
-// pause before an upload is tried again.
+// pause before a retry of an upload.
 const pause = 2 * time.Second
 
 // upload is one run of the command.
@@ -83,7 +83,7 @@ func run(ctx context.Context, e *env.Env, o *options) error {
 
 func (u *upload) say(format string, args ...any) { fmt.Fprintf(u.env.Out, format+"\n", args...) }
 
-// open opens the image, before anything is made in the cluster.
+// open opens the image before anything is created in the cluster.
 func (u *upload) open() error {
 	image, err := os.Open(u.file())
 	if err != nil {
@@ -105,7 +105,7 @@ func (u *upload) open() error {
 	return nil
 }
 
-// findProxy finds where to send the image, and whom to trust there.
+// findProxy determines the URL of the upload proxy and its certificate authority.
 func (u *upload) findProxy(ctx context.Context) error {
 	address, authority := u.url, ""
 	if config, err := u.client.CDIConfig(ctx); err == nil {
@@ -135,19 +135,19 @@ func (u *upload) findProxy(ctx context.Context) error {
 	u.http = &http.Client{Transport: &http.Transport{
 		Proxy: http.ProxyFromEnvironment,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots,
-			InsecureSkipVerify: u.insecure}, // the user says so with --insecure
+			InsecureSkipVerify: u.insecure}, // the user requests it with --insecure
 		TLSHandshakeTimeout:   15 * time.Second,
 		ExpectContinueTimeout: 5 * time.Second,
 	}}
 	return nil
 }
 
-// refusal is an answer of the proxy that another try will not change.
+// refusal is a response of the proxy that a retry will not change.
 type refusal struct{ words string }
 
 func (r *refusal) Error() string { return r.words }
 
-// sendUntilDone sends the image, again when that failed.
+// sendUntilDone sends the image, with retries.
 func (u *upload) sendUntilDone(ctx context.Context) error {
 	u.say("Uploading data to %s", u.proxy)
 	for left := u.retries; ; left-- {
@@ -165,7 +165,7 @@ func (u *upload) sendUntilDone(ctx context.Context) error {
 	}
 }
 
-// sendOnce sends the whole image with a token of its own: they are short-lived.
+// sendOnce sends the whole image with a new token: tokens are short-lived.
 func (u *upload) sendOnce(ctx context.Context) error {
 	token, err := u.client.UploadToken(ctx, u.namespace, u.name)
 	if err != nil {
@@ -186,7 +186,7 @@ func (u *upload) sendOnce(ctx context.Context) error {
 	}
 	request.ContentLength = u.length
 	request.Header.Set("Content-Type", "application/octet-stream")
-	// What the proxy refuses need not be sent.
+	// The proxy can refuse the request before the image is sent.
 	request.Header.Set("Expect", "100-continue")
 	response, err := u.http.Do(request)
 	if err != nil {
@@ -205,7 +205,7 @@ func (u *upload) request(ctx context.Context, method, path, token string, body i
 	return request, nil
 }
 
-// has asks whether the proxy has a path.
+// has reports whether the proxy has a path.
 func (u *upload) has(ctx context.Context, path, token string) bool {
 	request, err := u.request(ctx, http.MethodHead, path, token, nil)
 	if err != nil {
@@ -219,9 +219,9 @@ func (u *upload) has(ctx context.Context, path, token string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// progress shows how far the image is, to a user who can see it.
+// progress shows the progress to a user at a terminal.
 func (u *upload) progress() (body io.Reader, finish func()) {
-	// The client closes what it sends; the image is needed for another try.
+	// The client closes the body, but a retry needs the image.
 	body = io.NopCloser(u.image)
 	if _, isTerminal := u.env.OutTerminal(); !isTerminal {
 		return body, func() {}
@@ -230,7 +230,7 @@ func (u *upload) progress() (body io.Reader, finish func()) {
 	return io.NopCloser(bar.NewProxyReader(u.image)), func() { bar.Finish() }
 }
 
-// explain says what can be done about a connection that did not come about.
+// explain adds advice to the error of a failed connection.
 func explain(err error) error {
 	var authority x509.UnknownAuthorityError
 	var hostname x509.HostnameError
@@ -240,13 +240,13 @@ func explain(err error) error {
 	return err
 }
 
-// verdict is what the proxy says. What is wrong with the image or the volume stays
-// so; what is wrong with the connection to it may not.
+// verdict returns the proxy's error. An error about the image or the volume is final; one about the connection
+// may not be.
 func verdict(response *http.Response) error {
 	if response.StatusCode == http.StatusOK {
 		return nil
 	}
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10)) // the code says enough without it
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10)) // without it, the status code is enough
 	words := strings.TrimSpace(string(text))
 	if words == "" {
 		words = "the upload proxy answers " + response.Status
@@ -257,7 +257,7 @@ func verdict(response *http.Response) error {
 	return &refusal{words}
 }
 
-// point makes the DataSource.
+// point creates or updates the DataSource.
 func (u *upload) point(ctx context.Context) error {
 	if !u.dataSource {
 		return nil

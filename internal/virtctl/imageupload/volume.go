@@ -19,18 +19,17 @@ import (
 	"drydock.dev/drydock/internal/virtctl/client"
 )
 
-// look is how often the volume's state is read. It is in up to two objects, of
-// which CDI's versions set one or the other; reading both is simpler than to
-// watch both, and nobody waits for half a second.
+// look is the interval at which the volume's state is read. The state is in up to two objects, of which CDI's
+// versions set one or the other; reading both is simpler than watching both, and half a second does not matter.
 const look = 500 * time.Millisecond
 
-// state is what is known of the volume.
+// state is the observed state of the volume.
 type state struct {
 	claim *corev1.PersistentVolumeClaim
 	dv    *cdiv1.DataVolume
 }
 
-// read reads the volume as it is; what does not exist is nil.
+// read reads the volume; missing objects are nil.
 func (u *upload) read(ctx context.Context) (state, error) {
 	var s state
 	claim, err := u.client.Core().PersistentVolumeClaims(u.namespace).Get(ctx, u.name, metav1.GetOptions{})
@@ -53,7 +52,7 @@ func (u *upload) read(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-// prepare sees to it that there is a volume that takes an upload.
+// prepare ensures that there is a volume that accepts an upload.
 func (u *upload) prepare(ctx context.Context) error {
 	s, err := u.read(ctx)
 	if err != nil {
@@ -80,7 +79,7 @@ func (u *upload) prepare(ctx context.Context) error {
 	return u.mark(ctx, s.claim)
 }
 
-// usable reports whether an existing volume can be uploaded to.
+// usable returns an error if an existing volume can't be uploaded to.
 func (s state) usable(name string, overwrite bool) error {
 	switch {
 	case s.dv != nil && (s.dv.Spec.Source == nil || s.dv.Spec.Source.Upload == nil):
@@ -94,8 +93,9 @@ func (s state) usable(name string, overwrite bool) error {
 	return nil
 }
 
-// unused refuses a claim that a pod uses, before it is marked: a guest would run on the disk that is replaced. Who may not
-// list pods leaves it to the cluster, which asks anew before it takes an upload.
+// unused returns an error for a claim that a pod uses, before it is marked: a guest would run on the disk that
+// is being replaced. Without the right to list pods the cluster decides, which checks again before it accepts
+// an upload.
 func (u *upload) unused(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	if u.dataVolume || claim == nil {
 		return nil
@@ -118,7 +118,7 @@ func (u *upload) unused(ctx context.Context, claim *corev1.PersistentVolumeClaim
 	return nil
 }
 
-// mark makes a claim of its own one that takes an upload. What it holds is replaced only when that is asked for.
+// mark makes a claim without a DataVolume accept an upload. Its content is replaced only with --overwrite.
 func (u *upload) mark(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	if u.dataVolume || claim == nil {
 		return nil
@@ -138,8 +138,8 @@ func (u *upload) mark(ctx context.Context, claim *corev1.PersistentVolumeClaim) 
 	return nil
 }
 
-// marking are the annotations that a claim is to be given. What was allowed for an upload before, and what became of it, must
-// not count for this one.
+// marking returns the annotations for a claim. An earlier upload's permission and result must not apply to this
+// one.
 func (u *upload) marking(claim *corev1.PersistentVolumeClaim) map[string]any {
 	annotations := map[string]any{}
 	_, marked := claim.Annotations[layout.AnnUploadTarget]
@@ -154,7 +154,7 @@ func (u *upload) marking(claim *corev1.PersistentVolumeClaim) map[string]any {
 	}
 	phase := corev1.PodPhase(claim.Annotations[layout.AnnPodPhase])
 	if phase != "" && !marked || u.overwrite && client.Ended(phase) {
-		// The upload before this one is over: another worker is made.
+		// The earlier upload has ended: this starts another worker.
 		annotations[layout.AnnPodPhase], annotations[layout.AnnPodReady] = nil, nil
 	}
 	return annotations
@@ -178,7 +178,7 @@ func (u *upload) create(ctx context.Context) error {
 	return nil
 }
 
-// set are the labels by which KubeVirt finds defaults.
+// set returns the labels by which KubeVirt finds the defaults.
 func (d defaults) set() map[string]string {
 	labels := map[string]string{}
 	for name, value := range map[string]string{
@@ -192,7 +192,7 @@ func (d defaults) set() map[string]string {
 	return labels
 }
 
-// shape is what both kinds of volumes ask for.
+// shape returns the fields that both kinds of volumes have.
 func (u *upload) shape() (class *string, access []corev1.PersistentVolumeAccessMode, mode *corev1.PersistentVolumeMode, size corev1.VolumeResourceRequirements) {
 	if u.storageClass != "" {
 		class = &u.storageClass
@@ -222,7 +222,7 @@ func (u *upload) newDataVolume(meta metav1.ObjectMeta) *cdiv1.DataVolume {
 
 func (u *upload) newClaim(meta metav1.ObjectMeta) *corev1.PersistentVolumeClaim {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: meta}
-	// A new volume may hold what its storage has left there: nobody keeps that.
+	// A new volume may contain old data of its storage, which nobody needs.
 	claim.Annotations[layout.AnnUploadTarget], claim.Annotations[layout.AnnOverwrite] = "", layout.AnnOverwriteAsked
 	claim.Annotations[layout.AnnContentType] = string(cdiv1.DataVolumeKubeVirt)
 	if u.archive != "" {
@@ -235,12 +235,12 @@ func (u *upload) newClaim(meta metav1.ObjectMeta) *corev1.PersistentVolumeClaim 
 	return claim
 }
 
-// awaitReady waits until the volume takes an upload.
+// awaitReady waits until the volume accepts an upload.
 func (u *upload) awaitReady(ctx context.Context) error {
 	u.say("Waiting for PVC %s upload pod to be ready...", u.name)
 	waiting := "no controller has handled it yet; is virt-controller running?"
 	err := wait.PollUntilContextTimeout(ctx, look, u.patience(), true, func(context.Context) (bool, error) {
-		// The end of the wait must not look like a failed request.
+		// The timeout must not look like a failed request.
 		s, err := u.read(ctx)
 		if err != nil {
 			return false, err
@@ -259,8 +259,8 @@ func (u *upload) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// ready reports whether the volume takes an upload, what it waits for if not, and whether it
-// will never.
+// ready reports whether the volume accepts an upload. Otherwise it returns the reason to wait, or an error if
+// it never will.
 func (s state) ready(bound bool, before string) (ready bool, waiting string, err error) {
 	if s.listens() {
 		return true, "", nil
@@ -281,12 +281,12 @@ func (s state) ready(bound bool, before string) (ready bool, waiting string, err
 	return false, before, nil
 }
 
-// listens reports whether a worker takes the upload.
+// listens reports whether a worker accepts the upload.
 func (s state) listens() bool {
 	return s.claim != nil && s.claim.Annotations[layout.AnnPodReady] == "true" || s.dv != nil && s.dv.Status.Phase == cdiv1.UploadReady
 }
 
-// words are what the volume says about its worker.
+// words returns the volume's message about its worker.
 func (s state) words() string {
 	if s.dv != nil {
 		for _, c := range s.dv.Status.Conditions {
@@ -325,7 +325,6 @@ func (s state) done() bool {
 		s.dv == nil && s.claim != nil && s.claim.Annotations[layout.AnnPodPhase] == string(corev1.PodSucceeded)
 }
 
-// restarts counts the workers that failed.
 func (s state) restarts() int32 {
 	if s.dv == nil {
 		return 0
@@ -333,7 +332,7 @@ func (s state) restarts() int32 {
 	return s.dv.Status.RestartCount
 }
 
-// awaitDone waits until what was uploaded is the volume's content.
+// awaitDone waits until the uploaded data is the volume's content.
 func (u *upload) awaitDone(ctx context.Context, before int32) error {
 	return wait.PollUntilContextCancel(ctx, look, true, func(ctx context.Context) (bool, error) {
 		s, err := u.read(ctx)
