@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// What users of virtctl guestfs know: where the disk of a claim is, and how its pod is called.
+// The paths of a claim's disk and the name of its pod that users of virtctl guestfs know.
 const (
 	claimDir       = "/disk"
 	claimDevice    = "/dev/vda"
@@ -75,7 +75,8 @@ func newGuestfs(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// onClaim works on a claim: by the lock of the machine whose disk it is, or, if it is nobody's, in a pod of its own.
+// onClaim works on a claim: with the lock of the machine whose disk it is, or, if there is none, in a separate
+// pod.
 func (s *session) onClaim(ctx context.Context, e *env.Env, claim string) error {
 	c, namespace, err := e.Connect()
 	if err != nil {
@@ -122,7 +123,7 @@ func (s *session) drop(ctx context.Context, e *env.Env, pod string) {
 	}
 }
 
-// diskOn names the volume of a VM that is on a claim, "" for none.
+// diskOn returns the volume of a VM that is on a claim, "" for none.
 func diskOn(vm *v1.VirtualMachine, claim string) string {
 	if vm.Spec.Template == nil {
 		return ""
@@ -136,7 +137,7 @@ func diskOn(vm *v1.VirtualMachine, claim string) string {
 	return ""
 }
 
-// claimPod is the pod for a claim that no pod uses.
+// claimPod returns the pod for a claim, and an error if another pod uses it.
 func (s *session) claimPod(ctx context.Context, name string) (*corev1.Pod, error) {
 	claim, err := s.c.Core().PersistentVolumeClaims(s.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package maintenance holds virtctl's verbs that get at the disks of machines that do not run: guestfs, and maintenance
-// with list, take and release.
-// Who gets the disks and when is virt-controller's to decide; these wait for it, and say what it says.
+// Package maintenance holds virtctl's verbs for the disks of stopped machines: guestfs, and maintenance with
+// list, take and release. virtctl waits for virt-controller, which decides who gets the disks and when, and
+// prints its messages.
 package maintenance
 
 import (
@@ -22,7 +22,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// NewCommands lists the package's commands.
+// NewCommands returns the package's commands.
 func NewCommands(e *env.Env) []*cobra.Command {
 	group := &cobra.Command{
 		Use:   "maintenance",
@@ -35,15 +35,15 @@ func NewCommands(e *env.Env) []*cobra.Command {
 	return []*cobra.Command{newGuestfs(e), group}
 }
 
-// untilTold does nothing until it is told to end. A container's first process passes over what it does not handle.
+// untilTold runs until SIGTERM. A container's first process ignores signals without a handler.
 const untilTold = "trap 'exit 0' TERM; sleep infinity & wait"
 
-// row is what list tells of one pod.
+// row is list's output for one pod.
 type row struct {
 	// VM is the machine: the name of a VM, or vmi/NAME.
 	VM string `json:"vm"`
 	contract.Pod
-	// Holds is whether the pod has the disks; the others wait, in the order in which they stand.
+	// Holds means that the pod has the disks; the others wait, in the order of the rows.
 	Holds bool `json:"holds"`
 }
 
@@ -79,7 +79,7 @@ func newList(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// gather asks for the machine that is named, or for all of the namespace.
+// gather reads the state of the named machines, or of all in the namespace.
 func gather(ctx context.Context, c *client.Client, namespace string, names []string) ([]row, error) {
 	var machines []machine
 	for _, name := range names {
@@ -111,7 +111,7 @@ func gather(ctx context.Context, c *client.Client, namespace string, names []str
 	return rows, nil
 }
 
-// all are the VMs of a namespace, and then the VMIs that belong to nothing.
+// all returns the VMs of a namespace, and then the VMIs without an owner.
 func all(ctx context.Context, c *client.Client, namespace string) ([]machine, error) {
 	vms, err := c.VMs(ctx, namespace)
 	if err != nil {
@@ -228,7 +228,7 @@ func newRelease(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// plain is a text without what a terminal takes for commands.
+// plain removes control characters, which a terminal would interpret.
 func plain(text string) string {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }), " ")
 }

@@ -23,23 +23,24 @@ import (
 )
 
 const (
-	// cleanup bounds how long the end of a session may take, an interrupted one's, too.
+	// cleanup bounds the end of a session, also of an interrupted one.
 	cleanup = time.Minute
-	// endOfText is what a user types at the end of his input.
+	// endOfText is the character that ends a terminal's input.
 	endOfText = "\x04"
-	// longest is how long a session may last whose virtctl is gone without a word.
+	// longest bounds the session of a virtctl that crashed.
 	longest = 24 * time.Hour
 )
 
-// session is one pod's time with the disks of a machine.
+// session is one pod's use of a machine's disks.
 type session struct {
-	// vm is what the user has called it, of what it is.
+	// vm is the user's word for the machine, of the parsed one.
 	vm      string
 	of      machine
 	request contract.Request
-	// noWait gives up where others have the disks, halt stops the VM before, restart gives it back its run strategy after.
+	// noWait fails if others have the disks, halt stops the VM first, restart restores its run strategy
+	// afterwards.
 	noWait, halt, restart bool
-	// keep leaves the pod when it has the disks.
+	// keep leaves the pod running after it got the disks.
 	keep bool
 
 	c         *client.Client
@@ -71,7 +72,6 @@ func (s *session) addFlags(cmd *cobra.Command) {
 	}
 }
 
-// run does all of it.
 func (s *session) run(ctx context.Context, e *env.Env) error {
 	var err error
 	if s.of, err = named(s.vm); err != nil {
@@ -97,7 +97,8 @@ func (s *session) run(ctx context.Context, e *env.Env) error {
 	return err
 }
 
-// ask has the pod made. As long as the server says when to ask again, something is on its way that the pod needs.
+// ask requests the pod. It repeats the request while the server returns a delay, because the pod still needs
+// something that is being created.
 func (s *session) ask(ctx context.Context, e *env.Env) (*contract.State, error) {
 	for told := ""; ; {
 		state, err := s.c.Maintain(ctx, s.of.in(s.namespace), &s.request)
@@ -117,7 +118,7 @@ func (s *session) ask(ctx context.Context, e *env.Env) (*contract.State, error) 
 	}
 }
 
-// hold has a pod take the disks, and lets them go.
+// hold creates a pod, uses the disks and releases them.
 func (s *session) hold(ctx context.Context, e *env.Env) error {
 	if s.noWait {
 		if err := s.free(ctx); err != nil {
@@ -166,7 +167,7 @@ func (s *session) hold(ctx context.Context, e *env.Env) error {
 	return ended(ctx, e, s.c, s.namespace, pod)
 }
 
-// free refuses where somebody has the disks.
+// free returns an error if the disks are taken.
 func (s *session) free(ctx context.Context) error {
 	state, err := s.c.Maintenance(ctx, s.of.in(s.namespace))
 	if err != nil {
@@ -178,7 +179,7 @@ func (s *session) free(ctx context.Context) error {
 	return nil
 }
 
-// others says who or what comes before a pod; empty if nothing does.
+// others describes the obstacle before the pod gets the disks, "" for none.
 func others(state *contract.State, pod string) string {
 	switch {
 	case state.Holder != nil && state.Holder.Name == pod:
@@ -191,7 +192,7 @@ func others(state *contract.State, pod string) string {
 	return ""
 }
 
-// use lets the user, or the log, have the pod.
+// use attaches the user to the pod, or prints its log.
 func (s *session) use(ctx context.Context, e *env.Env, pod string) error {
 	if s.request.Interactive {
 		return attach(ctx, e, s.c, s.namespace, pod)
@@ -199,8 +200,8 @@ func (s *session) use(ctx context.Context, e *env.Env, pod string) error {
 	return follow(ctx, e, s.c, s.namespace, pod)
 }
 
-// leave deletes the pod and waits until the machine is unlocked, so that it can be started by whoever comes next. What has
-// been interrupted does it as well.
+// leave deletes the pod and waits until the machine is unlocked, so that anybody can start it. It also runs
+// after an interruption.
 func (s *session) leave(ctx context.Context, e *env.Env, pod string) {
 	ctx, done := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanup, fmt.Errorf("it takes longer than %s", cleanup))
 	defer done()
@@ -213,7 +214,7 @@ func (s *session) leave(ctx context.Context, e *env.Env, pod string) {
 	}
 }
 
-// stop makes the VM one that does not run, and notes what it was.
+// stop halts the VM, and records its run strategy.
 func (s *session) stop(ctx context.Context, e *env.Env) error {
 	vm, err := s.c.VM(ctx, s.namespace, s.of.name)
 	if err != nil {
@@ -233,7 +234,7 @@ func (s *session) stop(ctx context.Context, e *env.Env) error {
 	return s.c.AwaitStopped(ctx, s.namespace, s.of.name)
 }
 
-// goBack gives the VM its run strategy back, unless somebody has given it another one meanwhile.
+// goBack restores the VM's run strategy, unless somebody has changed it since.
 func (s *session) goBack(ctx context.Context, e *env.Env) error {
 	vm, err := s.c.VM(ctx, s.namespace, s.of.name)
 	if err != nil {
@@ -251,7 +252,7 @@ func (s *session) goBack(ctx context.Context, e *env.Env) error {
 	return nil
 }
 
-// strategyPatch writes a run strategy into the field that the VM uses for it, if the VM is still the version that was read.
+// strategyPatch sets a run strategy in the field that the VM uses, if the VM still has that version.
 func strategyPatch(vm *v1.VirtualMachine, strategy v1.VirtualMachineRunStrategy, version string) map[string]any {
 	spec := map[string]any{"runStrategy": strategy}
 	if vm.Spec.Running != nil {
@@ -260,8 +261,8 @@ func strategyPatch(vm *v1.VirtualMachine, strategy v1.VirtualMachineRunStrategy,
 	return map[string]any{"metadata": map[string]any{"resourceVersion": version}, "spec": spec}
 }
 
-// started returns when the pod's container runs, or has ended; on the way it says what is waited for. With noWait it
-// returns, too, when the pod waits for the disks, and says what they are waited for.
+// started waits until the pod's container runs or has ended, and prints the reasons for the wait. With noWait
+// it also returns when the pod waits for the disks, with the reason in behind.
 func started(ctx context.Context, e *env.Env, c *client.Client, namespace, pod string, noWait bool) (behind string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -269,7 +270,7 @@ func started(ctx context.Context, e *env.Env, c *client.Client, namespace, pod s
 	go func() {
 		defer close(said)
 		last := ""
-		// Without the right to read events, or after a failure, there is less to say.
+		// Without the right to read events, or after a failure, fewer reasons are printed.
 		_ = c.FollowEvents(watching, namespace, pod, func(event *corev1.Event) {
 			if text := plain(event.Message); event.Type == corev1.EventTypeWarning && text != last {
 				last = text
@@ -294,11 +295,11 @@ func started(ctx context.Context, e *env.Env, c *client.Client, namespace, pod s
 	return behind, err
 }
 
-// lockCondition is where virt-controller says why a pod has no lock.
+// lockCondition has virt-controller's reason why a pod has no lock.
 const lockCondition corev1.PodConditionType = layout.MaintenanceLockCondition
 
-// waiting is what a condition of a pod says that does not hold, "" if it holds or there is none. That a pod has a gate says
-// nothing.
+// waiting returns the message of a pod's condition that is False, "" for none. A scheduling gate has no useful
+// message.
 func waiting(p *corev1.Pod, condition corev1.PodConditionType) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == condition && c.Status == corev1.ConditionFalse && c.Reason != corev1.PodReasonSchedulingGated {
@@ -308,7 +309,7 @@ func waiting(p *corev1.Pod, condition corev1.PodConditionType) string {
 	return ""
 }
 
-// waitsFor says why a pod does not run.
+// waitsFor returns the reason why a pod does not run.
 func waitsFor(p *corev1.Pod) string {
 	if why := cmp.Or(waiting(p, lockCondition), waiting(p, corev1.PodScheduled)); why != "" {
 		return why
@@ -348,7 +349,7 @@ func remove(ctx context.Context, c *client.Client, namespace, pod string) error 
 	return err
 }
 
-// follow prints what the container writes until it ends.
+// follow prints the container's log until it ends.
 func follow(ctx context.Context, e *env.Env, c *client.Client, namespace, pod string) error {
 	log, err := c.Core().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
 	if err != nil {
@@ -361,11 +362,11 @@ func follow(ctx context.Context, e *env.Env, c *client.Client, namespace, pod st
 	return ctx.Err()
 }
 
-// attach puts the user's terminal in front of the container's until that ends.
+// attach connects the user's terminal with the container's until that ends.
 func attach(ctx context.Context, e *env.Env, c *client.Client, namespace, pod string) error {
 	size := client.Size{}
 	if fd, is := e.OutTerminal(); is {
-		size.Width, size.Height, _ = term.GetSize(fd) // a terminal that does not know has none
+		size.Width, size.Height, _ = term.GetSize(fd) // a terminal of unknown size is not resized
 	}
 	conn, err := c.Attach(ctx, namespace, pod, layout.MaintenanceContainer, size)
 	if err != nil {
@@ -389,13 +390,13 @@ func attach(ctx context.Context, e *env.Env, c *client.Client, namespace, pod st
 	return err
 }
 
-// converse copies both ways until the container's side ends, or the context does. What reads the input cannot be
-// interrupted; it ends with the process.
+// converse copies in both directions until the container's side or the context ends. The goroutine that reads
+// the input can't be interrupted and ends with the process.
 func converse(ctx context.Context, e *env.Env, conn net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	go func() {
-		// What fails here the other direction sees as well.
+		// The other direction sees the same error.
 		if _, err := io.Copy(conn, e.In); err == nil {
 			_, _ = io.WriteString(conn, endOfText)
 		}
