@@ -39,7 +39,7 @@ func cancelEvacuation(ctx context.Context, e *env.Env, kind, name string, dryRun
 	}
 	options := &v1.EvacuateCancelOptions{DryRun: stages(dryRun)}
 	if kind == "node" {
-		// What has moved on since it was listed is not meant.
+		// A VMI that has moved since it was listed is left alone.
 		options.EvacuationNodeName = name
 	}
 	of := func(shown string, ref client.Ref) error {
@@ -60,8 +60,7 @@ func cancelEvacuation(ctx context.Context, e *env.Env, kind, name string, dryRun
 	return fmt.Errorf("evacuations are those of a vm, a vmi or a node, not of a %s", kind)
 }
 
-// cancelOnNode cancels the evacuation of every VMI that is marked for a node. One that
-// fails is no reason not to try the others.
+// cancelOnNode cancels the evacuation of every VMI that is marked for a node. It continues after a failure.
 func cancelOnNode(ctx context.Context, e *env.Env, c *client.Client, node string, of func(string, client.Ref) error) error {
 	vmis, err := c.VMIs(ctx)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package migrate holds virtctl's verbs about live migrations: migrate, migrate-cancel and
-// evacuate-cancel.
-// Each is one request; what follows is virt-controller's work, which 'migrate --wait' shows.
+// Package migrate holds virtctl's verbs for live migrations: migrate, migrate-cancel and evacuate-cancel. Each
+// is one request. virt-controller does the rest, which 'migrate --wait' shows.
 package migrate
 
 import (
@@ -17,12 +16,12 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// NewCommands lists the package's commands.
+// NewCommands returns the package's commands.
 func NewCommands(e *env.Env) []*cobra.Command {
 	return []*cobra.Command{newMigrate(e), newCancel(e), newEvacuateCancel(e)}
 }
 
-// order is a parsed migrate.
+// order is a parsed migrate command.
 type order struct {
 	vm           string
 	selector     map[string]string
@@ -73,7 +72,7 @@ func (o order) give(ctx context.Context, e *env.Env) error {
 	}
 	before := map[types.UID]bool{}
 	if o.wait {
-		// The answer doesn't name the migration.
+		// The response does not name the migration.
 		earlier, err := c.Migrations(ctx, namespace, o.vm)
 		if err != nil {
 			return fmt.Errorf("reading the migrations of VM %s: %w", o.vm, err)
@@ -97,7 +96,7 @@ func (o order) give(ctx context.Context, e *env.Env) error {
 	return o.follow(ctx, e, c, namespace, before)
 }
 
-// follow shows the migration that was not there before.
+// follow shows the migration that is not in before.
 func (o order) follow(ctx context.Context, e *env.Env, c *client.Client, namespace string, before map[types.UID]bool) error {
 	migrations, err := c.Migrations(ctx, namespace, o.vm)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// show shows a migration until it has ended. On a terminal that is one line that changes,
-// elsewhere a line for each change.
+// show shows a migration until it has ended: on a terminal as one line that changes, otherwise as one line per
+// change.
 func show(ctx context.Context, e *env.Env, c *client.Client, m *v1.VirtualMachineInstanceMigration) error {
 	_, isTerminal := e.OutTerminal()
 	line := &progress{env: e, began: time.Now(), rewrites: isTerminal}
@@ -43,7 +43,7 @@ func show(ctx context.Context, e *env.Env, c *client.Client, m *v1.VirtualMachin
 	return fmt.Errorf("migration %s of VM %s has failed after %v: %w", ended.Name, ended.Spec.VMIName, took, errors.New(reason))
 }
 
-// describe says how far a migration is.
+// describe formats the state of a migration.
 func describe(m *v1.VirtualMachineInstanceMigration) string {
 	phase := string(m.Status.Phase)
 	if phase == "" {
@@ -61,8 +61,8 @@ func describe(m *v1.VirtualMachineInstanceMigration) string {
 	return text
 }
 
-// follow shows what the VMI says of how far the migration is, until forget is called. Whoever may migrate
-// a VMI need not be allowed to read it, and sees the phases alone then.
+// follow shows the migration's progress in the VMI until forget is called. A user who may migrate a VMI may
+// lack the right to read it, and sees only the phases.
 func (p *progress) follow(ctx context.Context, c *client.Client, m *v1.VirtualMachineInstanceMigration) (forget func()) {
 	vmi, err := c.VMI(ctx, m.Namespace, m.Spec.VMIName)
 	if err != nil {
@@ -82,7 +82,7 @@ func (p *progress) follow(ctx context.Context, c *client.Client, m *v1.VirtualMa
 	}
 }
 
-// howFar is what a VMI says of how far a migration is, "" for nothing.
+// howFar returns the migration's progress in the VMI, "" for none.
 func howFar(vmi *v1.VirtualMachineInstance, migration types.UID) string {
 	if state := vmi.Status.MigrationState; state == nil || state.MigrationUID != migration {
 		return ""
@@ -95,7 +95,7 @@ func howFar(vmi *v1.VirtualMachineInstance, migration types.UID) string {
 	return ""
 }
 
-// between names the two nodes, as far as they are known.
+// between names the two nodes if they are known.
 func between(state *v1.VirtualMachineInstanceMigrationState) string {
 	if state == nil || state.SourceNode == "" || state.TargetNode == "" {
 		return ""
@@ -103,21 +103,20 @@ func between(state *v1.VirtualMachineInstanceMigrationState) string {
 	return fmt.Sprintf(" from node %s to node %s", state.SourceNode, state.TargetNode)
 }
 
-// progress is what a user is shown of a migration.
+// progress is the displayed state of a migration.
 type progress struct {
 	env   *env.Env
 	began time.Time
-	// rewrites means that the line is written again over itself.
+	// rewrites means that the line is overwritten.
 	rewrites bool
 	mu       sync.Mutex
-	// phase is what the migration says of itself, and far how far it is; text is what is shown of both.
+	// phase is the migration's state, far its progress; text is the displayed combination.
 	phase, far, text string
 }
 
-// clearLine returns to the line's beginning and deletes it.
+// clearLine returns to the line's beginning and clears it.
 const clearLine = "\r\033[K"
 
-// set shows what the migration says.
 func (p *progress) set(phase string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +124,7 @@ func (p *progress) set(phase string) {
 	p.show()
 }
 
-// tell shows how far it is. What was known last stands until the migration ends.
+// tell shows the progress. The last known one stays until the migration ends.
 func (p *progress) tell(far string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +137,7 @@ func (p *progress) tell(far string) {
 	}
 }
 
-// show shows another text.
+// show prints the text if it has changed.
 func (p *progress) show() {
 	text := p.phase
 	if p.far != "" {
@@ -155,12 +154,12 @@ func (p *progress) show() {
 	p.draw()
 }
 
-// draw writes the line over itself.
+// draw overwrites the line.
 func (p *progress) draw() {
 	fmt.Fprintf(p.env.Out, "%s%s, %v", clearLine, p.text, time.Since(p.began).Round(time.Second))
 }
 
-// keepTime shows on a terminal that time passes, until stop is called.
+// keepTime updates the elapsed time on a terminal until stop is called.
 func (p *progress) keepTime(ctx context.Context) (stop func()) {
 	if !p.rewrites {
 		return func() {}

@@ -21,18 +21,19 @@ const (
 	restart   effect = "restart"
 )
 
-// change is one that has not reached the guest.
+// change is a change that has not reached the guest.
 type change struct {
-	// Path is the field of the VM, "" for what no field says.
+	// Path is the field of the VM, "" if unknown.
 	Path     string `json:"path,omitempty"`
 	Effect   effect `json:"effect"`
 	WaitsFor string `json:"waitsFor"`
-	// Condition is what says so, and Reason its reason, "" where the objects differ without a condition.
+	// Condition is the source of the information, and Reason its reason; both are "" if the objects differ
+	// without a condition.
 	Condition string `json:"condition,omitempty"`
 	Reason    string `json:"reason,omitempty"`
 }
 
-// Fields of a VM whose changes have conditions of their own.
+// Fields of a VM whose changes have their own conditions.
 const (
 	template    = "spec.template.spec"
 	socketsPath = template + ".domain.cpu.sockets"
@@ -48,15 +49,15 @@ func networkPath(name string) string {
 	return fmt.Sprintf("%s.networks[%s].multus.networkName", template, name)
 }
 
-// facts are what is read.
+// facts are the objects that were read.
 type facts struct {
 	vm *v1.VirtualMachine
-	// vmi is nil for a VM that has none.
+	// vmi is nil if the VM has none.
 	vmi        *v1.VirtualMachineInstance
 	migrations []v1.VirtualMachineInstanceMigration
 }
 
-// changes lists what is pending, those that wait for the least first. A path is listed once.
+// changes returns the pending changes, live ones first, restarts last. Each path occurs once.
 func (f *facts) changes() []change {
 	list := []change{}
 	if f.vmi == nil || f.vmi.IsFinal() {
@@ -87,7 +88,7 @@ func (f *facts) changes() []change {
 
 var order = map[effect]int{live: 0, migration: 1, restart: 2}
 
-// condition is the VMI's of a type, as far as it has a status.
+// condition returns the VMI's condition of a type if it has one of the statuses.
 func (f *facts) condition(kind v1.VirtualMachineInstanceConditionType, statuses ...corev1.ConditionStatus) *v1.VirtualMachineInstanceCondition {
 	for i := range f.vmi.Status.Conditions {
 		if c := &f.vmi.Status.Conditions[i]; c.Type == kind && slices.Contains(statuses, c.Status) {
@@ -97,7 +98,7 @@ func (f *facts) condition(kind v1.VirtualMachineInstanceConditionType, statuses 
 	return nil
 }
 
-// restarts are the changes that RestartRequired names.
+// restarts returns the changes in RestartRequired.
 func (f *facts) restarts() []change {
 	for i := range f.vm.Status.Conditions {
 		c := &f.vm.Status.Conditions[i]
@@ -113,8 +114,8 @@ func (f *facts) restarts() []change {
 	return nil
 }
 
-// needs are the changes that MigrationRequired names; noRoom is what it says of a launcher pod that is to be larger,
-// whose path other conditions know.
+// needs returns the changes in MigrationRequired. noRoom is the one about a larger launcher pod, whose path
+// only other conditions know.
 func (f *facts) needs() (list []change, noRoom *change) {
 	c := f.condition(v1.VirtualMachineInstanceMigrationRequired, corev1.ConditionTrue, corev1.ConditionFalse)
 	if c == nil {
@@ -141,7 +142,7 @@ func (f *facts) needs() (list []change, noRoom *change) {
 	return list, noRoom
 }
 
-// move is the migration that a change waits for.
+// move describes the migration that a change waits for.
 func (f *facts) move(immovable string) string {
 	if immovable != "" {
 		return "a migration, which can't be made (" + immovable + ")"
@@ -158,7 +159,7 @@ func (f *facts) move(immovable string) string {
 	return "a migration, which is made where the cluster's workloadUpdateMethods have LiveMigrate, or by 'virtctl migrate'"
 }
 
-// underWay is the VMI's migration that has not ended, nil for none.
+// underWay returns the VMI's migration that has not ended, nil for none.
 func (f *facts) underWay() *v1.VirtualMachineInstanceMigration {
 	for i := range f.migrations {
 		if m := &f.migrations[i]; !m.IsFinal() {
@@ -168,7 +169,7 @@ func (f *facts) underWay() *v1.VirtualMachineInstanceMigration {
 	return nil
 }
 
-// resources are the CPUs and the memory that are on their way.
+// resources returns the changes of CPUs and memory in progress.
 func (f *facts) resources(noRoom *change) []change {
 	var list []change
 	for _, of := range []struct {
@@ -193,7 +194,7 @@ func (f *facts) resources(noRoom *change) []change {
 	return list
 }
 
-// plugging are the interfaces in which the guest differs from its VMI.
+// plugging returns the interfaces that differ between the guest and its VMI.
 func (f *facts) plugging() []change {
 	var list []change
 	for i := range f.vmi.Spec.Domain.Devices.Interfaces {
@@ -210,14 +211,14 @@ func (f *facts) plugging() []change {
 	return list
 }
 
-// inGuest reports whether the VMI's status shows an interface in the guest.
+// inGuest reports whether the VMI's status shows the interface in the guest.
 func inGuest(vmi *v1.VirtualMachineInstance, name string) bool {
 	return slices.ContainsFunc(vmi.Status.Interfaces, func(s v1.VirtualMachineInstanceNetworkInterface) bool {
 		return s.Name == name && strings.HasPrefix(s.InfoSource, "domain")
 	})
 }
 
-// volumes are those that are being plugged or unplugged, or copied to other claims.
+// volumes returns the volumes that are being plugged, unplugged or copied to other claims.
 func (f *facts) volumes() []change {
 	var list []change
 	for i := range f.vmi.Status.VolumeStatus {
@@ -232,8 +233,8 @@ func (f *facts) volumes() []change {
 	return list
 }
 
-// held are the changes that the VMI does not have yet, as it is being migrated. waits are the paths that wait for a
-// restart.
+// held returns the changes that the VMI does not have yet because it is being migrated. waits has the paths
+// that wait for a restart.
 func (f *facts) held(waits map[string]bool) []change {
 	m := f.underWay()
 	if m == nil || f.vm.Spec.Template == nil {
@@ -249,8 +250,8 @@ func (f *facts) held(waits map[string]bool) []change {
 	return list
 }
 
-// unsynchronized is what keeps a node from doing what the VMI says. Without anything that is pending it is no matter
-// of changes.
+// unsynchronized returns the reason why a node does not follow the VMI. Without a pending change it is
+// irrelevant.
 func (f *facts) unsynchronized(pending bool) []change {
 	c := f.condition(v1.VirtualMachineInstanceSynchronized, corev1.ConditionFalse)
 	if c == nil || !pending {

@@ -1,6 +1,6 @@
-// Package pending holds virtctl's verb pending: which changes of a VM have not reached its guest, how they will, and
-// what they wait for. It reads the VM, its VMI and its migrations, and says what their conditions say: it decides nothing
-// itself and changes nothing.
+// Package pending holds virtctl's verb pending: it lists the changes of a VM that have not reached its guest,
+// how they will, and their obstacles. It reads the VM, its VMI and its migrations, and reports their
+// conditions: it decides nothing itself and changes nothing.
 package pending
 
 import (
@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// NewCommand makes the command.
+// NewCommand returns the command.
 func NewCommand(e *env.Env) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
@@ -38,7 +38,7 @@ func NewCommand(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// answer is what -o prints.
+// answer is the output of -o.
 type answer struct {
 	Namespace string   `json:"namespace"`
 	VM        string   `json:"vm"`
@@ -77,7 +77,6 @@ func show(ctx context.Context, e *env.Env, name, output string) error {
 	return a.print(e.Out, f.vmi != nil)
 }
 
-// print writes a table.
 func (a *answer) print(out io.Writer, runs bool) error {
 	if len(a.Changes) == 0 {
 		text := fmt.Sprintf("nothing is pending for VM %s\n", a.VM)
@@ -95,7 +94,6 @@ func (a *answer) print(out io.Writer, runs bool) error {
 	return table.Flush()
 }
 
-// text is how a table says it.
 func (e effect) text() string {
 	if e == live {
 		return "live"
@@ -103,7 +101,7 @@ func (e effect) text() string {
 	return "by " + string(e)
 }
 
-// plain is a text without what a terminal takes for commands: a part of it may be a guest's.
+// plain removes control characters, which a terminal would interpret: parts of the text may come from a guest.
 func plain(text string) string {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 }

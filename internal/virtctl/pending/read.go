@@ -11,8 +11,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// What messages of conditions say is read for the paths in it. Of another version's words nothing is
-// lost: what can't be read is shown as it is.
+// The paths are parsed from the messages of conditions. A message of another version that can't be parsed is
+// shown unchanged.
 
 // waiting is a field that waits for a restart.
 type waiting struct{ path, why string }
@@ -23,7 +23,7 @@ const (
 	machineWhy     = "it can't be changed while the guest runs"
 )
 
-// readRestart reads the message of RestartRequired.
+// readRestart parses the message of RestartRequired.
 func readRestart(message string) []waiting {
 	text, found := strings.CutPrefix(message, restartBegins)
 	if !found {
@@ -49,14 +49,14 @@ func readRestart(message string) []waiting {
 	return list
 }
 
-// need is what MigrationRequired says of one change.
+// need is one change in MigrationRequired.
 type need struct {
 	path, what string
-	// futile means that no migration brings it, and room that the pod is to be larger.
+	// futile means that no migration makes the change, and room that the pod is to be larger.
 	futile, room bool
 }
 
-// clauses begin what MigrationRequired says of a change.
+// clauses are the beginnings of the changes in MigrationRequired.
 var clauses = []struct {
 	begins *regexp.Regexp
 	path   func(name string) string
@@ -73,13 +73,14 @@ const (
 	futileSays      = ", which no migration brings: "
 )
 
-// readNeeds reads the message of MigrationRequired: what is needed, and why the guest can't be migrated, "" if it can.
+// readNeeds parses the message of MigrationRequired: the needs, and why the guest can't be migrated, "" if it
+// can.
 func readNeeds(message string) (needs []need, immovable string) {
 	message, immovable, _ = strings.Cut(message, immovableBegins)
 	for clause := range strings.SplitSeq(strings.TrimSuffix(message, "; "), "; ") {
 		n := need{path: pathOf(clause), what: clause, futile: strings.Contains(clause, futileSays), room: strings.HasPrefix(clause, roomBegins)}
 		if n.path == "" && !n.room && len(needs) > 0 {
-			needs[len(needs)-1].what += "; " + clause // a clause with a semicolon in it
+			needs[len(needs)-1].what += "; " + clause // the previous clause contains a semicolon
 			continue
 		}
 		needs = append(needs, n)
@@ -87,7 +88,7 @@ func readNeeds(message string) (needs []need, immovable string) {
 	return needs, immovable
 }
 
-// pathOf is the field that a clause is about, "" if that is not known.
+// pathOf returns the field of a clause, "" if unknown.
 func pathOf(clause string) string {
 	for _, c := range clauses {
 		if found := c.begins.FindStringSubmatch(clause); found != nil {
@@ -97,7 +98,7 @@ func pathOf(clause string) string {
 	return ""
 }
 
-// differences are the fields that reach a guest while it runs in which a VMI differs from its VM's template.
+// differences returns the paths of the live fields in which a VMI differs from its VM's template.
 func differences(running, template *v1.VirtualMachineInstanceSpec) []string {
 	var paths []string
 	if sockets(running) != sockets(template) {
@@ -126,7 +127,7 @@ func differences(running, template *v1.VirtualMachineInstanceSpec) []string {
 	return paths
 }
 
-// sockets are how many CPU sockets a specification asks for.
+// sockets returns the number of CPU sockets of a spec.
 func sockets(spec *v1.VirtualMachineInstanceSpec) uint32 {
 	if spec.Domain.CPU == nil {
 		return 1
@@ -134,7 +135,7 @@ func sockets(spec *v1.VirtualMachineInstanceSpec) uint32 {
 	return max(spec.Domain.CPU.Sockets, 1)
 }
 
-// guestMemory is the memory that a specification gives the guest, nil where it says nothing.
+// guestMemory returns the guest's memory in a spec, nil if unset.
 func guestMemory(spec *v1.VirtualMachineInstanceSpec) *resource.Quantity {
 	if spec.Domain.Memory == nil {
 		return nil
@@ -142,7 +143,7 @@ func guestMemory(spec *v1.VirtualMachineInstanceSpec) *resource.Quantity {
 	return spec.Domain.Memory.Guest
 }
 
-// state is that of an interface's link; up is the default.
+// state returns the link state of an interface; up is the default.
 func state(iface *v1.Interface) v1.InterfaceState {
 	return cmp.Or(iface.State, v1.InterfaceStateLinkUp)
 }
