@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// port is one forwarding: what is listened on here, where it goes in the guest.
+// port is one forwarding from a local port to a guest's.
 type port struct {
 	protocol string
-	// local may be 0: any free port.
+	// local may be 0 for any free port.
 	local, remote uint16
 }
 
 const portSyntax = "[PROTOCOL/]PORT[:PORT], for example 8080:80 or udp/5353"
 
-// parsePort reads [PROTOCOL/]LOCAL[:REMOTE]. A single port is meant for both;
-// an empty local one, as in :80, stands for any that is free.
+// parsePort parses [PROTOCOL/]LOCAL[:REMOTE]. A single port is both; an empty local one, as in :80, is any free
+// one.
 func parsePort(text string) (port, error) {
 	p := port{protocol: "tcp"}
 	numbers := text
@@ -52,7 +52,7 @@ func number(text string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// parseRemote reads the one port of --stdio, which has no local side.
+// parseRemote parses the port of --stdio, which has no local side.
 func parseRemote(text string) (port, error) {
 	if strings.Contains(text, ":") {
 		return port{}, fmt.Errorf("port %q: with --stdio there is no local port: write [PROTOCOL/]PORT", text)
@@ -60,7 +60,7 @@ func parseRemote(text string) (port, error) {
 	return parsePort(text)
 }
 
-// verb is the subresource of the port.
+// verb returns the subresource of the port.
 func (p port) verb() string {
 	return "portforward/" + strconv.Itoa(int(p.remote)) + "/" + p.protocol
 }

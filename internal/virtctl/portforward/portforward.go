@@ -1,5 +1,5 @@
-// Package portforward is virtctl port-forward: local ports, or standard input
-// and output, that lead to a guest's ports.
+// Package portforward is virtctl port-forward: it connects local ports, or standard input and output, with a
+// guest's ports.
 package portforward
 
 import (
@@ -18,7 +18,6 @@ import (
 	"drydock.dev/drydock/internal/virtctl/target"
 )
 
-// options is a parsed command line.
 type options struct {
 	target  target.Target
 	ports   []port
@@ -26,7 +25,7 @@ type options struct {
 	stdio   bool
 }
 
-// NewCommand makes the command.
+// NewCommand returns the command.
 func NewCommand(e *env.Env) *cobra.Command {
 	var address string
 	var stdio bool
@@ -78,7 +77,7 @@ func parse(args []string, address string, stdio bool) (options, error) {
 	return o, nil
 }
 
-// forwarder carries what all ports of one command share.
+// forwarder has the state that all ports of one command share.
 type forwarder struct {
 	env    *env.Env
 	client *client.Client
@@ -98,8 +97,7 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	}
 	f := &forwarder{env: e, client: c, ref: ref}
 	if o.stdio {
-		// ssh ends its ProxyCommand by SIGHUP, which whoever was started by nohup
-		// ignores unless it asks for it.
+		// ssh ends its ProxyCommand by SIGHUP, which a process under nohup ignores unless it asks for it.
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 		defer stop()
 		remote, err := f.dial(ctx, o.ports[0])
@@ -132,7 +130,7 @@ func (f *forwarder) dial(ctx context.Context, p port) (net.Conn, error) {
 	return remote, nil
 }
 
-// complain reports to the user one connection that failed; the others go on.
+// complain reports the failure of one connection; the others continue.
 func (f *forwarder) complain(err error) {
 	if err != nil {
 		fmt.Fprintf(f.env.Err, "error: %v\n", err)

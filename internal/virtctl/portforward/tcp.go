@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/virtctl/relay"
 )
 
-// listenTCP opens the local port and returns what serves it until the context
-// ends. Each connection has a stream of its own.
+// listenTCP opens the local port and returns a function that serves it until the context ends. Each connection
+// has its own stream.
 func (f *forwarder) listenTCP(ctx context.Context, p port, address string) (net.Addr, func() error, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

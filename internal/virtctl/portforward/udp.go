@@ -13,14 +13,13 @@ import (
 const (
 	// maxDatagram is the largest payload of UDP over IPv4.
 	maxDatagram = 65507
-	// udpIdle ends the stream of a sender that has been silent; UDP has no end
-	// of its own. Twice what conntrack keeps a one-way flow.
+	// udpIdle ends the stream of a silent sender, since UDP has no end. It is twice conntrack's timeout of a
+	// one-way flow.
 	udpIdle = 60 * time.Second
 )
 
-// listenUDP opens the local port and returns what serves it until the context
-// ends. Each sender has a stream of its own, so that answers find their way
-// back.
+// listenUDP opens the local port and returns a function that serves it until the context ends. Each sender has
+// its own stream, so that the responses reach it.
 func (f *forwarder) listenUDP(ctx context.Context, p port, address string) (net.Addr, func() error, error) {
 	packets, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", address)
 	if err != nil {
@@ -34,7 +33,7 @@ func (f *forwarder) listenUDP(ctx context.Context, p port, address string) (net.
 	return local.LocalAddr(), func() error { return u.serve(ctx) }, nil
 }
 
-// udpPort is a local UDP port and the streams of those who send to it.
+// udpPort is a local UDP port and the streams of its senders.
 type udpPort struct {
 	*forwarder
 	port  port
@@ -58,7 +57,7 @@ func (u *udpPort) serve(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("receiving on %s: %w", u.local.LocalAddr(), err)
 		}
-		// A datagram that cannot be delivered is lost, as datagrams are.
+		// A datagram that can't be delivered is lost, as is usual for UDP.
 		u.complain(u.deliver(ctx, from, datagram[:n]))
 	}
 }
@@ -73,7 +72,7 @@ func (u *udpPort) deliver(ctx context.Context, from netip.AddrPort, datagram []b
 	return err
 }
 
-// flow is the stream of one sender; it is opened with the first datagram.
+// flow returns the stream of one sender, which its first datagram opens.
 func (u *udpPort) flow(ctx context.Context, from netip.AddrPort) (net.Conn, error) {
 	u.mu.Lock()
 	flow, exists := u.flows[from]
@@ -92,7 +91,7 @@ func (u *udpPort) flow(ctx context.Context, from netip.AddrPort) (net.Conn, erro
 	return flow, nil
 }
 
-// answer sends back what the guest says, until it has been silent for long.
+// answer sends the guest's datagrams back until udpIdle has passed.
 func (u *udpPort) answer(to netip.AddrPort, flow net.Conn) {
 	datagram := make([]byte, maxDatagram)
 	for {

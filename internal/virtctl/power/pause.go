@@ -24,9 +24,8 @@ func newUnpause(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// newFreezing makes the commands whose first argument says what kind of object
-// the name is of. A VM and its VMI have the same name, and what is paused is
-// the VMI.
+// newFreezing returns a command whose first argument is the kind of object. A VM and its VMI have the same
+// name, and the VMI is paused.
 func newFreezing(e *env.Env, verb string, options func(dryRun []string) any) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{

@@ -1,6 +1,5 @@
-// Package power holds virtctl's verbs that change whether a machine runs:
-// start, stop, restart, pause, unpause, soft-reboot and reset. Each is one
-// request; virt-api decides what the request means.
+// Package power holds virtctl's verbs that change whether a machine runs: start, stop, restart, pause, unpause,
+// soft-reboot and reset. Each is one request; virt-api decides its effect.
 package power
 
 import (
@@ -17,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// NewCommands lists the package's commands.
+// NewCommands returns the package's commands.
 func NewCommands(e *env.Env) []*cobra.Command {
 	return []*cobra.Command{
 		newStart(e), newStop(e), newRestart(e),
@@ -30,14 +29,14 @@ func NewCommands(e *env.Env) []*cobra.Command {
 type order struct {
 	resource client.Resource
 	name     string
-	// verb is the subresource, said what messages call it.
+	// verb is the subresource, said its name in messages.
 	verb, said string
-	// options is the body of the request; nil if the verb takes none.
+	// options is the body of the request, nil for none.
 	options any
 	dryRun  bool
 }
 
-// give sends the order and reports it in the words that KubeVirt's users know.
+// give sends the request and reports it in the words of KubeVirt's virtctl.
 func (o order) give(ctx context.Context, e *env.Env) error {
 	c, namespace, err := e.Connect()
 	if err != nil {
@@ -58,8 +57,8 @@ func (o order) give(ctx context.Context, e *env.Env) error {
 	return nil
 }
 
-// inMaintenance finds the sentence about a machine whose disks somebody works on in the words of a refusal. Users know
-// it by itself.
+// inMaintenance returns KubeVirt's sentence about a machine in maintenance if it is in the error. Users know it
+// by that sentence alone.
 func inMaintenance(err error, name string) (string, bool) {
 	said := fmt.Sprintf("Failed to start %s as it is in maintenance mode", name)
 	return said, apierrors.IsConflict(err) && strings.Contains(err.Error(), said)
@@ -184,8 +183,7 @@ func stages(dryRun bool) []string {
 	return []string{metav1.DryRunAll}
 }
 
-// gracePeriod checks --force and --grace-period against each other. Without
-// --force the period of the machine's own spec holds.
+// gracePeriod validates --force with --grace-period. Without --force the period of the machine's spec applies.
 func gracePeriod(cmd *cobra.Command, force bool, seconds int64) (*int64, error) {
 	set := cmd.Flags().Changed("grace-period")
 	switch {

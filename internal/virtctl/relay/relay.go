@@ -1,6 +1,5 @@
-// Package relay copies bytes both ways between something local (a TCP
-// connection, standard input and output) and a stream to a guest. It opens
-// nothing.
+// Package relay copies bytes in both directions between a local stream (a TCP connection, standard input and
+// output) and a stream to a guest. It must not open either.
 package relay
 
 import (
@@ -13,13 +12,11 @@ import (
 	"time"
 )
 
-// linger is how long the guest may stay silent after the local side has
-// finished sending. A WebSocket cannot be closed in one direction only, so
-// this stands in for TCP's half-close (decision 081).
+// linger is how long the guest may be silent after the end of the local input. A WebSocket can't be closed in
+// one direction only, so this replaces TCP's half-close (decision 081).
 const linger = 2 * time.Second
 
-// Conns joins two connections until one of them ends or the context does. It
-// closes both.
+// Conns connects two connections until one of them or the context ends, and closes both.
 func Conns(ctx context.Context, local, remote net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { _ = remote.Close() })
 	defer stop()
@@ -36,8 +33,8 @@ func Conns(ctx context.Context, local, remote net.Conn) error {
 	return err
 }
 
-// Stdio joins a stream with a process's input and output. What reads the input
-// cannot be interrupted; it ends with the process.
+// Stdio connects a stream with a process's input and output. The goroutine that reads the input can't be
+// interrupted and ends with the process.
 func Stdio(ctx context.Context, in io.Reader, out io.Writer, remote net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { _ = remote.Close() })
 	defer stop()
@@ -50,13 +47,12 @@ func Stdio(ctx context.Context, in io.Reader, out io.Writer, remote net.Conn) er
 
 type relay struct {
 	remote net.Conn
-	// finished says that there is no more local input.
+	// finished means that the local input has ended.
 	finished atomic.Bool
 }
 
 func (r *relay) send(from io.Reader) {
-	// What fails here is seen by receive as well: the stream is gone, or the
-	// local side has ended.
+	// receive sees the same error: the stream is gone, or the local side has ended.
 	_, _ = io.Copy(r.remote, from)
 	r.finished.Store(true)
 	_ = r.remote.SetReadDeadline(time.Now().Add(linger))
@@ -68,7 +64,7 @@ func (r *relay) receive(ctx context.Context, to io.Writer) error {
 		n, err := r.remote.Read(buffer)
 		if n > 0 {
 			if _, err := to.Write(buffer[:n]); err != nil {
-				return nil // the local side has gone away, which is its right
+				return nil // the local side may close at any time
 			}
 			if r.finished.Load() {
 				_ = r.remote.SetReadDeadline(time.Now().Add(linger))
