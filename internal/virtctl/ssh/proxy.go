@@ -9,9 +9,8 @@ import (
 	"drydock.dev/drydock/internal/virtctl/target"
 )
 
-// proxyCommand is the value of ssh's option ProxyCommand: this program again,
-// joining the guest's port with its standard input and output. ssh hands it to
-// the user's shell and expands percent signs in it.
+// proxyCommand returns the value of ssh's option ProxyCommand: this program, connecting the guest's port with
+// its standard input and output. ssh passes it to the user's shell and expands percent signs in it.
 func proxyCommand(executable string, global []string, t target.Target, port uint16) string {
 	words := append([]string{executable, "port-forward", "--stdio=true"}, global...)
 	words = append(words, t.String(), strconv.Itoa(int(port)))
@@ -21,7 +20,7 @@ func proxyCommand(executable string, global []string, t target.Target, port uint
 	return strings.Join(words, " ")
 }
 
-// plain are the characters that no shell takes for its own.
+// plain are the characters without a meaning in any shell.
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,./@%"
 
 func quote(word string) string {
@@ -31,8 +30,7 @@ func quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// globalFlags renders those of kubectl's flags that the user has set, so that
-// the proxy talks to the same cluster as the same user.
+// globalFlags returns kubectl's flags that the user has set, so that the proxy uses the same cluster and user.
 func globalFlags(flags *pflag.FlagSet) []string {
 	var arguments []string
 	flags.VisitAll(func(flag *pflag.Flag) {
@@ -50,8 +48,8 @@ func globalFlags(flags *pflag.FlagSet) []string {
 	return arguments
 }
 
-// hostName stands for the machine in ssh's own files and messages: its host
-// keys are kept apart from those of a machine of the same name elsewhere.
+// hostName is the machine's name in ssh's files and messages, which separates its host keys from those of a
+// machine of the same name elsewhere.
 func hostName(t target.Target) string {
 	return t.Kind + "." + t.Name + "." + t.Namespace
 }

@@ -47,7 +47,7 @@ func newSCP(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// transfer is what is to be copied where.
+// transfer is a parsed copy.
 type transfer struct {
 	machine           string
 	local, remotePath string
@@ -69,8 +69,8 @@ func parseCopy(source, destination string) (transfer, error) {
 	}
 }
 
-// splitRemote distinguishes a path on a machine from a local one: before its colon
-// stands a target, which always has a slash and never starts with a dot or one.
+// splitRemote distinguishes a path on a machine from a local one: before its colon is a target, which always
+// has a slash and never begins with a dot or a slash.
 func splitRemote(text string) (machine, path string, remote bool) {
 	machine, path, remote = strings.Cut(text, ":")
 	if !remote || strings.HasPrefix(machine, ".") || strings.HasPrefix(machine, "/") {
@@ -79,7 +79,7 @@ func splitRemote(text string) (machine, path string, remote bool) {
 	return machine, path, strings.Contains(machine, "/")
 }
 
-// paths are scp's own two arguments.
+// paths returns scp's two arguments.
 func (c transfer) paths(t target.Target) []string {
 	remote := hostName(t) + ":" + c.remotePath
 	if t.User != "" {

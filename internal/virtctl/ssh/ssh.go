@@ -1,6 +1,5 @@
-// Package ssh is virtctl ssh and scp: the user's own OpenSSH client, with a
-// machine's port in place of a network. Keys, agents, escapes and
-// configuration are OpenSSH's.
+// Package ssh is virtctl ssh and scp: the user's OpenSSH client with a machine's port instead of a network.
+// Keys, agents, escapes and configuration are OpenSSH's.
 package ssh
 
 import (
@@ -19,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/target"
 )
 
-// NewCommands lists the package's commands.
+// NewCommands returns the package's commands.
 func NewCommands(e *env.Env) []*cobra.Command {
 	return []*cobra.Command{newSSH(e), newSCP(e)}
 }
@@ -30,7 +29,7 @@ type settings struct {
 	identity   string
 	knownHosts string
 	port       uint16
-	// local are options for OpenSSH as the user gave them.
+	// local are the user's options for OpenSSH.
 	local []string
 }
 
@@ -41,13 +40,12 @@ func (s *settings) addFlags(cmd *cobra.Command, short string) {
 	flags.StringVar(&s.knownHosts, "known-hosts", defaultKnownHosts(), "file of the machines' host keys; empty leaves it to ssh, /dev/null accepts any key")
 	flags.Uint16VarP(&s.port, "port", short, 22, "port of the SSH server in the guest")
 	flags.StringArrayVarP(&s.local, "local-ssh-opts", "t", nil, "option for the local OpenSSH client, as -t '-o StrictHostKeyChecking=no'; may be repeated")
-	// Older scripts ask for the local client, which is the only one here.
+	// Older scripts request the local client, which is the only one here.
 	flags.Bool("local-ssh", true, "use the local OpenSSH client")
 	_ = flags.MarkHidden("local-ssh")
 }
 
-// defaultKnownHosts keeps machines, which come and go, out of the user's file
-// of real hosts.
+// defaultKnownHosts keeps short-lived machines out of the user's file of real hosts.
 func defaultKnownHosts() string {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -56,15 +54,15 @@ func defaultKnownHosts() string {
 	return filepath.Join(home, ".ssh", "kubevirt_known_hosts")
 }
 
-// arguments are what ssh and scp both take. Of an option that is there twice OpenSSH takes
-// the first, so the user's come before what virtctl adds.
+// arguments returns the arguments of both ssh and scp. OpenSSH uses the first of repeated options, so the
+// user's come before virtctl's.
 func (s *settings) arguments(proxy string) []string {
 	arguments := append([]string{"-o", "ProxyCommand=" + proxy}, s.local...)
 	if s.knownHosts != "" {
 		arguments = append(arguments, "-o", "UserKnownHostsFile="+s.knownHosts)
 	}
 	if s.knownHosts == os.DevNull {
-		// Nothing is known there, and nothing can be kept: whoever names it wants no key compared.
+		// The file is always empty and stores nothing: a user who names it wants no comparison of keys.
 		arguments = append(arguments, "-o", "StrictHostKeyChecking=accept-new")
 	}
 	if s.identity != "" {
@@ -116,7 +114,7 @@ func sshArguments(s settings, proxy string, t target.Target, command string, res
 	return arguments
 }
 
-// login reads the machine to log in to and completes it.
+// login parses the machine and fills in user and namespace.
 func login(e *env.Env, text, username string) (target.Target, error) {
 	t, err := target.ParseLogin(text)
 	if err != nil {
@@ -135,7 +133,7 @@ func login(e *env.Env, text, username string) (target.Target, error) {
 	return t.In(namespace), nil
 }
 
-// execute runs OpenSSH in the user's terminal and in place of this program.
+// execute runs OpenSSH in the user's terminal in place of this program.
 func execute(ctx context.Context, e *env.Env, program string, arguments []string) error {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -143,7 +141,7 @@ func execute(ctx context.Context, e *env.Env, program string, arguments []string
 	}
 	command := exec.CommandContext(ctx, path, arguments...)
 	command.Stdin, command.Stdout, command.Stderr = e.In, e.Out, e.Err
-	// SIGTERM rather than a kill, so that ssh restores the terminal.
+	// SIGTERM, unlike a kill, lets ssh restore the terminal.
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
 	command.WaitDelay = 5 * time.Second
 	err = command.Run()

@@ -1,5 +1,4 @@
-// Package target parses what users write for a machine: TYPE/NAME/NAMESPACE and
-// its relatives. It is pure.
+// Package target parses references to a machine: TYPE/NAME/NAMESPACE and its variants. It is pure.
 package target
 
 import (
@@ -7,9 +6,9 @@ import (
 	"strings"
 )
 
-// Target is a machine as the user named it.
+// Target is a machine as named by the user.
 type Target struct {
-	// User is what stood before an @; may be empty.
+	// User is the part before an @ and may be empty.
 	User string
 	// Kind is "vm" or "vmi".
 	Kind string
@@ -26,9 +25,8 @@ var kinds = map[string]string{
 	"vmi": "vmi", "vmis": "vmi", "virtualmachineinstance": "vmi", "virtualmachineinstances": "vmi",
 }
 
-// Parse reads TYPE/NAME, TYPE/NAME/NAMESPACE or the older TYPE/NAME.NAMESPACE.
-// A namespace has no dots, so the last dot of the older form separates; a name
-// with dots needs the newer one.
+// Parse parses TYPE/NAME, TYPE/NAME/NAMESPACE or the older TYPE/NAME.NAMESPACE. A namespace has no dots, so the
+// last dot of the older form separates; a name with dots needs the newer form.
 func Parse(text string) (Target, error) {
 	parts := strings.Split(text, "/")
 	kind, known := kinds[parts[0]]
@@ -58,8 +56,8 @@ func Parse(text string) (Target, error) {
 	return t, nil
 }
 
-// ParseLogin reads a target with an optional USER@ before it. User names may
-// contain an @ themselves (user@domain), so the last one separates.
+// ParseLogin parses a target with an optional USER@ before it. User names may contain an @ themselves
+// (user@domain), so the last one separates.
 func ParseLogin(text string) (Target, error) {
 	user, machine := "", text
 	if at := strings.LastIndex(text, "@"); at >= 0 {
@@ -81,7 +79,7 @@ func (t Target) In(namespace string) Target {
 	return t
 }
 
-// String is the target in the form that Parse takes, without the user.
+// String returns the target in the form that Parse accepts, without the user.
 func (t Target) String() string {
 	if t.Namespace == "" {
 		return t.Kind + "/" + t.Name

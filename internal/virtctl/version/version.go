@@ -1,5 +1,4 @@
-// Package version is virtctl version: what this program is and what the cluster
-// runs.
+// Package version is virtctl version: it prints the versions of this program and of the cluster.
 package version
 
 import (
@@ -13,13 +12,12 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// answer is what -o json prints.
 type answer struct {
 	Client version.Info  `json:"clientVersion"`
 	Server *version.Info `json:"serverVersion,omitempty"`
 }
 
-// NewCommand makes the command.
+// NewCommand returns the command.
 func NewCommand(e *env.Env) *cobra.Command {
 	var clientOnly bool
 	var output string

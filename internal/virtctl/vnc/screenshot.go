@@ -17,8 +17,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// screenshotTimeout is for the picture as a whole: megabytes of raw pixels, at
-// worst over a slow line.
+// screenshotTimeout is for the whole picture: megabytes of raw pixels, at worst over a slow connection.
 const screenshotTimeout = time.Minute
 
 type screenshotOptions struct {

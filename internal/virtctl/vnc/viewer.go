@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// viewer is a program that shows a screen, and how it takes an address.
+// viewer is a VNC viewer with the form of its address argument.
 type viewer struct {
 	program   string
 	arguments func(host string, port int) []string
 }
 
-// url is the form of remote-viewer and macOS, doubleColon that of the vncviewer
-// family, where a single colon would count displays from port 5900.
+// url is the form of remote-viewer and macOS, doubleColon that of the vncviewer family, for which a single
+// colon means a display number from port 5900 on.
 func url(host string, port int) []string {
 	return []string{"vnc://" + net.JoinHostPort(host, strconv.Itoa(port))}
 }
@@ -25,8 +25,8 @@ func doubleColon(host string, port int) []string {
 	return []string{host + "::" + strconv.Itoa(port)}
 }
 
-// viewers are tried in this order. remote-viewer comes first because it is made
-// for virtual machines: it sends Ctrl+Alt+Del and resizes with the guest.
+// viewers are in order of preference. remote-viewer is first because it is made for virtual machines: it sends
+// Ctrl+Alt+Del and resizes with the guest.
 var viewers = map[string][]viewer{
 	"linux": {
 		{"remote-viewer", url},
@@ -60,8 +60,7 @@ func find(system string, lookPath func(string) (string, error)) (viewer, error) 
 		"or use --proxy-only and connect a viewer of your own", strings.Join(tried, ", "))
 }
 
-// named is a viewer that the user chose; its file name tells how it takes an
-// address.
+// named returns the viewer that the user chose; its file name determines the form of its address.
 func named(path string) (viewer, error) {
 	found, err := exec.LookPath(path)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package vnc is virtctl vnc: a machine's screen in a VNC viewer of the user's,
-// as a local port, or as a picture.
+// Package vnc is virtctl vnc: a machine's screen in the user's VNC viewer, on a local port, or as a picture.
 package vnc
 
 import (
@@ -20,7 +19,6 @@ import (
 	"drydock.dev/drydock/internal/virtctl/relay"
 )
 
-// options is a parsed command line.
 type options struct {
 	name      string
 	address   string
@@ -29,7 +27,7 @@ type options struct {
 	viewer    string
 }
 
-// NewCommand makes the command and the one below it.
+// NewCommand returns the command with its subcommand.
 func NewCommand(e *env.Env) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
@@ -69,7 +67,7 @@ func run(ctx context.Context, e *env.Env, o options) error {
 		return err
 	}
 	p := &proxy{env: e, client: c, ref: client.Ref{Resource: client.VirtualMachineInstances, Namespace: namespace, Name: o.name}}
-	// The first stream is opened before anything is promised to the user.
+	// The first stream is opened before anything is printed for the user.
 	if p.first, err = p.dial(ctx); err != nil {
 		return err
 	}
@@ -92,13 +90,13 @@ func run(ctx context.Context, e *env.Env, o options) error {
 		return group.Wait()
 	}
 	group.Go(func() error {
-		defer cancel() // with its viewer the proxy has done its work
+		defer cancel() // without its viewer the proxy is no longer needed
 		return show(ctx, e, start, start.arguments(o.address, bound.Port))
 	})
 	return group.Wait()
 }
 
-// viewerFor finds the program to start, before a connection is made for it.
+// viewerFor returns the viewer to start, before a connection is opened for it.
 func viewerFor(o options) (viewer, error) {
 	switch {
 	case o.proxyOnly:
@@ -119,7 +117,7 @@ func show(ctx context.Context, e *env.Env, v viewer, arguments []string) error {
 	return nil
 }
 
-// proxy gives each viewer that connects a stream of its own.
+// proxy gives each connecting viewer its own stream.
 type proxy struct {
 	env    *env.Env
 	client *client.Client
@@ -137,7 +135,7 @@ func (p *proxy) dial(ctx context.Context) (net.Conn, error) {
 	return remote, nil
 }
 
-// take returns the stream that is open already, once, and new ones thereafter.
+// take returns the first stream once, and new ones thereafter.
 func (p *proxy) take(ctx context.Context) (net.Conn, error) {
 	p.mu.Lock()
 	first := p.first

@@ -1,6 +1,5 @@
-// Package volume holds virtctl's verbs that plug disks into running machines
-// and unplug them: addvolume and removevolume. Each is one request; whether
-// the machine can follow is decided by virt-api.
+// Package volume holds virtctl's verbs that plug disks into running machines and unplug them: addvolume and
+// removevolume. Each is one request; virt-api decides whether it is possible.
 package volume
 
 import (
@@ -16,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// NewCommands lists the package's commands.
+// NewCommands returns the package's commands.
 func NewCommands(e *env.Env) []*cobra.Command {
 	return []*cobra.Command{newAdd(e), newRemove(e)}
 }
@@ -24,9 +23,9 @@ func NewCommands(e *env.Env) []*cobra.Command {
 // request is a parsed command.
 type request struct {
 	machine, volume string
-	// persist changes the virtual machine, and with it what it starts with.
+	// persist also changes the virtual machine, and so its next start.
 	persist, dryRun bool
-	// parameters are what the options have no field for.
+	// parameters are values without a field in the options.
 	parameters []client.Parameter
 }
 
@@ -43,8 +42,7 @@ func (r *request) check() error {
 	return nil
 }
 
-// give sends the request and reports it in the words that KubeVirt's users
-// know.
+// give sends the request and reports it in the words of KubeVirt's virtctl.
 func (r *request) give(ctx context.Context, e *env.Env, c *client.Client, namespace, verb string, options any) error {
 	ref := client.Ref{Resource: client.VirtualMachineInstances, Namespace: namespace, Name: r.machine}
 	if r.persist {
@@ -64,8 +62,7 @@ func (r *request) give(ctx context.Context, e *env.Env, c *client.Client, namesp
 	return nil
 }
 
-// stopped says of a virtual machine that does not run more than that it has no
-// instance.
+// stopped replaces the error about a missing instance if the virtual machine exists but does not run.
 func stopped(ctx context.Context, c *client.Client, namespace, name string, notFound error) error {
 	if _, err := c.VM(ctx, namespace, name); err != nil {
 		return notFound
@@ -80,7 +77,7 @@ func (r *request) stages() []string {
 	return []string{metav1.DryRunAll}
 }
 
-// removal is what removevolume says beside that.
+// removal is a parsed removevolume.
 type removal struct {
 	request
 	force bool
@@ -125,7 +122,7 @@ func (r *removal) check() error {
 	return r.request.check()
 }
 
-// addition is what addvolume says of the disk beside its name.
+// addition is a parsed addvolume.
 type addition struct {
 	request
 	serial, cache, diskType, bus string
@@ -161,7 +158,7 @@ func newAdd(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// disk is what the guest shall see.
+// disk returns the guest's disk.
 func (a *addition) disk() (*v1.Disk, error) {
 	bus := v1.DiskBus(a.bus)
 	if bus != v1.DiskBusSCSI && bus != v1.DiskBusVirtio {
@@ -199,8 +196,7 @@ func (a *addition) run(ctx context.Context, e *env.Env, disk *v1.Disk) error {
 	})
 }
 
-// find looks what the name is of: a DataVolume first, whose claim bears the
-// same name.
+// find determines the kind of volume: a DataVolume comes first, since its claim has the same name.
 func find(ctx context.Context, c *client.Client, namespace, name string) (*v1.HotplugVolumeSource, error) {
 	isDataVolume, err := c.HasDataVolume(ctx, namespace, name)
 	if err != nil {
