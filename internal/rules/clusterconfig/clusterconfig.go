@@ -112,7 +112,7 @@ type Settings struct {
 	SELinuxLauncherType string
 	// HostDisk permits disks in files of the node (developerConfiguration.featureGates).
 	HostDisk bool
-	// DownwardMetrics exposes figures of the node to guests (likewise).
+	// DownwardMetrics exposes figures of the node to guests (developerConfiguration.featureGates).
 	DownwardMetrics bool
 	// Migrations has every field set that has a default (configuration.migrations). Its pointees must not be
 	// changed.

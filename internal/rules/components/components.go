@@ -19,6 +19,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
+// Names of Drydock's workloads.
 const (
 	API        = "virt-api"
 	Controller = "virt-controller"

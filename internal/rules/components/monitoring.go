@@ -14,7 +14,7 @@ import (
 
 // Names by which Prometheus's operator finds Drydock's metrics. ServiceMonitorName is KubeVirt's.
 const (
-	// Without ServiceMonitorDefinition there is nothing to create.
+	// ServiceMonitorDefinition is the CRD without which there is nothing to create.
 	ServiceMonitorDefinition = "servicemonitors.monitoring.coreos.com"
 	ServiceMonitorName       = "prometheus-kubevirt-rules"
 	// MonitoringRole is the Role and RoleBinding that let Prometheus discover the pods

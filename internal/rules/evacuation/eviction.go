@@ -16,7 +16,7 @@ import (
 type Eviction struct {
 	// Pod is nil if it does not exist.
 	Pod *corev1.Pod
-	// VMI is the one that the pod was created for by its own account, nil if it does not exist.
+	// VMI is the one that the pod names, nil if it does not exist. Everybody who creates pods can name one.
 	VMI *v1.VirtualMachineInstance
 	// VM is the VMI's, nil if it has none. It is read only where HeldByDisks of package migration is true.
 	VM *v1.VirtualMachine

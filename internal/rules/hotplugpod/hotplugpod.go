@@ -32,6 +32,7 @@ const (
 	memoryRequest, memoryLimit = "8Mi", "64Mi"
 )
 
+// Input is the input of Render.
 type Input struct {
 	VMI *v1.VirtualMachineInstance
 	// Launcher is the guest's pod, which determines the node and owns the attachment pod.

@@ -75,7 +75,7 @@ func source(s *v1.HotplugVolumeSource) v1.VolumeSource {
 	return out
 }
 
-// settle sets the disk's bus.
+// settle sets the disk's bus and returns why it can't be hotplugged, "" if it can.
 func settle(d *v1.Disk) (problem string) {
 	switch {
 	case d.CDRom != nil:
@@ -103,7 +103,7 @@ func busProblem(d *v1.Disk) string {
 	return ""
 }
 
-// overfull returns an error if a spec has more disks on a bus than the machine takes, "" otherwise.
+// overfull returns the problem if a spec has more disks on a bus than the machine takes, "" otherwise.
 func overfull(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) string {
 	count := 0
 	for i := range spec.Domain.Devices.Disks {

@@ -35,6 +35,7 @@ const (
 	cpuRequest, memoryRequest = "100m", "512Mi"
 )
 
+// Input is the input of Render.
 type Input struct {
 	// VM has its instance type and preference expanded.
 	VM       *v1.VirtualMachine

@@ -17,10 +17,10 @@
 //
 // The states follow from these fields alone:
 //
-//	more:  spec > guest ──> condition ──> resize requested ──> kubelet: container has it ──> guest has it ──> no condition
-//	                                         │ refused (quota)    │ pending (node is full)
-//	                                         └── retried          └── a need for a migration (package migrationrequired)
-//	less:  spec < guest ──> condition ──> guest has given back ──> resize requested ──> container has less ──> no condition
+//	more:  spec > guest ──> condition ──> resize ──> container has it ──> guest has it ──> no condition
+//	                                        │ refused (quota)  │ pending (node is full)
+//	                                        └── retried        └── a need for a migration (package migrationrequired)
+//	less:  spec < guest ──> condition ──> guest has given back ──> resize ──> container has less ──> no condition
 //
 // One resize covers CPUs and memory. Each condition exists while its own part differs from the spec,
 // or the pod has not followed yet.

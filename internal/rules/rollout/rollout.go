@@ -45,6 +45,7 @@ const (
 	Restart Way = "restart"
 )
 
+// Reasons of changes.
 const (
 	ReasonPlugged    = "hotpluggable volumes are plugged and unplugged"
 	ReasonCopied     = "the disk is copied to another claim"

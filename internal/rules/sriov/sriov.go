@@ -2,10 +2,10 @@
 // the launcher pod requests, and which of the pod's devices QEMU opens.
 //
 //	source                                                     writable by
-//	the NetworkAttachmentDefinition's annotation resourceName  everybody who may change the definition, such as a namespace's admin
+//	the NetworkAttachmentDefinition's annotation resourceName  all who may change the definition (a namespace's admin)
 //	the pod's resources                                        virt-controller, once; the API server refuses changes
 //	the container's device nodes and environment               the kubelet, once, by the device plugin's answer
-//	the pod's annotation network-status                        Multus, and everybody who may change pods in the namespace
+//	the pod's annotation network-status                        Multus, and all who may change pods in the namespace
 //
 // An author of a definition gets no more than by requests of his own pods: an extended resource, which
 // quotas count as in any pod. Resources of Kubernetes's and Drydock's domains are refused.

@@ -55,8 +55,8 @@ func (c *Client) AwaitRunning(ctx context.Context, namespace, name string, seen 
 	return err
 }
 
-// expectedByVM returns nil if a VM of that name is about to create the missing VMI, and notFound if there is no
-// such VM.
+// expectedByVM returns nil if a VM of that name is about to create the missing VMI, notFound if there is no such
+// VM, and ErrNotStarted if it is stopped.
 func (c *Client) expectedByVM(ctx context.Context, namespace, name string, notFound error) error {
 	vm, err := c.VM(ctx, namespace, name)
 	if err != nil {
