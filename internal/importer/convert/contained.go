@@ -27,7 +27,6 @@ func selfContained(format sniff.Format, image io.ReaderAt) error {
 // maxDescriptor bounds the text in a vmdk image.
 const maxDescriptor = 1 << 20
 
-// vmdkContained checks the descriptor of a vmdk image.
 func vmdkContained(image io.ReaderAt) error {
 	header := make([]byte, 512)
 	if err := readAt(image, header, 0); err != nil {

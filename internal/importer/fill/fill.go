@@ -339,7 +339,6 @@ func (f *importRun) advance() {
 	f.job.Meter.Advance(f.served.Place(), f.reader.Stream().Size)
 }
 
-// unpackArchive unpacks a tar file.
 func (f *importRun) unpackArchive(ctx context.Context) error {
 	if f.job.Task.Block {
 		return job.Faultf(transfer.ReasonInvalidImage, "an archive can only be unpacked into a claim with a file system")

@@ -59,7 +59,6 @@ func (w *window) reserve(n int) {
 	w.at = 0
 }
 
-// fill reads once.
 func (w *window) fill() {
 	n, err := w.from.Read(w.buffer[len(w.buffer):cap(w.buffer)])
 	w.buffer = w.buffer[:len(w.buffer)+n]
@@ -109,7 +108,6 @@ func (w *window) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// drain passes the rest.
 func (w *window) drain() error {
 	for {
 		if err := w.Discard(roomy); errors.Is(err, io.EOF) {

@@ -51,7 +51,6 @@ func newIncoming(w http.ResponseWriter, from io.Reader, size int64) *incoming {
 	}
 }
 
-// body returns the request's body.
 func body(w http.ResponseWriter, r *http.Request) (*incoming, error) {
 	return newIncoming(w, r.Body, r.ContentLength), nil
 }
@@ -71,7 +70,6 @@ func refuse(w http.ResponseWriter, r *http.Request, message string, code int) {
 	_, _ = io.CopyN(io.Discard, r.Body, drainSize)
 }
 
-// form returns the first file of a form.
 func form(w http.ResponseWriter, r *http.Request) (*incoming, error) {
 	parts, err := r.MultipartReader()
 	if err != nil {

@@ -180,7 +180,6 @@ func (s *server) begin() (refused int) {
 	return 0
 }
 
-// finish ends the worker.
 func (s *server) finish(o outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -108,7 +108,6 @@ func (a asked) or(duration time.Duration) Lifetime {
 	return l
 }
 
-// check validates a lifetime by itself.
 func (a asked) check(l Lifetime) field.ErrorList {
 	if l.Duration < 2*minCertificateStep {
 		return field.ErrorList{field.Invalid(a.durationAt, l.Duration.String(), fmt.Sprintf("must be at least %s", 2*minCertificateStep))}

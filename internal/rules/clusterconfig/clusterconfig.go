@@ -200,7 +200,6 @@ func (s *Settings) setDeveloper(d *v1.DeveloperConfiguration) {
 	}
 }
 
-// gate reports whether the administrator has opened a feature gate.
 func gate(d *v1.DeveloperConfiguration, name string) bool {
 	return slices.Contains(d.FeatureGates, name) && !slices.Contains(d.DisabledFeatureGates, name)
 }

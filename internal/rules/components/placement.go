@@ -48,7 +48,6 @@ func place(pod *corev1.PodSpec, placement *v1.NodePlacement) {
 	}
 }
 
-// bothNodeAffinities returns the intersection of two affinities.
 func bothNodeAffinities(a, b *corev1.NodeAffinity) *corev1.NodeAffinity {
 	if a == nil {
 		return b

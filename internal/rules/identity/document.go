@@ -25,7 +25,6 @@ func InPage(page []byte) ([]byte, error) {
 	return bytes.Join([][]byte{before, []byte(tableBegins + document() + tableEnds), after}, nil), nil
 }
 
-// document returns the table in Markdown.
 func document() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| | comes from | %s |\n", strings.Join(titles[:], " | "))

@@ -137,7 +137,6 @@ func makes(vm *v1.VirtualMachine, claim string) bool {
 	return slices.ContainsFunc(vm.Spec.DataVolumeTemplates, func(t v1.DataVolumeTemplateSpec) bool { return t.Name == claim })
 }
 
-// give adds a disk to the pod and its container.
 func give(spec *corev1.PodSpec, d disk, claim *corev1.PersistentVolumeClaim) {
 	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: d.volume, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: d.claim, ReadOnly: d.readOnly},

@@ -183,7 +183,6 @@ func lifetime(seconds *int32) time.Duration {
 	return min(max(time.Duration(*seconds)*time.Second, 0), Lifetime)
 }
 
-// madeWith reports whether the request is for this key.
 func madeWith(request *certificatesv1.CertificateSigningRequest, key crypto.Signer) bool {
 	content, err := parse(request.Spec.Request)
 	if err != nil {

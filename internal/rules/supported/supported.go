@@ -181,7 +181,6 @@ func (e entry) refusal() string {
 	return NotSupported + ": " + e.note
 }
 
-// allows reports whether a field may have the value.
 func (e entry) allows(value reflect.Value) bool {
 	if len(e.only) == 0 {
 		return e.yes

@@ -17,7 +17,6 @@ func Warning(path *field.Path, reason string) string {
 	return fmt.Sprintf("%s has no effect: %s", path, reason)
 }
 
-// warning returns the warning about an idle field.
 func (e entry) warning(path *field.Path) string {
 	if e.except == "" {
 		return Warning(path, e.note)

@@ -150,7 +150,6 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 	}, nil
 }
 
-// proxy returns the environment variables of a proxy.
 func proxy(p *cdiv1.ImportProxy) []corev1.EnvVar {
 	if p == nil {
 		return nil

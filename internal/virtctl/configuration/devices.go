@@ -44,7 +44,6 @@ func showDevices(ctx context.Context, e *env.Env) error {
 	return err
 }
 
-// list formats the devices by kind.
 func list(permitted *v1.PermittedHostDevices) string {
 	if permitted == nil {
 		permitted = &v1.PermittedHostDevices{}

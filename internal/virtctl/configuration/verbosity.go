@@ -118,7 +118,6 @@ func noLevelApart(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// check refuses contradictory flags.
 func (o *verbosityOptions) check() error {
 	shows, sets := o.all.isShow, o.reset || o.all.set != nil
 	for _, l := range o.levels {
@@ -178,7 +177,6 @@ func theOne(ctx context.Context, c *client.Client) (*client.Verbosity, error) {
 	return &all[0], nil
 }
 
-// show prints the requested levels.
 func (o *verbosityOptions) show(e *env.Env, levels map[string]any) {
 	var unset []string
 	for i, c := range components {

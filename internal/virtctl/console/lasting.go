@@ -101,7 +101,6 @@ type lasting struct {
 	since time.Time
 }
 
-// open opens the console of a running guest.
 func open(ctx context.Context, c cluster, ref client.Ref, note func(line string)) (*lasting, error) {
 	conn, err := c.Stream(ctx, ref, "console")
 	if err != nil {

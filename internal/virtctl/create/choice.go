@@ -105,7 +105,6 @@ func (r *choice) source(disks []disk) (string, error) {
 	return chosen.volume.Name, nil
 }
 
-// bootDisk returns the disk that the guest boots from.
 func bootDisk(disks []disk) *disk {
 	var first *disk
 	for i := range disks {

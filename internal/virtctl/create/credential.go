@@ -97,7 +97,6 @@ func (c *cloudInit) propagateKeys(method, user string) (v1.SSHPublicKeyAccessCre
 	return out, nil
 }
 
-// parseSysprep parses --volume-sysprep.
 func parseSysprep(text string) (disk, error) {
 	values, err := pairs(sysprepFlag, text)
 	if err != nil {

@@ -38,7 +38,6 @@ func pairs(flag, text string) (map[string]string, error) {
 	return values, nil
 }
 
-// checkKeys returns an error for unknown and for missing parameters.
 func checkKeys(flag string, values map[string]string, allowed, required []string) error {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(allowed, key) {

@@ -110,7 +110,6 @@ func (o *options) addKeyFlags(cmd *cobra.Command) {
 // maxFile is the limit of a Secret's size.
 const maxFile = 1 << 20
 
-// read reads the file of a flag.
 func read(e *env.Env, flag, path string) (string, error) {
 	from := e.In
 	if path != "-" {
@@ -131,7 +130,6 @@ func read(e *env.Env, flag, path string) (string, error) {
 	return string(text), nil
 }
 
-// keys returns the SSH keys of the flags.
 func (o *options) keys(e *env.Env) ([]string, error) {
 	switch {
 	case o.value != "":

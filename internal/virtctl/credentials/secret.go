@@ -36,7 +36,6 @@ func (m *machine) change(ctx context.Context, name string, edit func(data map[st
 	return changed, err
 }
 
-// isOwned reports whether the machine owns the Secret.
 func isOwned(secret *corev1.Secret, vm *v1.VirtualMachine) bool {
 	for _, owner := range secret.OwnerReferences {
 		if owner.UID == vm.UID && owner.Kind == v1.VirtualMachineGroupVersionKind.Kind && owner.Name == vm.Name {

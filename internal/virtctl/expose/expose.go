@@ -179,7 +179,6 @@ func create(ctx context.Context, c *client.Client, o options, service *corev1.Se
 	return created, nil
 }
 
-// look reads the object to expose.
 func look(ctx context.Context, c *client.Client, namespace string, o options) (subject, error) {
 	switch o.kind {
 	case "virtualmachine":

@@ -205,7 +205,6 @@ func (u *upload) request(ctx context.Context, method, path, token string, body i
 	return request, nil
 }
 
-// has reports whether the proxy has a path.
 func (u *upload) has(ctx context.Context, path, token string) bool {
 	request, err := u.request(ctx, http.MethodHead, path, token, nil)
 	if err != nil {

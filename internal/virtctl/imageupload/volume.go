@@ -281,7 +281,6 @@ func (s state) ready(bound bool, before string) (ready bool, waiting string, err
 	return false, before, nil
 }
 
-// listens reports whether a worker accepts the upload.
 func (s state) listens() bool {
 	return s.claim != nil && s.claim.Annotations[layout.AnnPodReady] == "true" || s.dv != nil && s.dv.Status.Phase == cdiv1.UploadReady
 }
@@ -319,7 +318,6 @@ func (s state) failed() error {
 	return fmt.Errorf("%s has failed: %s", name, words)
 }
 
-// done reports whether the volume is filled.
 func (s state) done() bool {
 	return s.dv != nil && s.dv.Status.Phase == cdiv1.Succeeded ||
 		s.dv == nil && s.claim != nil && s.claim.Annotations[layout.AnnPodPhase] == string(corev1.PodSucceeded)

@@ -349,7 +349,6 @@ func remove(ctx context.Context, c *client.Client, namespace, pod string) error 
 	return err
 }
 
-// follow prints the container's log until it ends.
 func follow(ctx context.Context, e *env.Env, c *client.Client, namespace, pod string) error {
 	log, err := c.Core().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
 	if err != nil {

@@ -154,7 +154,6 @@ func (p *progress) show() {
 	p.draw()
 }
 
-// draw overwrites the line.
 func (p *progress) draw() {
 	fmt.Fprintf(p.env.Out, "%s%s, %v", clearLine, p.text, time.Since(p.began).Round(time.Second))
 }

@@ -127,7 +127,6 @@ func differences(running, template *v1.VirtualMachineInstanceSpec) []string {
 	return paths
 }
 
-// sockets returns the number of CPU sockets of a spec.
 func sockets(spec *v1.VirtualMachineInstanceSpec) uint32 {
 	if spec.Domain.CPU == nil {
 		return 1

@@ -60,7 +60,6 @@ func parseRemote(text string) (port, error) {
 	return parsePort(text)
 }
 
-// verb returns the subresource of the port.
 func (p port) verb() string {
 	return "portforward/" + strconv.Itoa(int(p.remote)) + "/" + p.protocol
 }

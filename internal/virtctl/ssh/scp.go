@@ -79,7 +79,6 @@ func splitRemote(text string) (machine, path string, remote bool) {
 	return machine, path, strings.Contains(machine, "/")
 }
 
-// paths returns scp's two arguments.
 func (c transfer) paths(t target.Target) []string {
 	remote := hostName(t) + ":" + c.remotePath
 	if t.User != "" {

@@ -158,7 +158,6 @@ func newAdd(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// disk returns the guest's disk.
 func (a *addition) disk() (*v1.Disk, error) {
 	bus := v1.DiskBus(a.bus)
 	if bus != v1.DiskBusSCSI && bus != v1.DiskBusVirtio {
