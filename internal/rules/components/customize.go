@@ -106,7 +106,7 @@ func customize(w workload, c *v1.CustomizeComponents) error {
 	return nil
 }
 
-// patch changes an object. A misspelt field in the patch is an error.
+// patch changes an object. A misspelled field in the patch is an error.
 func patch(object runtime.Object, p *v1.CustomizeComponentsPatch) error {
 	if err := CheckPatch(p); err != nil {
 		return err

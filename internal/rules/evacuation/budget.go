@@ -20,8 +20,8 @@ const BudgetName = "drydock-guests"
 // idle is how long an unneeded budget stays, so that restarting a VM does not cost two writes.
 const idle = 5 * time.Minute
 
-// Budget returns the budget that refuses every eviction of the namespace's protected launcher pods while
-// virt-api does not answer. Only virt-controller can create pods with these labels
+// Budget returns the budget that permits no eviction of the namespace's protected launcher pods, which protects
+// them while virt-api does not answer. Only virt-controller can create pods with these labels
 // (config/rbac/pod-policy.yaml, decision 310).
 func Budget(namespace string) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{

@@ -38,7 +38,7 @@ func Kept(spec *v1.VirtualMachineInstanceSpec) bool {
 	return machine.KeepsVariables(spec) || machine.KeepsTPM(spec)
 }
 
-// AwaitedAnnotation, on a VM, names the restore that brings back its state. The VM does not start before the
+// AwaitedAnnotation of a VM names the restore that brings back its state. The VM does not start before the
 // annotation is removed: its first guest would create new state.
 const AwaitedAnnotation = "drydock.dev/awaits-state-of"
 
