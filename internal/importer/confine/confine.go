@@ -49,8 +49,8 @@ func New(cmd *exec.Cmd, limits Limits) *Program {
 	return p
 }
 
-// threadStack is the stack size of every thread of a program. qemu-img starts up to 64, and with the usual 8
-// MiB each, a limit on the address space would be useless.
+// threadStack is the stack size of every thread of a program. qemu-img starts up to 64, and with the
+// usual 8 MiB each, a limit on the address space would be useless.
 const threadStack = 1 << 20
 
 // lowerStacks lowers the limit that programs inherit. This process has its stacks already.

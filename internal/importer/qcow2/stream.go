@@ -89,7 +89,7 @@ type streamed struct {
 	items items
 	// unread counts the known tables that have not been read.
 	unread int
-	// covered is the end of the bytes that already passed items have claimed.
+	// covered is the end of the bytes that belong to passed items.
 	covered int64
 	stash   *os.File
 	// kept are the ranges of the file in the stash, in order.

@@ -17,10 +17,10 @@
 //	                 removes owner references and finalizers, and labels as far as the
 //	                 policy config/rbac/pod-policy.yaml lets an editor
 //
-// In every state at most one QEMU of the VM runs (G1). From every state a state can be reached in
-// which the VM runs and no pod of an earlier VMI is left (G2); the user's only help is to bring a
-// node back. Of two VMs with a disk on one claim, at most one has a guest (G3); a separate, smaller
-// model covers this.
+// At most one QEMU of the VM runs in every state (G1). The model can get from every state to one in
+// which the VM runs and no pod of an earlier VMI is left (G2); the user's only help is to bring a node
+// back. At most one of two VMs with a disk on one claim has a guest (G3); a separate, smaller model
+// covers this.
 //
 // The model has time as far as the rules depend on it: the grace period of a guest whose pod's object
 // is gone passes only when the kubelet of a responsive node has ended the pod's processes. That

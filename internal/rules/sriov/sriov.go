@@ -85,7 +85,7 @@ func refused(name string) string {
 	return ""
 }
 
-// belongsTo reports whether domain equals to or is below it.
+// belongsTo reports whether domain is to, or a subdomain of it.
 func belongsTo(domain, to string) bool {
 	domain = strings.ToLower(domain)
 	return domain == to || strings.HasSuffix(domain, "."+to)
