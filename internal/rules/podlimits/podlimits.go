@@ -178,8 +178,8 @@ func (d demand) bounded(limit, requested float64) float64 {
 	return max(limit, requested)
 }
 
-// withUnit returns a quantity of a resource, rounded down so that it does not exceed the admitted value.
-// Requests are whole units.
+// withUnit returns a quantity of a resource: CPU rounded to whole millicores, memory rounded down to bytes so that
+// it does not exceed the admitted value. Requests are whole units.
 func withUnit(value float64, name corev1.ResourceName) resource.Quantity {
 	if name == corev1.ResourceCPU {
 		return *resource.NewMilliQuantity(int64(math.Round(value*1000)), resource.DecimalSI)
