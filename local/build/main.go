@@ -1,19 +1,17 @@
-// Command build makes everything that `make run` and the tests start, from
-// sources and Debian packages: Drydock's programs, the embedded Kubernetes with
-// its container runtime, and the container images.
+// Command build makes everything that `make run` and the tests start, from sources and Debian
+// packages: Drydock's programs, the embedded Kubernetes with its container runtime, and the
+// container images.
 //
 //	go run ./build [-version v] programs|all|linter      (in the module local)
 //
-// It owns the order: what waits for the network goes on beside what compiles, and
-// only one step compiles at a time, because the Go tool uses all cores itself
-// and two of them would compile the same packages twice. It decides nothing about
-// what is in a program or an image.
+// It owns the order of the steps. Downloads run beside compilation. Only one step compiles at a
+// time, because the Go tool uses all cores and two steps would compile shared packages twice. The
+// contents of programs and images are decided elsewhere.
 //
-// There are four Go modules behind it: Drydock, the embedded Kubernetes (local),
-// the container runtime (local/runtime; see decision 010) and Multus (local/multus;
-// see decision 410). They name the same
-// versions of what they share, and everything is built with the same flags and
-// without cgo, so that a package is compiled once (decision 185).
+// There are four Go modules: Drydock, the embedded Kubernetes (local), the container runtime
+// (local/runtime, decision 010) and Multus (local/multus, decision 410). They require the same
+// versions of shared dependencies and are built with the same flags and without cgo, so that a
+// package is compiled once (decision 185).
 package main
 
 import (
@@ -38,21 +36,19 @@ func main() {
 	}
 }
 
-// options are what the command line asks for.
+// options are the command-line options.
 type options struct {
 	// root is the folder of the module drydock.
 	root string
-	// version is Drydock's, when it is not what hack/version finds out; stamp and
-	// localStamp are the linker flags that put it into the programs of the modules
-	// drydock and local.
+	// version overrides the version of Drydock that hack/version finds. stamp and localStamp are
+	// the linker flags that put the version into the programs of the modules drydock and local.
 	version, stamp, localStamp string
-	// kubernetes is the version of Kubernetes that the module local names.
+	// kubernetes is the Kubernetes version that the module local requires.
 	kubernetes string
-	// goal is what to make.
-	goal goal
+	goal       goal
 }
 
-// goal is what one call makes.
+// goal is the target of one build.
 type goal string
 
 const (
@@ -99,7 +95,7 @@ func parseOptions(args []string) (options, error) {
 	return o, nil
 }
 
-// moduleField asks the Go tool about a module that the module local requires.
+// moduleField runs `go list -m` for a module that the module local requires.
 func moduleField(ctx context.Context, module, format string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", format, module)
 	var said strings.Builder

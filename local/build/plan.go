@@ -8,22 +8,20 @@ import (
 	"slices"
 )
 
-// work is what a step does. What it says goes to the writer and is shown when it
-// fails. The process that it ran, if any, tells the time that it cost.
+// work does a step and writes its output to the writer, which is shown on failure. The state of its
+// process, if any, has the CPU time.
 type work func(ctx context.Context, out io.Writer) (*os.ProcessState, error)
 
-// step is one thing to do.
 type step struct {
 	name string
-	// needs names the steps that must be done before.
+	// needs names the steps that must finish first.
 	needs []string
-	// compiles is whether it uses all cores to compile, which one step does at a
-	// time.
+	// compiles marks a step that uses all cores. Only one such step runs at a time.
 	compiles bool
 	do       work
 }
 
-// state is how far a step is.
+// state is the progress of a step.
 //
 //	waiting ──next──> running ──succeeds──> done
 type state int
@@ -34,8 +32,7 @@ const (
 	done
 )
 
-// next returns the steps that start now, given how far each is: those whose needs
-// are done, but only one that compiles.
+// next returns the steps that start now: their needs are done, and only one of them compiles.
 func next(steps []step, states map[string]state) []step {
 	compiling := slices.ContainsFunc(steps, func(s step) bool { return s.compiles && states[s.name] == running })
 	var start []step
@@ -50,7 +47,7 @@ func next(steps []step, states map[string]state) []step {
 	return start
 }
 
-// check refuses steps that would never all be done.
+// check returns an error for steps that could never all finish.
 func check(steps []step) error {
 	states := map[string]state{}
 	for _, s := range steps {

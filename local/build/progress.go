@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// heartbeat is how often the steps under way are named.
+// heartbeat is the interval at which running steps are reported.
 const heartbeat = 30 * time.Second
 
-// progress reports how far the build is. Its methods are called by one goroutine.
+// progress reports the progress of the build. Only one goroutine calls its methods.
 type progress struct {
 	out     io.Writer
 	now     func() time.Time
@@ -39,7 +39,7 @@ func (p *progress) done(r result) {
 	p.say("%s: done in %s, with %s of CPU time", p.title(r.step), minutes(r.took), minutes(r.cpu))
 }
 
-// still names what is under way, so that a long step is not taken for a stuck one.
+// still reports the running steps, so that a long one does not look stuck.
 func (p *progress) still() {
 	for _, s := range p.steps {
 		if began, ok := p.running[s.name]; ok {
@@ -48,7 +48,7 @@ func (p *progress) still() {
 	}
 }
 
-// failed shows what the step said and returns the error that names it.
+// failed prints the step's output and returns an error that names the step.
 func (p *progress) failed(r result) error {
 	p.say("%s: failed after %s; it said:", p.title(r.step), minutes(r.took))
 	fmt.Fprintf(p.out, "%s\n", bytes.TrimSpace(r.output))
@@ -64,12 +64,12 @@ func (p *progress) title(s step) string {
 	return fmt.Sprintf("step %d of %d, %s", n+1, len(p.steps), s.name)
 }
 
-// say writes a line that begins with the time since the beginning.
+// say writes a line that begins with the time since the start.
 func (p *progress) say(format string, args ...any) {
 	fmt.Fprintf(p.out, "%6s  %s\n", minutes(p.now().Sub(p.began)), fmt.Sprintf(format, args...))
 }
 
-// minutes writes a duration as minutes and seconds.
+// minutes formats a duration as minutes and seconds.
 func minutes(d time.Duration) string {
 	seconds := int(d.Round(time.Second).Seconds())
 	return fmt.Sprintf("%d:%02d", seconds/60, seconds%60)

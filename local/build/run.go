@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// grace is how long a command that was told to end has before it is killed.
+// grace is the time between SIGTERM and SIGKILL for a command.
 const grace = 10 * time.Second
 
-// result is how a step ended.
 type result struct {
 	step   step
 	took   time.Duration
@@ -22,8 +21,8 @@ type result struct {
 	err    error
 }
 
-// runAll runs the steps, each as soon as it can. The first that fails stops the
-// others, and its output is shown whole.
+// runAll runs each step as soon as its needs are done. The first failure stops the others and
+// prints the whole output of the failed step.
 func runAll(ctx context.Context, steps []step, p *progress) error {
 	if err := check(steps); err != nil {
 		return fmt.Errorf("planning the steps: %w", err)
@@ -80,7 +79,7 @@ func runStep(ctx context.Context, s step) result {
 	return r
 }
 
-// inGroup makes the command the head of a process group that its context ends.
+// inGroup gives the command its own process group, which is terminated with its context.
 func inGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = grace

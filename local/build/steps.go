@@ -12,7 +12,7 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// names of steps that others need.
+// Names of steps that other steps need.
 const (
 	fetchDrydock    = "fetch the modules of Drydock"
 	fetchKubernetes = "fetch the modules of Kubernetes"
@@ -24,7 +24,7 @@ const (
 	compileKernel   = "compile the test guest's kernel"
 )
 
-// builderProgram is the image builder, below the root.
+// builderProgram is the path of the image builder below the root.
 const builderProgram = "build/cache/image-builder"
 
 var (
@@ -42,9 +42,8 @@ var (
 	multusPrograms = []string{"gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus"}
 )
 
-// runc is the only program with C in it. Its tags keep the standard library's
-// packages as the other programs have them, without C, so that they and what
-// imports them are not compiled again.
+// runc is the only program with C in it. Its tags keep the standard library's packages without C,
+// as in the other programs, so that they and their importers are not compiled again.
 const (
 	runc     = "github.com/opencontainers/runc"
 	runcTags = "seccomp,netgo,osusergo"
@@ -53,7 +52,6 @@ const (
 // lint is the linter, a program of the module tools.
 const lint = "./lint"
 
-// steps lists what is to be done.
 func steps(o options) []step {
 	switch o.goal {
 	case linter:
@@ -65,9 +63,9 @@ func steps(o options) []step {
 	}
 }
 
-// programSteps stand in the order in which steps that could compile now get their
-// turn: what later steps need first, and the largest last. Modules are fetched one
-// list after the other, so that compiling starts with the first.
+// programSteps returns the steps in the order in which ready steps may compile: first those that
+// later steps need, the largest last. Modules are fetched one list after the other, so that
+// compilation starts after the first.
 func programSteps(o options) []step {
 	local := filepath.Join(o.root, "local")
 	runtime, multus := filepath.Join(local, "runtime"), filepath.Join(local, "multus")
@@ -95,8 +93,8 @@ func programSteps(o options) []step {
 	}
 }
 
-// imageSteps make the container images. Their Debian packages need no program of
-// ours, so that they come first.
+// imageSteps returns the steps for the container images. They come first, because their Debian
+// packages need none of our programs.
 func imageSteps(o options) []step {
 	builder := filepath.Join(o.root, builderProgram)
 	return []step{
@@ -118,19 +116,19 @@ func linterSteps(o options) []step {
 	}
 }
 
-// list reads all that the packages import, which has the Go tool download it and
-// nothing else: a module's go.mod names far more.
+// list returns a command that loads all imports of the packages. This makes the Go tool download
+// exactly those: a module's go.mod names far more.
 func list(packages ...string) []string {
 	return append([]string{"go", "list", "-deps", "-f", `{{""}}`, "--"}, packages...)
 }
 
-// build compiles programs. Whatever differs from program to program is a flag of
-// the linker: a flag of the compiler would have everything compiled again.
+// build returns the command that compiles programs. Settings of single programs are linker flags: a
+// different compiler flag would compile everything again.
 func build(out, tags, variables string, packages ...string) []string {
 	return append([]string{"go", "build", "-tags=" + tags, "-ldflags=" + strings.TrimSpace("-s -w "+variables), "-o", out, "--"}, packages...)
 }
 
-// versionFlags are the linker flags that tell a package which Drydock it is part of.
+// versionFlags returns the linker flags that set Drydock's version in a package.
 func (o options) versionFlags(ctx context.Context, pkg string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(o.root, "hack", "version"), pkg)
 	cmd.Env, cmd.Stderr = append(os.Environ(), "VERSION="+o.version), os.Stderr
@@ -141,7 +139,8 @@ func (o options) versionFlags(ctx context.Context, pkg string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// kubernetesVersion tells Kubernetes which version it is, as its own build does.
+// kubernetesVersion returns the linker flags that set the version of Kubernetes, as in its own
+// build.
 func kubernetesVersion(version string) string {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	var flags []string
@@ -155,8 +154,8 @@ func kubernetesVersion(version string) string {
 	return strings.Join(flags, " ")
 }
 
-// snapshotDefinitions puts the definitions of the snapshot API, which its
-// module carries as files, beside the programs.
+// snapshotDefinitions writes the CRDs of the snapshot API, files in its module, beside the
+// programs.
 func snapshotDefinitions(ctx context.Context, out string) error {
 	module, err := moduleField(ctx, "github.com/kubernetes-csi/external-snapshotter/client/v8", "{{.Dir}}")
 	if err != nil {
@@ -186,8 +185,8 @@ func snapshotDefinitions(ctx context.Context, out string) error {
 	return nil
 }
 
-// command is the work of a step that runs one command. The command and all that
-// it starts are one process group, which ends when the step is given up.
+// command returns the work of one command. The command and its children are one process group,
+// which ends when the context does.
 func command(dir string, env, argv []string) work {
 	return func(ctx context.Context, out io.Writer) (*os.ProcessState, error) {
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)

@@ -1,10 +1,9 @@
-// Command coredns is the cluster's name server: CoreDNS' own server with the
-// plugins that the cluster's Corefile uses, and no other. Upstream's program links
-// the libraries of three clouds, which would be a fifth of the whole build.
+// Command coredns is the cluster's DNS server: CoreDNS with only the plugins that the cluster's
+// Corefile uses. Upstream's program links the libraries of three clouds, which would be a fifth of
+// the whole build.
 //
-// A directive in the Corefile (internal/render/dns.yaml) needs its import here;
-// the test holds the two together. Their order does not matter: CoreDNS has one
-// of its own, by which requests pass through the plugins.
+// Each directive in the Corefile (internal/render/dns.yaml) needs its import here, which a test
+// checks. The order of imports does not matter: CoreDNS has its own order of plugins.
 package main
 
 import (

@@ -1,7 +1,8 @@
-// Command drydock-cni is the network plugin that containerd calls for each pod. It becomes the
-// node's own plugin, or Multus for a pod that asks for networks beside the pods' (decision 410). At the
-// end of the chain it waits until the pod is judged by its NetworkPolicies (decision 650).
-// It is small, because it starts with every pod and again at its end.
+// Command drydock-cni is the CNI plugin that containerd calls for each pod. It replaces itself by the
+// node's main plugin, or by Multus for a pod with secondary networks (decision 410). As the last plugin
+// of the chain it waits until the pod's NetworkPolicies are enforced (decision 650).
+//
+// It must stay small, because it runs at the start and at the end of every pod.
 package main
 
 import (
@@ -18,7 +19,7 @@ import (
 
 const (
 	cniVersion = "1.0.0"
-	// internalError is the code for errors that the CNI specification has none for.
+	// internalError is for errors without a code in the CNI specification.
 	internalError = 999
 )
 
@@ -33,14 +34,14 @@ func main() {
 	}
 }
 
-// serve is the plugin's one use or the other.
+// serve acts as the first or the last plugin of the chain, by the configuration.
 func serve() error {
 	configuration, err := io.ReadAll(os.Stdin)
 	if err != nil {
 		return fmt.Errorf("reading the configuration of %s: %w", podnetwork.Program, err)
 	}
 	if !podnetwork.Announces(configuration) {
-		// It returns only when something failed.
+		// become returns only on failure.
 		return become(configuration, os.Getenv("CNI_PATH"))
 	}
 	result, err := podnetwork.Announce(configuration, os.Getenv)
@@ -50,14 +51,14 @@ func serve() error {
 	return err
 }
 
-// answer tells whoever called, as the CNI specification wants it.
+// answer writes the CNI result to standard output.
 func answer(what map[string]any) {
 	if err := json.NewEncoder(os.Stdout).Encode(what); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", podnetwork.Program, err)
 	}
 }
 
-// become replaces this program by the plugin that connects the pod.
+// become replaces this process by the plugin that connects the pod.
 func become(configuration []byte, folders string) error {
 	call, err := podnetwork.Choose(configuration)
 	if err != nil {
@@ -76,7 +77,6 @@ func become(configuration []byte, folders string) error {
 	return nil
 }
 
-// find looks for a plugin in the folders of plugins.
 func find(plugin, folders string) (string, error) {
 	if filepath.IsAbs(plugin) {
 		return plugin, nil
@@ -90,7 +90,7 @@ func find(plugin, folders string) (string, error) {
 	return "", fmt.Errorf("looking for the network plugin %s: it is not in %s", plugin, folders)
 }
 
-// feed makes the configuration the standard input.
+// feed makes the configuration the standard input of this process.
 func feed(configuration []byte) error {
 	fd, err := unix.MemfdCreate("configuration", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command drydock-csi-node is the CSI driver's node service. It is a program
-// of its own, and a small one, because every node runs it: it must link neither
-// client-go nor the Kubernetes API. The node's init starts it.
+// Command drydock-csi-node is the CSI driver's node service. The node's init starts it. It is a
+// separate small program, because every node runs it: it must not link client-go or the Kubernetes
+// API.
 package main
 
 import (
@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string) error {
 		})
 	}()
 	go func() { ended <- quiesce.Serve(ctx, c.QuiesceSocket(name), server.Hold) }()
-	// The first to end takes the others with it.
+	// The first server to end stops the others.
 	err := <-ended
 	cancel()
 	return errors.Join(err, <-ended, <-ended)

@@ -1,5 +1,5 @@
-// Command drydock-policies holds a node to the cluster's NetworkPolicies. The node's init starts it, in
-// the node's network. It is a program of its own, and a small one, because every node runs it.
+// Command drydock-policies enforces the cluster's NetworkPolicies on a node. The node's init starts it
+// in the node's network namespace. It is a separate small program, because every node runs it.
 package main
 
 import (

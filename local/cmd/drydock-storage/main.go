@@ -1,6 +1,6 @@
-// Command drydock-storage is the storage controller of an embedded cluster: the
-// CSI driver's controller service and the Kubernetes controllers that use it,
-// in one process for all nodes. The supervisor of the drydock command starts it.
+// Command drydock-storage is the storage controller of an embedded cluster. One process for all
+// nodes runs the CSI driver's controller service and the Kubernetes controllers that use it. The
+// supervisor of the drydock command starts it.
 package main
 
 import (
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 		})
 	}()
 	go func() { ended <- sidecar.Run(ctx, c.Config("storage.kubeconfig"), c.StorageSocket()) }()
-	// The first to end takes the other with it.
+	// The first to end stops the other.
 	err = <-ended
 	cancel()
 	return errors.Join(err, <-ended)

@@ -1,5 +1,5 @@
-// Command pause is what runs in a pod's sandbox: it holds the pod's namespaces
-// open and reaps the orphans of pods that share a PID namespace.
+// Command pause is the process of a pod's sandbox. It holds the pod's namespaces open and reaps
+// orphans in pods that share a PID namespace.
 package main
 
 import (

@@ -1,8 +1,9 @@
-// Command prerequisites looks for all that the machine lacks for building, running or
-// testing Drydock, prints one line for each thing, and installs nothing:
-// go run ./cmd/prerequisites build run
+// Command prerequisites prints one line for each thing that the machine lacks for building, running
+// or testing Drydock. It installs nothing:
 //
-// It links little, so that it is built before anything large is compiled.
+//	go run ./cmd/prerequisites build run
+//
+// It links little, because it is built before anything large.
 package main
 
 import (
@@ -19,7 +20,6 @@ import (
 	"drydock.dev/local/internal/prerequisites"
 )
 
-// findings are what is missing and what may be too little.
 type findings struct{ missing, warnings []string }
 
 func main() {
@@ -62,9 +62,9 @@ func (f *findings) look(purposes []string) error {
 	return nil
 }
 
-// What a build from nothing takes, with some room: measured were 1.2 GB of modules,
-// 3.9 GB of compiled packages and 1.9 GB of products; see docs/decisions/181. Together
-// they are the disk that README.md asks for.
+// The resources of a build from nothing, with some margin: measured were 1.2 GB of modules, 3.9 GB
+// of compiled packages and 1.9 GB of products (decision 181). Together they are the disk space in
+// README.md.
 const (
 	downloads     = 3 << 29
 	compiled      = 9 << 29
@@ -73,8 +73,8 @@ const (
 	clusterMemory = 2 << 30
 )
 
-// forBuilding looks for room, as long as there is no program yet: whoever has built
-// before has most of what takes it.
+// forBuilding checks memory and disk space. It skips the disk if there are programs already: an
+// earlier build has used most of the space.
 func (f *findings) forBuilding() error {
 	if err := f.memory(buildMemory, "building"); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (f *findings) memory(need uint64, what string) error {
 	return nil
 }
 
-// forRunning looks for what a cluster needs, and the programs are looked for above.
+// forRunning checks everything that a cluster needs, except the programs, which look has checked.
 func (f *findings) forRunning() error {
 	if err := f.memory(clusterMemory, "a cluster with a guest"); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (f *findings) forRunning() error {
 	if err != nil {
 		return err
 	}
-	facts.Absent = nil // named already
+	facts.Absent = nil // look has reported them
 	f.missing = append(f.missing, facts.Missing()...)
 	f.missing = append(f.missing, host.TakenPorts()...)
 	if !facts.Root {

@@ -1,6 +1,5 @@
-// Package bootstrap creates the objects without which a new cluster does not work,
-// and waits until the cluster's own objects report that it works. It
-// speaks to the API server only.
+// Package bootstrap creates the objects that a new cluster needs to work, and waits until the
+// cluster's objects report that it works. It talks only to the API server.
 package bootstrap
 
 import (
@@ -33,10 +32,10 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// manager is the owner of what is applied here.
+// manager is the field manager of objects that this package applies.
 const manager = "drydock-local"
 
-// Cluster is the way to a cluster's API server.
+// Cluster is a client of a cluster's API server.
 type Cluster struct {
 	layout  layout.Cluster
 	typed   kubernetes.Interface
@@ -60,7 +59,7 @@ func New(c layout.Cluster) (*Cluster, error) {
 	return &Cluster{layout: c, typed: typed, dynamic: untyped}, nil
 }
 
-// resources maps the kinds in our manifests to what the API server calls them.
+// resources maps kinds in our manifests to resource names.
 var resources = map[string]string{
 	"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Service": "services",
 	"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Deployment": "deployments",
@@ -68,7 +67,7 @@ var resources = map[string]string{
 	"CSIDriver": "csidrivers", "StorageClass": "storageclasses", "VolumeSnapshotClass": "volumesnapshotclasses",
 }
 
-// ApplyDNS installs the name server.
+// ApplyDNS installs CoreDNS.
 func (b *Cluster) ApplyDNS(ctx context.Context) error {
 	return b.applyAll(ctx, "CoreDNS", render.DNS(b.layout))
 }
@@ -111,9 +110,8 @@ func (b *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) 
 	return nil
 }
 
-// AwaitNode waits until a node has registered and has been ready after a point
-// in time (what was said before is about the node's last life), and notes its
-// pod network in it, for whoever reads that from there.
+// AwaitNode waits until a node has registered and has been ready since a point in time, because an
+// older condition is from the node's previous life. It also sets the node's pod CIDR.
 func (b *Cluster) AwaitNode(ctx context.Context, name string, since time.Time) error {
 	named := fields.OneTermEqualSelector("metadata.name", name)
 	lw := cache.NewListWatchFromClient(b.typed.CoreV1().RESTClient(), "nodes", "", named)
@@ -156,9 +154,8 @@ func nodeReady(node *corev1.Node, since time.Time) bool {
 	return false
 }
 
-// AwaitDNS waits until a name is resolved at the service address of the name
-// server. That proves more than any status: CoreDNS serves, kube-proxy
-// translates, the pod network carries.
+// AwaitDNS waits until a name resolves at CoreDNS's service address. That proves more than a
+// status: CoreDNS serves, kube-proxy translates, and the pod network works.
 func (b *Cluster) AwaitDNS(ctx context.Context) error {
 	server := netip.AddrPortFrom(b.layout.DNSIP(), 53).String()
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {

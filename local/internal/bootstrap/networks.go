@@ -14,17 +14,17 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// ApplyNetworks defines the networks beside the pods'.
+// ApplyNetworks installs the API of secondary networks.
 func (b *Cluster) ApplyNetworks(ctx context.Context) error {
 	return b.applyAll(ctx, "the networks beside the pods'", render.Networks())
 }
 
-// ApplyPolicies gives the agents of NetworkPolicies their rights.
+// ApplyPolicies installs the RBAC objects of the NetworkPolicy agents.
 func (b *Cluster) ApplyPolicies(ctx context.Context) error {
 	return b.applyAll(ctx, "the agents of network policies", render.Policies())
 }
 
-// AwaitNetworks waits until networks beside the pods' can be made.
+// AwaitNetworks waits until secondary networks can be created.
 func (b *Cluster) AwaitNetworks(ctx context.Context) error {
 	definitions := b.dynamic.Resource(schema.GroupVersionResource{
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: resources["CustomResourceDefinition"],

@@ -19,20 +19,20 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// ApplyStorage installs the driver, its classes and the snapshot API.
+// ApplyStorage installs the storage driver, its classes and the snapshot API.
 func (b *Cluster) ApplyStorage(ctx context.Context, definitions string) error {
 	data, err := os.ReadFile(definitions)
 	if err != nil {
 		return fmt.Errorf("reading the definitions of the snapshot API: %w", err)
 	}
-	// The rights come first: the controller begins when the API is there.
+	// RBAC comes first: the controller begins when the API exists.
 	if err := b.applyAll(ctx, "the storage driver", render.Storage()); err != nil {
 		return err
 	}
 	if err := b.applyAll(ctx, "the snapshot API", string(data)); err != nil {
 		return err
 	}
-	// A definition is served a moment after it is accepted.
+	// A CRD is served a moment after it is accepted.
 	err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		err := b.applyAll(ctx, "the snapshot class", render.SnapshotClass())
 		if apierrors.IsNotFound(err) {
@@ -46,7 +46,7 @@ func (b *Cluster) ApplyStorage(ctx context.Context, definitions string) error {
 	return nil
 }
 
-// AwaitStorage waits until the kubelet of every node has found the driver.
+// AwaitStorage waits until the kubelet of every node has registered the driver.
 func (b *Cluster) AwaitStorage(ctx context.Context) error {
 	for _, name := range b.layout.Nodes {
 		named := fields.OneTermEqualSelector("metadata.name", name)

@@ -1,7 +1,6 @@
-// Package cgroup makes, joins, empties and removes the cluster's cgroups, on
-// hosts with the unified hierarchy and on those with one hierarchy per
-// controller. A cluster's cgroup is also its process table: a process can't
-// leave it by forking, so whatever is in it belongs to the cluster (decision 011).
+// Package cgroup creates, joins, empties and removes the cluster's cgroups, with cgroup v1 and v2. A cluster's
+// cgroup is also its process table: a process can't leave it by forking, so every process in it belongs to the
+// cluster (decision 011).
 package cgroup
 
 import (
@@ -22,13 +21,13 @@ import (
 
 const mountpoint = "/sys/fs/cgroup"
 
-// Tree is the host's hierarchies.
+// Tree is the set of the host's cgroup hierarchies.
 type Tree struct {
 	unified bool
 	roots   []string
 }
 
-// Open finds the hierarchies that are mounted.
+// Open finds the mounted hierarchies.
 func Open(unified bool) (Tree, error) {
 	if unified {
 		return Tree{unified: true, roots: []string{mountpoint}}, nil
@@ -47,13 +46,13 @@ func Open(unified bool) (Tree, error) {
 	return tree, nil
 }
 
-// v1Root skips every mount that is not a hierarchy's.
+// v1Root skips mounts that are no cgroup hierarchy.
 func v1Root(m *mountinfo.Info) (skip, stop bool) {
 	hierarchy := m.FSType == "cgroup" || m.FSType == "cgroup2"
 	return !hierarchy || !strings.HasPrefix(m.Mountpoint, mountpoint+"/"), false
 }
 
-// Create makes a cgroup in every hierarchy.
+// Create creates a cgroup in every hierarchy.
 func (t Tree) Create(path string) error {
 	for _, root := range t.roots {
 		if t.unified {
@@ -73,8 +72,8 @@ func (t Tree) Create(path string) error {
 	return nil
 }
 
-// delegate turns the controllers on along the way down to path, which the
-// unified hierarchy asks for before a child can use them.
+// delegate enables the controllers in all ancestors of path. In the unified hierarchy, children can't use them
+// otherwise.
 func (t Tree) delegate(path string) error {
 	dir := t.roots[0]
 	elements := strings.Split(strings.Trim(path, "/"), "/")
@@ -100,8 +99,8 @@ func enableControllers(dir string) error {
 	for _, controller := range strings.Fields(string(available)) {
 		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
 		if errors.Is(err, unix.EBUSY) {
-			// We are inside a container whose root cgroup has processes in it;
-			// they must sit in a leaf before a child may have controllers.
+			// We are in a container whose root cgroup has processes. They must move to a leaf before its children
+			// can have controllers.
 			err = errors.Join(move(dir, filepath.Join(dir, "drydock-outer")),
 				os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0o644))
 		}
@@ -129,8 +128,7 @@ func move(from, to string) error {
 	return nil
 }
 
-// inheritCpuset fills in what a new cpuset lacks: without CPUs and memory
-// nodes no process may enter it.
+// inheritCpuset copies the parent's CPUs and memory nodes into an empty cpuset, which no process could enter.
 func inheritCpuset(root, path string) error {
 	dir := root
 	for _, element := range strings.Split(strings.Trim(path, "/"), "/") {
@@ -156,7 +154,7 @@ func inheritCpuset(root, path string) error {
 	return nil
 }
 
-// Join moves the calling process into a cgroup.
+// Join creates a cgroup and moves the calling process into it.
 func (t Tree) Join(path string) error {
 	if err := t.Create(path); err != nil {
 		return err
@@ -169,18 +167,17 @@ func (t Tree) Join(path string) error {
 	return nil
 }
 
-// shares are the files that say what part of the CPU time a cgroup gets when those beside it want all of it, and what each
-// says of a cgroup that nobody has set.
+// shares maps the files that hold a cgroup's share of contended CPU time to the kernel's defaults.
 var shares = map[string]int{"cpu.shares": 1024, "cpu.weight": 100}
 
-// Prefer gives a cgroup eight times the usual share of CPU time. Guests that are emulated take all there is, and kept
-// an API server waiting for a minute.
+// Prefer gives a cgroup eight times the default CPU share. Emulated guests use all CPU time and have made an API
+// server wait for a minute.
 func (t Tree) Prefer(path string) error {
 	for _, root := range t.roots {
 		for name, usual := range shares {
 			file := filepath.Join(root, path, name)
 			if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-				continue // that of another hierarchy
+				continue // a file of another hierarchy
 			}
 			if err := os.WriteFile(file, []byte(strconv.Itoa(8*usual)), 0o644); err != nil {
 				return fmt.Errorf("giving the cgroup %s more CPU time: %w", path, err)
@@ -190,13 +187,13 @@ func (t Tree) Prefer(path string) error {
 	return nil
 }
 
-// Procs lists the processes in a cgroup and all below it.
+// Procs lists the processes in a cgroup and its descendants.
 func (t Tree) Procs(path string) ([]int, error) {
 	var all []int
 	for _, root := range t.roots {
 		err := filepath.WalkDir(filepath.Join(root, path), func(dir string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // gone while we looked, or never made
+				return nil // removed since, or never created
 			}
 			if err != nil || !d.IsDir() {
 				return err
@@ -216,7 +213,7 @@ func (t Tree) Procs(path string) ([]int, error) {
 func procs(dir string) ([]int, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, nil // the cgroup went away, or is threaded
+		return nil, nil // the cgroup was removed or is threaded
 	}
 	if err != nil {
 		return nil, err
@@ -227,15 +224,15 @@ func procs(dir string) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading %s/cgroup.procs: %w", dir, err)
 		}
-		if pid > 0 { // 0 stands for a process of an outer PID namespace
+		if pid > 0 { // 0 is a process of an outer PID namespace
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
 }
 
-// Destroy kills what is in a cgroup, waits for it to be gone and removes the
-// cgroup with all below it. The caller itself is spared.
+// Destroy kills the processes of a cgroup except the caller, waits until they are gone, and removes the cgroup and
+// its descendants.
 func (t Tree) Destroy(ctx context.Context, path string) error {
 	for {
 		pids, err := t.Procs(path)
@@ -258,7 +255,7 @@ func (t Tree) Destroy(ctx context.Context, path string) error {
 	return nil
 }
 
-// killAll kills processes and waits until each is a corpse.
+// killAll kills processes and waits until each has exited.
 func killAll(ctx context.Context, pids []int) error {
 	for _, pid := range pids {
 		fd, err := unix.PidfdOpen(pid, 0)
@@ -292,8 +289,8 @@ func awaitExit(ctx context.Context, pidfd int) error {
 	return ctx.Err()
 }
 
-// removeTree removes cgroups from the leaves up. The kernel takes a moment to
-// let go of a cgroup whose last process has just died.
+// removeTree removes cgroups from the leaves up. It retries, because the kernel holds a cgroup for a moment after
+// its last process.
 func removeTree(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -327,9 +324,9 @@ func removeTree(ctx context.Context, dir string) error {
 	}
 }
 
-// RemoveParent removes the folder that all clusters share when the last has gone.
+// RemoveParent removes the parent of all clusters' cgroups if it is empty.
 func (t Tree) RemoveParent(path string) {
 	for _, root := range t.roots {
-		_ = unix.Rmdir(filepath.Join(root, path)) // another cluster still uses it: not ours to say
+		_ = unix.Rmdir(filepath.Join(root, path)) // EBUSY: another cluster still uses it
 	}
 }

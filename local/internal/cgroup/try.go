@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the kubelet asks for, under the names of each kind of hierarchy.
+// The controllers that the kubelet needs, by kind of hierarchy.
 var (
 	v1Controllers      = []string{"cpu", "cpuacct", "cpuset", "memory", "pids"}
 	unifiedControllers = []string{"cpu", "cpuset", "memory", "pids"}
 )
 
-// Try makes a cgroup in every hierarchy and removes it again. It turns no controller
-// on, so that it changes nothing.
+// Try creates a cgroup in every hierarchy and removes it again. It changes nothing: it enables no
+// controller.
 func (t Tree) Try(path string) error {
 	has, err := t.controllers()
 	if err != nil {
@@ -45,7 +45,7 @@ func (t Tree) Try(path string) error {
 	return nil
 }
 
-// controllers lists what the hierarchies can limit.
+// controllers lists the controllers of all hierarchies.
 func (t Tree) controllers() ([]string, error) {
 	if t.unified {
 		data, err := os.ReadFile(filepath.Join(t.roots[0], "cgroup.controllers"))
@@ -56,7 +56,7 @@ func (t Tree) controllers() ([]string, error) {
 	}
 	var names []string
 	for _, root := range t.roots {
-		// Hierarchies that share a mount point have it under each of their names.
+		// Hierarchies with a shared mount point are mounted under all of their names.
 		names = append(names, strings.Split(filepath.Base(root), ",")...)
 	}
 	return names, nil

@@ -54,7 +54,6 @@ func (o *options) status(ctx context.Context, asJSON bool) error {
 	return err
 }
 
-// look reads what of a cluster runs.
 func look(ctx context.Context, c layout.Cluster) (status.Cluster, error) {
 	facts, err := host.Gather()
 	if err != nil {
@@ -74,7 +73,7 @@ func newKubectl(o *options) *cobra.Command {
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			kubeconfig := ""
-			// Manifests are built where there is no cluster, too.
+			// kustomize needs no cluster.
 			if len(args) == 0 || args[0] != "kustomize" {
 				c, err := o.cluster()
 				if err != nil {
@@ -82,7 +81,7 @@ func newKubectl(o *options) *cobra.Command {
 				}
 				kubeconfig = c.Kubeconfig()
 			}
-			// kubectl has its own ways with signals, the default one above all.
+			// kubectl handles signals itself and expects their defaults.
 			signal.Reset(unix.SIGINT, unix.SIGTERM)
 			if code := upstream.Kubectl(context.WithoutCancel(cmd.Context()), kubeconfig, args); code != 0 {
 				return codeError(code)

@@ -43,7 +43,7 @@ only accelerator that guests get; without it each node's probe chooses.`,
 	return cmd
 }
 
-// deploy applies what is in the paths and reports each that works.
+// deploy applies the objects of each path in order, and reports each path when it works.
 func (o *options) deploy(ctx context.Context, c layout.Cluster, paths []string, tell func(string)) error {
 	digest, err := loadedDigests(c)
 	if err != nil {
@@ -82,8 +82,8 @@ func (o *options) deploy(ctx context.Context, c layout.Cluster, paths []string, 
 	return nil
 }
 
-// adapt puts into the objects what depends on this cluster. It reports whether
-// virt-handler is among them, which probes the nodes.
+// adapt sets the cluster's image digests and accelerator in the objects. It reports whether they
+// include virt-handler, which probes the nodes.
 func adapt(objects []*unstructured.Unstructured, digest func(string) string, a deploy.Accelerator) (probes bool, err error) {
 	for _, object := range objects {
 		if err := manifest.MarkImages(object, digest); err != nil {
@@ -98,8 +98,8 @@ func adapt(objects []*unstructured.Unstructured, digest func(string) string, a d
 	return probes, nil
 }
 
-// loadedDigests returns a function from an image's name to the digest of the
-// archive that it was loaded from, empty for one that was not loaded.
+// loadedDigests returns a function from an image's name to the digest of its archive, empty for an
+// image that was not loaded.
 func loadedDigests(c layout.Cluster) (func(name string) string, error) {
 	archives, err := image.NewStore(c.Images()).List()
 	if err != nil {

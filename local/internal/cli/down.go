@@ -33,7 +33,7 @@ func newDown(o *options) *cobra.Command {
 	return cmd
 }
 
-// orderly is what the supervisor gets to end everything in good order.
+// orderly is the time for the supervisor to shut down in order.
 const orderly = 40 * time.Second
 
 func (o *options) down(ctx context.Context, purge bool) error {
@@ -64,7 +64,7 @@ func (o *options) down(ctx context.Context, purge bool) error {
 			fmt.Fprintf(o.err, "drydock: %v; going on by force\n", err)
 		}
 	}
-	// What is left now was orphaned by somebody's kill -9, or is slow.
+	// The remaining processes were orphaned by a kill -9, or are slow.
 	err = errors.Join(tree.Destroy(ctx, c.Cgroup()), network.Remove(c), loop.Detach(ctx, c.LoopTag(""), c.Dir), os.RemoveAll(c.RunDir()))
 	if err != nil {
 		return fmt.Errorf("taking cluster %s down: %w", c.Name, err)
@@ -79,7 +79,8 @@ func (o *options) down(ctx context.Context, purge bool) error {
 	return nil
 }
 
-// endSupervisor asks for an orderly end and waits until no process of the cluster is left.
+// endSupervisor asks the supervisor to shut down and waits until no process of the control plane is
+// left.
 func endSupervisor(ctx context.Context, c layout.Cluster, tree cgroup.Tree) error {
 	ctx, cancel := context.WithTimeout(ctx, orderly)
 	defer cancel()

@@ -1,6 +1,5 @@
-// Package cli is the drydock command as its user sees it. Each command is
-// parsed in one function and run in another; what happens is decided in the
-// packages behind it.
+// Package cli is the drydock command's user interface. Each command has one function that parses
+// and one that runs; the packages behind it make the decisions.
 package cli
 
 import (
@@ -24,15 +23,15 @@ import (
 	"drydock.dev/local/internal/version"
 )
 
-// options are the flags that every command has, and the streams it speaks on.
+// options are the flags of every command, and its output streams.
 type options struct {
 	name, dir string
 	out, err  io.Writer
 }
 
-// Main runs the program that the arguments name and returns its exit code.
+// Main runs the program that the arguments select and returns its exit code.
 func Main(args []string) int {
-	// After a plain su root's PATH lacks what root executes.
+	// After a plain su, PATH lacks the folders with root's programs.
 	if err := os.Setenv("PATH", prerequisites.CompletePath(os.Getenv("PATH"))); err != nil {
 		return exitCode(fmt.Errorf("completing the PATH: %w", err))
 	}
@@ -54,7 +53,7 @@ func Main(args []string) int {
 	return exitCode(root.ExecuteContext(ctx))
 }
 
-// codeError carries the exit code of a program that has told its error itself.
+// codeError is the exit code of a program that has printed its error itself.
 type codeError int
 
 func (e codeError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -111,7 +110,7 @@ func newVersion(o *options) *cobra.Command {
 	}
 }
 
-// group is run when a command that has only subcommands is not followed by one of them.
+// group runs a command that has only subcommands, without a known one of them.
 func group(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unknown command %q for %q; drydock --help lists what there is", args[0], cmd.CommandPath())
@@ -126,7 +125,7 @@ func fromEnv(variable, otherwise string) string {
 	return otherwise
 }
 
-// cluster reads the record of a cluster that must be there.
+// cluster reads the record of a cluster and returns an error if there is none.
 func (o *options) cluster() (layout.Cluster, error) {
 	c, found, err := layout.Load(o.name, o.dir)
 	if err == nil && !found {
@@ -138,8 +137,8 @@ func (o *options) cluster() (layout.Cluster, error) {
 	return c, err
 }
 
-// reachDirectly keeps our own connections to the cluster, and kubectl's, off a proxy
-// that the user's environment names. It must come before the first connection.
+// reachDirectly keeps our and kubectl's connections to the cluster off a proxy in the user's
+// environment. It must run before the first connection.
 func reachDirectly(c layout.Cluster) error {
 	for _, name := range []string{"NO_PROXY", "no_proxy"} {
 		if err := os.Setenv(name, environ.Direct(c, os.Environ())); err != nil {

@@ -21,7 +21,7 @@ import (
 	"drydock.dev/local/internal/prerequisites"
 )
 
-// runOptions are what `drydock run` was asked for.
+// runOptions are the flags of `drydock run`.
 type runOptions struct {
 	nodes     int
 	noInstall bool
@@ -51,8 +51,7 @@ was interrupted is completed.`,
 	return cmd
 }
 
-// step is a part of `drydock run`. A step that is repeated completes what an earlier
-// call has begun.
+// step is a part of `drydock run`. Repeating it completes an interrupted call.
 type step struct {
 	doing string
 	do    func(context.Context) error
@@ -84,7 +83,7 @@ func (o *options) run(ctx context.Context, r runOptions) error {
 	return s.tellWhatToTry()
 }
 
-// prepare finds what lies beside this program and installs what the machine lacks.
+// prepare finds the files beside this program and installs missing packages.
 func (o *options) prepare(ctx context.Context, r runOptions) (distribution.Parts, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -106,7 +105,7 @@ func (o *options) prepare(ctx context.Context, r runOptions) (distribution.Parts
 	return parts, o.installPackages(ctx, packages)
 }
 
-// lacks names all programs that are missing and the one command that installs them.
+// lacks returns an error that lists the missing programs and the command to install them.
 func lacks(missing []prerequisites.Program) error {
 	var names []string
 	for _, p := range missing {
@@ -116,7 +115,7 @@ func lacks(missing []prerequisites.Program) error {
 		strings.Join(names, "\n  "), strings.Join(prerequisites.InstallCommand(prerequisites.Packages(missing)), " "))
 }
 
-// installPackages shows what apt-get says only when it fails.
+// installPackages shows the output of apt-get only on failure.
 func (o *options) installPackages(ctx context.Context, packages []string) error {
 	for _, args := range [][]string{{"apt-get", "update"}, prerequisites.InstallCommand(packages)} {
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -128,7 +127,7 @@ func (o *options) installPackages(ctx context.Context, packages []string) error 
 	return nil
 }
 
-// session is one `drydock run` whose parts were found.
+// session is one call of `drydock run`, with its files found.
 type session struct {
 	*options
 	parts distribution.Parts
@@ -145,8 +144,8 @@ func (s session) install(ctx context.Context) error {
 	})
 }
 
-// boot applies the example as users do, so that their own `kubectl apply` of it
-// later finds what it expects, and waits until the guest runs.
+// boot applies the example by `kubectl apply`, so that the user's own `kubectl apply` later finds
+// its annotation, and waits until the guest runs.
 func (s session) boot(ctx context.Context) error {
 	c, err := s.cluster()
 	if err != nil {
@@ -178,12 +177,12 @@ func (s session) boot(ctx context.Context) error {
 
 const (
 	machine = "vm-drydock"
-	// guestLine is what the test guest prints when it has booted. Who opens the console
-	// later is shown the last screen.
+	// guestLine matches the test guest's output after boot. A console that is opened later shows
+	// the last screen.
 	guestLine = "drydock guest ready.*"
 )
 
-// quiet is how long a guest that has run for a while may say nothing.
+// quiet is how long to wait for output of a guest that has run for a while.
 const quiet = 10 * time.Second
 
 func (s session) console(ctx context.Context) error {
@@ -196,7 +195,7 @@ func (s session) console(ctx context.Context) error {
 		return err
 	}
 	if booted {
-		// It has said its line, perhaps to a console that nobody keeps any more.
+		// The guest has printed the line already, perhaps to a console that is not kept any more.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, quiet)
 		defer cancel()
@@ -214,7 +213,6 @@ func (s session) console(ctx context.Context) error {
 	return nil
 }
 
-// bootedEarlier reports whether the guest was started before this command.
 func (s session) bootedEarlier(ctx context.Context, c layout.Cluster) (bool, error) {
 	cluster, err := deploy.Connect(c.Kubeconfig())
 	if err != nil {
@@ -225,7 +223,7 @@ func (s session) bootedEarlier(ctx context.Context, c layout.Cluster) (bool, err
 	return made.Before(s.began.Truncate(time.Second)), err
 }
 
-// instanceOf names the instance of a virtual machine in the default namespace.
+// instanceOf returns a reference to a VMI in the default namespace.
 func instanceOf(name string) *unstructured.Unstructured {
 	instance := &unstructured.Unstructured{}
 	instance.SetAPIVersion("kubevirt.io/v1")
@@ -234,8 +232,8 @@ func instanceOf(name string) *unstructured.Unstructured {
 	return instance
 }
 
-// pass runs a program that speaks to the user itself. When the context ends, it is
-// asked to end before it is killed.
+// pass runs a program that talks to the user itself. At the end of the context it gets SIGTERM and,
+// 5 s later, SIGKILL.
 func (s session) pass(cmd *exec.Cmd) error {
 	cmd.Stdout, cmd.Stderr = s.out, s.err
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }

@@ -79,9 +79,8 @@ func (o *options) up(ctx context.Context, nodes int) error {
 	return nil
 }
 
-// warnOfLittleSpace says before anything fails for it that the disk is nearly full.
-// The nodes turn no pod away for a full disk, so that what runs out of space fails
-// where it writes.
+// warnOfLittleSpace warns early that the disk is nearly full. Nodes don't evict pods for a full
+// disk, so a program would only fail at a write.
 func (o *options) warnOfLittleSpace() error {
 	little, err := host.LittleSpace([]host.Need{{Dir: o.dir, Bytes: host.ClusterSpace, For: "a cluster takes"}})
 	for _, problem := range little {
@@ -90,8 +89,7 @@ func (o *options) warnOfLittleSpace() error {
 	return err
 }
 
-// explain says of a wait that was too long for the user's --timeout what was still
-// missing, and where to look.
+// explain adds the missing parts of the cluster and the place of the logs to a timeout.
 func explain(ctx context.Context, c layout.Cluster, err error) error {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err
@@ -108,7 +106,7 @@ func explain(ctx context.Context, c layout.Cluster, err error) error {
 		strings.Join(missing, ", "), filepath.Dir(c.Log("supervisor")))
 }
 
-// checkHost names all that is missing at once. It returns the folder of our programs.
+// checkHost reports all missing requirements at once. It returns the folder of our programs.
 func (o *options) checkHost() (programs string, err error) {
 	missing, err := host.Missing(o.dir)
 	if err != nil {
@@ -130,14 +128,14 @@ func (o *options) checkHost() (programs string, err error) {
 	return programs, nil
 }
 
-// companions are the programs that must lie beside ours.
+// companions are the programs that must be beside ours.
 var companions = []string{
 	"containerd", "containerd-shim-runc-v2", "runc", "bridge", "host-local", "loopback", "portmap", "static", "coredns", "pause",
 	podnetwork.Program, layout.Multus, supervisor.Storage, nodeinit.CSINode, nodeinit.Policies, layout.SnapshotDefinitions,
 }
 
-// ownImages makes the images that the cluster itself needs. That is not the
-// supervisor's work: it would keep the memory that this takes.
+// ownImages builds the cluster's own images. The supervisor does not do this, because it would keep
+// the memory.
 func ownImages(c layout.Cluster, programs string) error {
 	store := image.NewStore(c.Images())
 	for ref, program := range map[string]string{render.PauseImage: "pause", render.DNSImage: "coredns"} {
@@ -148,8 +146,8 @@ func ownImages(c layout.Cluster, programs string) error {
 	return nil
 }
 
-// record makes or completes the cluster's record. Clusters that are made at
-// the same moment choose their subnets one after the other.
+// record creates or completes the cluster's record. A lock makes concurrent calls choose their
+// subnets one after the other.
 func (o *options) record(nodes int) (layout.Cluster, error) {
 	unlock, err := lockFile("/run/lock/drydock.lock")
 	if err != nil {
@@ -179,12 +177,12 @@ func (o *options) record(nodes int) (layout.Cluster, error) {
 	if err != nil {
 		return c, err
 	}
-	// The bridge's route is what keeps the next cluster off our subnet.
+	// The bridge's route keeps other clusters off this subnet.
 	return c, network.EnsureHost(c, mtu)
 }
 
-// ensureSupervisor starts the daemon if none answers, or if the one that does
-// was built before us. It may be killed at any time: its successor takes over.
+// ensureSupervisor starts the supervisor if none listens, or replaces one of an older build. The
+// supervisor may be killed at any time: its successor takes over.
 func (o *options) ensureSupervisor(ctx context.Context, c layout.Cluster) error {
 	if pid := listener(c); pid != 0 {
 		if !proc.Outdated(pid) {
@@ -209,7 +207,7 @@ func (o *options) ensureSupervisor(ctx context.Context, c layout.Cluster) error 
 	defer cancel()
 	go func() {
 		defer cancel()
-		_ = p.Wait(died) // either way the wait below is over
+		_ = p.Wait(died) // the loop below ends either way
 	}()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -223,10 +221,9 @@ func (o *options) ensureSupervisor(ctx context.Context, c layout.Cluster) error 
 	return nil
 }
 
-// answers reports whether a supervisor listens.
 func answers(c layout.Cluster) bool { return listener(c) != 0 }
 
-// listener is the process number of the supervisor that listens, 0 if there is none.
+// listener returns the PID of the listening supervisor, 0 if there is none.
 func listener(c layout.Cluster) int {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -255,9 +252,9 @@ func replace(ctx context.Context, pid int) error {
 	return p.Wait(ctx)
 }
 
-// lockFile takes a lock that goes with the process at the latest.
+// lockFile takes a lock that is released at the latest when the process ends.
 func lockFile(path string) (unlock func(), err error) {
-	// Not every machine has /run/lock from its start.
+	// Some machines start without /run/lock.
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("making the folder of the lock %s: %w", path, err)
 	}

@@ -1,6 +1,5 @@
-// Package csi holds what both services of the CSI driver have in common: its
-// name, the identity service, and how a service is offered on a socket. What
-// the driver does is in the packages below it and in internal/volume.
+// Package csi is shared by both services of the CSI driver: its name, the identity service, and
+// serving on a socket. The driver's behavior is in the packages below it and in internal/volume.
 package csi
 
 import (
@@ -21,7 +20,7 @@ import (
 const (
 	// Driver is the name of the driver.
 	Driver = "local.csi.drydock.dev"
-	// Topology is the label that says on which node's disk a volume lies.
+	// Topology is the label with the node whose disk holds a volume.
 	Topology = "topology." + Driver + "/node"
 	// version is the answer to version queries; the driver comes with the cluster.
 	version = "1"
@@ -29,26 +28,25 @@ const (
 
 // Parameters of a StorageClass.
 const (
-	// Scope says who can reach a volume: one node, or all.
+	// Scope selects the nodes that can reach a volume: one, or all.
 	Scope = "scope"
 	// ScopeNode is the node's own disk.
 	ScopeNode = "node"
-	// ScopeShared is the disk of all nodes.
+	// ScopeShared is the disk that all nodes share.
 	ScopeShared = "shared"
 )
 
-// Identity answers who the driver is.
+// Identity is the driver's identity service.
 type Identity struct {
 	csi.UnimplementedIdentityServer
 }
 
-// GetPluginInfo is the driver's name.
+// GetPluginInfo returns the driver's name.
 func (Identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
 	return &csi.GetPluginInfoResponse{Name: Driver, VendorVersion: version}, nil
 }
 
-// GetPluginCapabilities says that there is a controller, that volumes are bound
-// to places and that they grow while they are in use.
+// GetPluginCapabilities returns: a controller service, topology, and online expansion.
 func (Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	service := func(t csi.PluginCapability_Service_Type) *csi.PluginCapability {
 		return &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}}
@@ -61,12 +59,12 @@ func (Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitie
 	}}, nil
 }
 
-// Probe answers that the driver is there.
+// Probe always succeeds.
 func (Identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	return &csi.ProbeResponse{}, nil
 }
 
-// Listen makes a Unix socket for root. One that an earlier process left is replaced.
+// Listen creates a Unix socket for root. It replaces the socket of an earlier process.
 func Listen(socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return nil, fmt.Errorf("making the folder of %s: %w", socket, err)
@@ -84,7 +82,7 @@ func Listen(socket string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Serve offers services on a Unix socket until the context ends.
+// Serve serves on a Unix socket until the context ends.
 func Serve(ctx context.Context, socket string, register func(*grpc.Server)) error {
 	listener, err := Listen(socket)
 	if err != nil {
@@ -99,7 +97,7 @@ func Serve(ctx context.Context, socket string, register func(*grpc.Server)) erro
 	return nil
 }
 
-// logFailure leaves a trace of what went wrong; what went well is seen elsewhere.
+// logFailure logs failed calls.
 func logFailure(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	response, err := handle(ctx, request)
 	if err != nil && status.Code(err) != codes.Unimplemented {
@@ -108,16 +106,16 @@ func logFailure(ctx context.Context, request any, info *grpc.UnaryServerInfo, ha
 	return response, err
 }
 
-// Locks keeps calls that would disturb each other off one volume. A second
-// caller is not made to wait: it gets Aborted, which CSI means to be tried again.
+// Locks excludes conflicting calls on a volume. A second caller does not wait: it gets Aborted,
+// which CSI defines as retryable.
 type Locks struct {
 	mu sync.Mutex
-	// held counts the readers of a name; -1 is its one writer.
+	// held counts the readers of a name; -1 is a writer.
 	held map[string]int
 }
 
-// Lock takes a name for writing and, where it is not empty, another for
-// reading: many copies may be made of one source at once.
+// Lock locks a name for writing and, if not empty, another for reading: many copies of one source
+// may be made at once.
 func (l *Locks) Lock(write, read string) (unlock func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

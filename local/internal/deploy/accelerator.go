@@ -14,20 +14,19 @@ import (
 	"drydock.dev/local/internal/manifest"
 )
 
-// AcceleratorVariable is the environment variable that fixes what guests run with,
-// kvm or tcg; without it each node's probe chooses.
+// AcceleratorVariable is the environment variable that fixes the accelerator of guests, kvm or tcg.
+// Without it each node's probe chooses.
 const AcceleratorVariable = "DRYDOCK_ACCEL"
 
-// labelKVM is where a node says what its probe has found.
+// labelKVM is the node label with the probe's result for KVM.
 const labelKVM = "drydock.dev/kvm"
 
-// realNodes leaves out those that a benchmark only pretends.
+// realNodes excludes the simulated nodes of a benchmark.
 const realNodes = "!bench.drydock.dev/simulated"
 
-// Accelerator is the only accelerator that guests get, or empty.
+// Accelerator is the only permitted accelerator, or empty.
 type Accelerator string
 
-// ParseAccelerator reads the variable's value.
 func ParseAccelerator(value string) (Accelerator, error) {
 	switch value {
 	case "", "kvm", "tcg":
@@ -36,13 +35,12 @@ func ParseAccelerator(value string) (Accelerator, error) {
 	return "", fmt.Errorf("%s is %q; it must be kvm, tcg or empty", AcceleratorVariable, value)
 }
 
-// expected is what the label says when the probe has seen the variable.
+// expected is the value of labelKVM after a probe with the variable.
 func (a Accelerator) expected() string {
 	return map[Accelerator]string{"kvm": "usable", "tcg": "off"}[a]
 }
 
-// Fix has virt-handler's probe allow this accelerator only. It reports whether the
-// object is virt-handler.
+// Fix sets the variable in virt-handler's probe. It reports whether the object is virt-handler.
 func (a Accelerator) Fix(object *unstructured.Unstructured) (bool, error) {
 	if object.GetKind() != "DaemonSet" || object.GetName() != "virt-handler" {
 		return false, nil
@@ -50,8 +48,8 @@ func (a Accelerator) Fix(object *unstructured.Unstructured) (bool, error) {
 	return true, manifest.SetEnv(object, "probe-node", AcceleratorVariable, string(a))
 }
 
-// AwaitAccelerator waits until every node says what its probe has found, and returns
-// that, a line for each node.
+// AwaitAccelerator waits until every node has its probe's result, and returns a text with the
+// results of all nodes.
 func (c *Cluster) AwaitAccelerator(ctx context.Context, a Accelerator) (string, error) {
 	nodes := c.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
 	var text string
@@ -71,7 +69,7 @@ func (c *Cluster) AwaitAccelerator(ctx context.Context, a Accelerator) (string, 
 	return text, nil
 }
 
-// accelerators reports whether all nodes say what is expected, and what they say.
+// accelerators reports whether all nodes have the expected result, and formats the results.
 func accelerators(nodes []unstructured.Unstructured, a Accelerator) (all bool, text string) {
 	all = len(nodes) > 0
 	var lines []string

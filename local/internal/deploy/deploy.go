@@ -1,5 +1,5 @@
-// Package deploy applies manifests to a cluster and waits until what it applied
-// works. It decides nothing about what is in them.
+// Package deploy applies manifests to a cluster and waits until the objects work. It does not
+// change them.
 package deploy
 
 import (
@@ -26,7 +26,7 @@ import (
 	"drydock.dev/local/internal/manifest"
 )
 
-// manager is the owner of the fields that are applied here.
+// manager is the field manager of applied objects.
 const manager = "drydock-deploy"
 
 // Cluster is a cluster to deploy to.
@@ -35,13 +35,13 @@ type Cluster struct {
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 }
 
-// Connect makes a client with a kubeconfig.
+// Connect returns a client for a kubeconfig.
 func Connect(kubeconfig string) (*Cluster, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig %s: %w", kubeconfig, err)
 	}
-	// One administrator's client, on the same machine: no need to spare the API server.
+	// A single client on the same machine need not spare the API server.
 	config.QPS, config.Burst = 200, 400
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -54,13 +54,13 @@ func Connect(kubeconfig string) (*Cluster, error) {
 	return &Cluster{client: client, mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(asking))}, nil
 }
 
-// Deploy applies the objects in their order and waits for each that has a state to
-// wait for. Definitions are waited for before the objects that follow them.
+// Deploy applies the objects in order and waits for those that have a state. It waits for CRDs
+// before it applies the objects after them.
 func (c *Cluster) Deploy(ctx context.Context, objects []*unstructured.Unstructured) error {
 	var waiting []*unstructured.Unstructured
 	for _, object := range objects {
 		if !isDefinition(object) {
-			// What follows may be of the definitions' kinds.
+			// The next objects may be of the CRDs' kinds.
 			if err := c.awaitDefinitions(ctx, &waiting); err != nil {
 				return err
 			}
@@ -82,7 +82,7 @@ func isDefinition(object *unstructured.Unstructured) bool {
 	return object.GetKind() == "CustomResourceDefinition"
 }
 
-// awaitDefinitions waits for the definitions in the list and empties it of them.
+// awaitDefinitions waits for the CRDs in the list and removes them from it.
 func (c *Cluster) awaitDefinitions(ctx context.Context, waiting *[]*unstructured.Unstructured) error {
 	var others []*unstructured.Unstructured
 	for _, object := range *waiting {
@@ -110,10 +110,10 @@ func (c *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) 
 	return nil
 }
 
-// discovered is how long a kind may take to be listed that has just been defined.
+// discovered is the time limit for the discovery of a new kind.
 const discovered = 30 * time.Second
 
-// resource is where the API server has objects of this kind and namespace.
+// resource returns the client for an object's kind and namespace.
 func (c *Cluster) resource(ctx context.Context, object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	kind := object.GroupVersionKind()
 	var mapping *meta.RESTMapping
@@ -122,7 +122,7 @@ func (c *Cluster) resource(ctx context.Context, object *unstructured.Unstructure
 		var err error
 		mapping, err = c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 		if meta.IsNoMatchError(err) {
-			// What was listed earlier is kept, and lacks a kind that is new.
+			// The cached discovery lacks a new kind.
 			lacks = err
 			c.mapper.Reset()
 			return false, nil
@@ -154,8 +154,7 @@ func (c *Cluster) Created(ctx context.Context, object *unstructured.Unstructured
 	return found.GetCreationTimestamp().Time, nil
 }
 
-// Await waits until an object works. When the context ends first, the error says
-// what the object's status said last.
+// Await waits until an object works. On timeout the error has its last state.
 func (c *Cluster) Await(ctx context.Context, object *unstructured.Unstructured) error {
 	if !hasState(object) {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"k8s.io/kubectl/pkg/polymorphichelpers"
 )
 
-// conditions names the condition that is True when an object of the kind works.
+// conditions maps a kind to the condition that is True when its object works.
 var conditions = map[string]string{
 	"CustomResourceDefinition": "Established",
 	"APIService":               "Available",
@@ -17,14 +17,13 @@ var conditions = map[string]string{
 	"VirtualMachine":           "Ready",
 }
 
-// hasState reports whether objects of this kind begin to work some time after they
-// were applied.
+// hasState reports whether objects of this kind need time to work after they are applied.
 func hasState(object *unstructured.Unstructured) bool {
 	_, err := polymorphichelpers.StatusViewerFor(object.GroupVersionKind().GroupKind())
 	return err == nil || conditions[object.GetKind()] != ""
 }
 
-// State reports whether an object works, or else why not.
+// State reports whether an object works, and if not, why.
 func State(object *unstructured.Unstructured) (works bool, why string, err error) {
 	viewer, err := polymorphichelpers.StatusViewerFor(object.GroupVersionKind().GroupKind())
 	if err != nil {
@@ -35,7 +34,7 @@ func State(object *unstructured.Unstructured) (works bool, why string, err error
 	return works, strings.TrimSpace(why), err
 }
 
-// conditionHolds reports whether a condition is True for the object as it is now.
+// conditionHolds reports whether a condition is True, and if not, the messages of all conditions.
 func conditionHolds(object *unstructured.Unstructured, kind string) (holds bool, why string) {
 	list, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package distribution knows where the parts of Drydock are that lie beside the
-// drydock program: in a checkout of the source, where the build puts them, and in
-// an unpacked release. It only looks; it reads no part and makes none.
+// Package distribution finds the files of Drydock beside the drydock program, in a checkout after a
+// build or in an unpacked release. It neither reads nor creates them.
 package distribution
 
 import (
@@ -11,25 +10,25 @@ import (
 	"strings"
 )
 
-// Parts are the files that `drydock run` works with, all of them there.
+// Parts are the files that `drydock run` needs; all of them exist.
 type Parts struct {
 	// Virtctl is the program.
 	Virtctl string
 	// Images are the image archives.
 	Images []string
-	// Install is what kustomize or kubectl installs Drydock from, KubeVirt the
-	// object that configures it, Example a virtual machine.
+	// Install is the kustomization or manifest that installs Drydock, KubeVirt the object that
+	// configures it, Example a virtual machine.
 	Install, KubeVirt, Example string
 }
 
-// place is where the parts are below the folder that holds the folder of the programs.
+// place has the paths of the parts, relative to the parent of the programs' folder.
 type place struct {
 	images, install, kubevirt, example string
-	// remedy is what to do about a part that is missing.
+	// remedy is the advice for a missing part.
 	remedy string
 }
 
-// The marker of a checkout is a file that no release has.
+// marker is a file that a checkout has and a release has not.
 const marker = "go.mod"
 
 var (
@@ -43,7 +42,7 @@ var (
 	}
 )
 
-// required are the images without which nothing runs.
+// required are the images that every cluster needs.
 var required = []string{"virt.tar", "virt-launcher.tar", "virt-importer.tar", "test-guest.tar"}
 
 // Find returns the parts that belong to the programs in a folder.

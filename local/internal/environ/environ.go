@@ -1,6 +1,6 @@
-// Package environ decides which environment the processes of a cluster get. They
-// live longer than the shell of the user who happened to start them, so that they
-// get no more of its environment than they need (decision 227). It starts nothing.
+// Package environ decides the environment of a cluster's processes. They outlive the shell of the
+// user who started them, so they get only the variables that they need (decision 227). It starts
+// nothing.
 package environ
 
 import (
@@ -12,22 +12,20 @@ import (
 	"drydock.dev/local/internal/prerequisites"
 )
 
-// proxies are the variables that lead connections through a proxy.
+// proxies are the variables that select a proxy.
 var proxies = []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"}
 
-// exceptions are the variables that name what is reached without one.
+// exceptions are the variables that name hosts to reach without a proxy.
 var exceptions = []string{"NO_PROXY", "no_proxy"}
 
-// trust are the variables that name certificates beside the system's: behind a proxy
-// that opens connections, registries are reached with them only.
+// trust are the variables for additional certificates. Registries need them behind a proxy that
+// terminates TLS.
 var trust = []string{"SSL_CERT_FILE", "SSL_CERT_DIR"}
 
-// home is root's, whoever's environment `up` is started with: the kubelet looks there
-// for credentials of registries.
+// home is root's, whoever calls `up`: the kubelet looks there for credentials of registries.
 const home = "/root"
 
-// Of is the environment of a cluster's processes in place of that of their parent.
-// What it returns comes out the same when it is given that again.
+// Of returns the environment of a cluster's processes, given their parent's. It is idempotent.
 func Of(c layout.Cluster, parent []string) []string {
 	values := parse(parent)
 	env := []string{"HOME=" + home, "PATH=" + path(values["PATH"])}
@@ -52,7 +50,7 @@ func Of(c layout.Cluster, parent []string) []string {
 	return env
 }
 
-// Direct is the value of NO_PROXY: what the parent's says, and all of the cluster.
+// Direct returns the value of NO_PROXY: the parent's exceptions and the whole cluster.
 func Direct(c layout.Cluster, parent []string) string {
 	values := parse(parent)
 	var hosts []string
@@ -70,7 +68,7 @@ func Direct(c layout.Cluster, parent []string) string {
 	return strings.Join(all, ",")
 }
 
-// path has absolute folders only: the processes' working folder is another than the user's.
+// path drops relative folders, because the processes have another working folder than the user.
 func path(of string) string {
 	folders := slices.DeleteFunc(filepath.SplitList(of), func(f string) bool { return !filepath.IsAbs(f) })
 	for _, folder := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {

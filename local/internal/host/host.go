@@ -1,7 +1,6 @@
-// Package host finds out what the machine can do and says what is missing, with
-// the command that installs it. It changes nothing on the machine, but for
-// kernel modules that it loads to see whether they are there; what it tries is
-// gone when it has been tried (decision 181).
+// Package host checks the machine and reports missing requirements, with the command that installs
+// them. It changes nothing on the machine, except that it loads kernel modules to see whether they
+// exist; it removes all that its trials create (decision 181).
 package host
 
 import (
@@ -18,30 +17,30 @@ import (
 	"drydock.dev/local/internal/prerequisites"
 )
 
-// BridgeFilter is the switch for the translation of packets within a bridge.
+// BridgeFilter is the kernel's switch for translating packets within a bridge.
 const BridgeFilter = "/proc/sys/net/bridge/bridge-nf-call-iptables"
 
-// BridgeFilter6 is the switch for the filtering of packets of IPv6 within a bridge.
+// BridgeFilter6 is the kernel's switch for filtering IPv6 packets within a bridge.
 const BridgeFilter6 = "/proc/sys/net/bridge/bridge-nf-call-ip6tables"
 
-// Facts is what was found on the machine.
+// Facts are the observed facts of the machine.
 type Facts struct {
 	Root bool
-	// CgroupV2 is true where /sys/fs/cgroup is the unified hierarchy.
+	// CgroupV2 means that /sys/fs/cgroup is the unified hierarchy.
 	CgroupV2 bool
-	// SysResource reports whether an OOM score may be lowered.
+	// SysResource means that an OOM score may be lowered.
 	SysResource bool
-	// BridgeFilter reports whether packets between ports of a bridge can be translated.
+	// BridgeFilter means that packets between ports of a bridge can be translated.
 	BridgeFilter bool
-	// Absent are the programs that a cluster executes and the machine lacks.
+	// Absent are the missing programs that a cluster executes.
 	Absent []prerequisites.Program
-	// KernelMajor and KernelMinor decide what kube-proxy can use.
+	// KernelMajor and KernelMinor decide kube-proxy's mode.
 	KernelMajor, KernelMinor int
-	// Nameservers are those of the host that a pod can reach too.
+	// Nameservers are the host's, if pods can reach them.
 	Nameservers []string
 }
 
-// Gather looks at the machine.
+// Gather collects the facts of this machine.
 func Gather() (Facts, error) {
 	f := Facts{Root: os.Geteuid() == 0, Absent: prerequisites.Missing(prerequisites.Run)}
 	var err error
@@ -66,7 +65,6 @@ func Gather() (Facts, error) {
 	return f, nil
 }
 
-// unifiedCgroups reports whether /sys/fs/cgroup is the unified hierarchy.
 func unifiedCgroups() (bool, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &fs); err != nil {
@@ -75,11 +73,10 @@ func unifiedCgroups() (bool, error) {
 	return fs.Type == unix.CGROUP2_SUPER_MAGIC, nil
 }
 
-// ClusterSpace is the disk space that a cluster and Drydock's images fit in.
+// ClusterSpace is the disk space for a cluster and Drydock's images.
 const ClusterSpace = 2 << 30
 
-// Missing lists all that keeps a cluster with its data in dir from running here, each
-// with its remedy.
+// Missing lists everything that prevents a cluster with its data in dir, each with its remedy.
 func Missing(dir string) ([]string, error) {
 	facts, err := Gather()
 	if err != nil {
@@ -92,7 +89,7 @@ func Missing(dir string) ([]string, error) {
 	return append(missing, TakenPorts()...), nil
 }
 
-// Missing lists what the facts lack, each with its remedy.
+// Missing lists the requirements that the facts don't meet, each with its remedy.
 func (f Facts) Missing() []string {
 	if !f.Root {
 		return []string{"root is needed to make network, mount and PID namespaces: run the command with sudo"}
@@ -107,7 +104,7 @@ func (f Facts) Missing() []string {
 	return missing
 }
 
-// notInstalled names the programs and the one command that installs them all.
+// notInstalled lists the programs and the command that installs them.
 func notInstalled(programs []prerequisites.Program) string {
 	var names []string
 	for _, p := range programs {
@@ -119,7 +116,7 @@ func notInstalled(programs []prerequisites.Program) string {
 
 func load(module string) bool { return exec.Command("modprobe", module).Run() == nil }
 
-// ProxyMode is how kube-proxy programs the kernel. Its nftables mode asks for 5.13.
+// ProxyMode returns kube-proxy's mode. The nftables mode needs Linux 5.13.
 func (f Facts) ProxyMode() string {
 	if f.KernelMajor > 5 || f.KernelMajor == 5 && f.KernelMinor >= 13 {
 		return "nftables"
@@ -127,7 +124,7 @@ func (f Facts) ProxyMode() string {
 	return "iptables"
 }
 
-// hasCapability reports whether a process may make use of a capability now.
+// hasCapability reports whether a capability of a process is effective.
 func hasCapability(process procfs.Proc, bit int) (bool, error) {
 	status, err := process.NewStatus()
 	if err != nil {
@@ -143,8 +140,8 @@ func kernelVersion(release string) (major, minor int) {
 	return major, minor
 }
 
-// nameservers are the host's, without those that only the host itself can
-// reach; systemd-resolved keeps the real ones in a file of its own.
+// nameservers returns the host's nameservers except loopback ones, which pods can't reach.
+// systemd-resolved keeps the real ones in its own file.
 func nameservers() []string {
 	for _, path := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
 		f, err := os.Open(path)

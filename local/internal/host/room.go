@@ -8,22 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Need is how much space something takes in a folder.
+// Need is the disk space for one purpose.
 type Need struct {
 	Dir   string
 	Bytes uint64
-	// For says what takes the space.
+	// For is the purpose, for messages: "Go modules take".
 	For string
 }
 
-// volume is a file system as far as room is concerned.
+// volume has the device and the free space of a file system.
 type volume struct {
 	device uint64
 	free   uint64
 }
 
-// LittleSpace names the file systems that have less room than what is to lie there
-// takes together. Folders that are not there yet count where they will be.
+// LittleSpace returns a message for each file system with less free space than the sum of its
+// needs. A folder that does not exist yet counts for the file system of its nearest parent.
 func LittleSpace(needs []Need) ([]string, error) {
 	return littleSpace(needs, func(dir string) (volume, error) {
 		dir = existing(dir)
@@ -66,10 +66,10 @@ func littleSpace(needs []Need, look func(dir string) (volume, error)) ([]string,
 
 func gib(bytes uint64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
 
-// Memory is what the machine has, swap included, in bytes.
+// Memory is the machine's memory with swap, in bytes.
 type Memory struct{ Total, Available uint64 }
 
-// ReadMemory reads how much memory the machine has and could give.
+// ReadMemory reads the total and the available memory.
 func ReadMemory() (Memory, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -98,8 +98,8 @@ func memoryIn(fs procfs.FS) (Memory, error) {
 	}, nil
 }
 
-// Little says what is wrong with so much memory: impossible names what can't be
-// done with it, tight what can only be done when other programs end.
+// Little compares the memory with a need. impossible is the message if the machine has too little,
+// tight if other programs must end first.
 func (m Memory) Little(need uint64, what string) (impossible, tight []string) {
 	switch {
 	case m.Total < need:

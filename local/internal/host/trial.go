@@ -17,9 +17,9 @@ import (
 	"drydock.dev/local/internal/loop"
 )
 
-// trial uses a feature of the kernel as a cluster does, in namespaces of its own.
+// trial uses a feature of the kernel as a cluster does, in separate namespaces.
 type trial struct {
-	// why says what of a cluster needs the feature, and remedy where it comes from.
+	// why is the cluster's use of the feature, remedy the way to get it.
 	feature, why, remedy string
 	try                  func(dir string) error
 }
@@ -36,13 +36,13 @@ var trials = []trial{
 	{"PID namespaces", "every node and pod has one", "a container that this machine may be must be privileged", tryPIDs},
 }
 
-// Try uses what a cluster with its data in dir needs of the kernel, and says what
-// did not work. What it makes goes with the thread that made it. It wants root.
+// Try uses each kernel feature that a cluster with its data in dir needs, and reports failures. Its
+// changes vanish with the thread's namespaces. It needs root.
 func Try(dir string) []string {
 	found := make(chan []string)
 	go func() {
-		// The thread is in namespaces that nothing else may run in: never unlocked, it
-		// ends with this goroutine.
+		// Nothing else may run in this thread's namespaces. It stays locked, so it ends with this
+		// goroutine.
 		runtime.LockOSThread()
 		found <- tryAll(existing(dir), enterNamespaces, trials)
 	}()
@@ -62,7 +62,7 @@ func tryAll(dir string, enter func() error, trials []trial) []string {
 	return failed
 }
 
-// existing is the folder itself or the nearest above it that is there.
+// existing returns the folder or its nearest parent that exists.
 func existing(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
@@ -173,7 +173,7 @@ func tryPIDs(string) error {
 	return run(cmd)
 }
 
-// run runs a program. One that is not installed is reported with the programs.
+// run runs a program. It ignores a missing program, which Missing reports.
 func run(cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
@@ -185,7 +185,7 @@ func run(cmd *exec.Cmd) error {
 	return err
 }
 
-// tryCgroups makes a cgroup where a cluster's would be.
+// tryCgroups creates a cgroup beside those of clusters.
 func tryCgroups() []string {
 	unified, err := unifiedCgroups()
 	if err == nil {

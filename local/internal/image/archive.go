@@ -1,6 +1,6 @@
-// Package image keeps container images without a registry: it makes the two
-// that every node needs, keeps those that the user loads, and brings them into
-// a node's containerd. It does not build the user's images.
+// Package image keeps container images without a registry. It builds the two images that every node
+// needs, stores the archives that the user loads, and imports them into a node's containerd. It
+// does not build the user's images.
 package image
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// FromBinary writes an archive of an image that consists of one static program.
+// FromBinary writes the archive of an image with one static program.
 func FromBinary(ref, binary, archive string) error {
 	program, err := os.ReadFile(binary)
 	if err != nil {
@@ -55,8 +55,8 @@ func FromBinary(ref, binary, archive string) error {
 	return nil
 }
 
-// oneFile is a layer with a program in the root folder, and the folders that a
-// read-only root file system must have for what is mounted there.
+// oneFile returns a layer with a program in the root folder, and the mount points that a read-only
+// root file system must have.
 func oneFile(file string, program []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// namespace is where the kubelet's containerd looks for images.
+	// namespace is the kubelet's namespace in containerd.
 	namespace = "k8s.io"
-	// archiveLabel tells from which archive an image in containerd came.
+	// archiveLabel labels an image in containerd with the digest of its archive.
 	archiveLabel = "drydock.dev/archive"
 )
 
-// Sync brings every archive of the store into the containerd behind a socket.
+// Sync imports every archive of the store into the containerd behind a socket.
 func (s Store) Sync(ctx context.Context, socket string) error {
 	archives, err := s.List()
 	if err != nil {
@@ -27,7 +27,7 @@ func (s Store) Sync(ctx context.Context, socket string) error {
 	if err != nil {
 		return fmt.Errorf("connecting to containerd at %s: %w", socket, err)
 	}
-	defer func() { _ = client.Close() }() // everything was answered
+	defer func() { _ = client.Close() }() // all calls have returned
 	var errs []error
 	for _, a := range archives {
 		errs = append(errs, s.load(ctx, client, a))

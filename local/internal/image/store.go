@@ -20,25 +20,24 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// Archive is an image archive that the cluster keeps.
+// Archive is a stored image archive.
 type Archive struct {
-	// Digest is the SHA-256 of the archive, in hex; the file is named by it.
+	// Digest is the SHA-256 of the archive in hex, which is also its file's name.
 	Digest string `json:"digest"`
-	// Refs are the full names of the images in it.
+	// Refs are the full names of its images.
 	Refs []string `json:"refs"`
 }
 
-// Store is the folder of the archives. A node that joins or comes back gets
-// its images from there.
+// Store is the folder of the archives. Nodes get their images from it whenever they start.
 type Store struct{ dir string }
 
-// NewStore uses a folder, which Add makes when it is not there.
+// NewStore returns the store in a folder, which Add creates.
 func NewStore(dir string) Store { return Store{dir: dir} }
 
-// Path is the file of an archive.
+// Path returns the file of an archive.
 func (s Store) Path(a Archive) string { return filepath.Join(s.dir, a.Digest+".tar") }
 
-// List returns the archives that are kept.
+// List returns the stored archives.
 func (s Store) List() ([]Archive, error) {
 	data, err := os.ReadFile(filepath.Join(s.dir, "index.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,8 +53,7 @@ func (s Store) List() ([]Archive, error) {
 	return archives, nil
 }
 
-// Add keeps a copy of an archive. Archives all of whose names the new one has
-// taken over are dropped.
+// Add stores a copy of an archive. It removes archives all of whose names are in the new one.
 func (s Store) Add(file string) (Archive, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return Archive{}, fmt.Errorf("making the folder of the images: %w", err)
@@ -64,7 +62,7 @@ func (s Store) Add(file string) (Archive, error) {
 	if err != nil {
 		return Archive{}, fmt.Errorf("locking the list of loaded images: %w", err)
 	}
-	defer lock.Close() // lets the lock go
+	defer lock.Close() // releases the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return Archive{}, fmt.Errorf("locking the list of loaded images: %w", err)
 	}
@@ -92,7 +90,7 @@ func (s Store) Add(file string) (Archive, error) {
 	return added, nil
 }
 
-// merge adds an archive to a list; names belong to the archive that came last.
+// merge adds an archive to a list. A name belongs to the last archive that has it.
 func merge(old []Archive, added Archive) (kept, dropped []Archive) {
 	for _, a := range old {
 		if a.Digest == added.Digest {
@@ -108,7 +106,7 @@ func merge(old []Archive, added Archive) (kept, dropped []Archive) {
 	return append(kept, added), dropped
 }
 
-// copyIn copies an archive into the folder, reading its names and its digest on the way.
+// copyIn copies an archive into the folder and reads its names and digest on the way.
 func (s Store) copyIn(file string) (Archive, error) {
 	in, err := os.Open(file)
 	if err != nil {
@@ -124,7 +122,7 @@ func (s Store) copyIn(file string) (Archive, error) {
 	both := io.TeeReader(in, io.MultiWriter(out, hash))
 	refs, err := names(both)
 	if err == nil {
-		// What follows the end mark of the archive belongs to the copy as well.
+		// The copy includes data after the end mark of the tar.
 		_, err = io.Copy(io.Discard, both)
 	}
 	a := Archive{Digest: hex.EncodeToString(hash.Sum(nil)), Refs: refs}
@@ -140,7 +138,7 @@ func (s Store) copyIn(file string) (Archive, error) {
 	return a, nil
 }
 
-// names reads the image names from an archive in Docker's or the OCI's layout.
+// names reads the image names from an archive in Docker's or OCI layout.
 func names(archive io.Reader) ([]string, error) {
 	var docker []struct{ RepoTags []string }
 	var oci struct {
@@ -182,7 +180,7 @@ func names(archive io.Reader) ([]string, error) {
 	return slices.DeleteFunc(slices.Compact(refs), func(ref string) bool { return ref == "" }), nil
 }
 
-// FullName is a name as the kubelet will ask for it: with registry and tag.
+// FullName returns a name in the kubelet's form, with registry and tag; empty for an invalid one.
 func FullName(ref string) string {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
@@ -191,7 +189,7 @@ func FullName(ref string) string {
 	return named.String()
 }
 
-// AddBinary keeps an image made of one static program, unless it is kept already.
+// AddBinary stores an image with one static program.
 func (s Store) AddBinary(ref, binary string) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("making the folder of the images: %w", err)

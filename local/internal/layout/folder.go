@@ -11,17 +11,17 @@ import (
 	"syscall"
 )
 
-// parts are what a cluster makes in its folder, but for the record, which goes last:
-// a purge that was interrupted can be repeated as long as it is there.
+// parts are the entries of a cluster's folder except the record. Purge deletes the record last:
+// while it exists, an interrupted purge can be repeated.
 var parts = []string{"nodes", "etcd", "images", "config", "pki", "logs", "run", "shared", "kubeconfig"}
 
 const record = "cluster.json"
 
-// partial is how files begin that WriteFile was interrupted at.
+// partial is the prefix of files that an interrupted WriteFile leaves.
 const partial = ".new-"
 
-// foreign lists what is in a folder that no cluster makes. The folder that every new
-// ext4 filesystem has is nobody's.
+// foreign lists the entries of a folder that are not known and not temporary files. It ignores the
+// lost+found of ext4.
 func foreign(dir string, known []string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -36,9 +36,9 @@ func foreign(dir string, known []string) ([]string, error) {
 	return names, nil
 }
 
-// Claim makes the folder of a new cluster the cluster's, and marks that of one whose
-// record an earlier build has made. found is what Load has said. A folder with
-// something in it is refused: a later purge could not tell what is whose.
+// Claim prepares the folder of a new cluster, and marks that of an existing one whose record lacks
+// the mark Alone. found is Load's result. A new cluster needs an empty folder: otherwise a later
+// purge could not tell which files are the cluster's.
 func (c Cluster) Claim(found bool) (Cluster, error) {
 	if c.Alone {
 		return c, nil
@@ -63,12 +63,12 @@ func (c Cluster) Claim(found bool) (Cluster, error) {
 			return c, err
 		}
 	}
-	// The older cluster of a folder with other things in it goes on without the mark.
+	// An older cluster with foreign files in its folder stays unmarked.
 	c.Alone = len(names) == 0
 	return c, nil
 }
 
-// realDir makes a folder and follows the symbolic links to it.
+// realDir creates a folder and resolves symbolic links.
 func realDir(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("making the data folder: %w", err)
@@ -80,7 +80,7 @@ func realDir(dir string) (string, error) {
 	return real, nil
 }
 
-// some names a few of many.
+// some shortens a list of names.
 func some(names []string) string {
 	if len(names) > 4 {
 		return strings.Join(names[:3], ", ") + fmt.Sprintf(" and %d more", len(names)-3)
@@ -88,8 +88,8 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Purgeable says why a cluster's data can't be deleted; it is nil if it can. It reads
-// the record again: what is deleted is decided by what is on disk.
+// Purgeable returns an error if a cluster's data must not be deleted. It reads the record again,
+// because only the disk's state counts.
 func (c Cluster) Purgeable() error {
 	now, found, err := Load(c.Name, c.Dir)
 	if err != nil {
@@ -112,8 +112,7 @@ func (c Cluster) Purgeable() error {
 	return nil
 }
 
-// Purge deletes a cluster's data: what Drydock has put into the folder, and the
-// folder itself if nothing else is in it.
+// Purge deletes Drydock's files in the cluster's folder, and the folder if nothing else is in it.
 func (c Cluster) Purge() error {
 	if err := c.Purgeable(); err != nil {
 		return err
@@ -134,9 +133,9 @@ func (c Cluster) Purge() error {
 			}
 			continue
 		}
-		return nil // what others have put here since keeps the folder
+		return nil // foreign files keep the folder
 	}
-	// A filesystem of its own can be emptied only.
+	// A mount point can only be emptied.
 	if err := os.Remove(c.Dir); err != nil && !errors.Is(err, syscall.EBUSY) {
 		return fmt.Errorf("deleting the cluster's folder: %w", err)
 	}

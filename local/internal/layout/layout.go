@@ -1,6 +1,6 @@
-// Package layout says where everything of one embedded cluster is: folders,
-// addresses, interface names, cgroups. It owns the cluster's record on disk and
-// nothing else: it starts no process and touches no kernel object.
+// Package layout defines the folders, addresses, interface names and cgroups of an embedded
+// cluster. It owns the cluster's record on disk and nothing else: it starts no process and touches
+// no kernel object.
 package layout
 
 import (
@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// DefaultDir is the data folder when none is given.
+	// DefaultDir is the default data folder.
 	DefaultDir = "/var/lib/drydock"
-	// DefaultName is the cluster's name when none is given.
+	// DefaultName is the default name of a cluster.
 	DefaultName = "drydock"
 
-	// MaxNodes follows from the address plan: node i has the pod network
-	// 10.N.(64+i).0/24, which ends where the service range begins.
+	// MaxNodes follows from the address plan: node i has the pod network 10.N.(64+i).0/24, and the
+	// service range begins at 10.N.128.0.
 	MaxNodes = 63
 
 	// maxDir keeps DIR/run/supervisor.sock below the 108 bytes of a socket address.
 	maxDir = 80
 )
 
-// The ports of the control plane, all of them at HostIP. The last two are Kubernetes'
-// own for the controller manager and the scheduler.
+// The ports of the control plane, all at HostIP. The last two are the defaults of the controller
+// manager and the scheduler.
 const (
 	EtcdPort              = 2379
 	EtcdPeerPort          = 2380
@@ -38,26 +38,26 @@ const (
 	SchedulerPort         = 10259
 )
 
-// Ports are what no other program may listen on at every address of the host.
+// Ports are the ports on which no other program may listen at all addresses of the host.
 var Ports = []int{EtcdPort, EtcdPeerPort, APIServerPort, ControllerManagerPort, SchedulerPort}
 
 var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
 
-// Cluster is one embedded cluster. What it does not hold follows from it.
+// Cluster is an embedded cluster. Its methods derive everything else from these fields.
 type Cluster struct {
 	Name string `json:"name"`
-	// Dir is the data folder. The record names it, so that a copy of the record in
-	// another folder makes nobody the owner of that.
+	// Dir is the data folder. The record contains it so that a copy of the record in another folder
+	// does not own that folder.
 	Dir string `json:"dir,omitempty"`
-	// Alone marks a folder that held nothing else when the cluster was made: what has
-	// the names of the cluster's parts in it is the cluster's.
+	// Alone means that the folder was empty when the cluster was created, so all entries with the
+	// names of a cluster's parts are the cluster's.
 	Alone bool `json:"alone,omitempty"`
 	// Net is the second octet of the cluster's 10.Net.0.0/16.
 	Net   int      `json:"net"`
 	Nodes []string `json:"nodes"`
 }
 
-// Check refuses names and folders that some kernel object could not carry.
+// Check rejects names and folders that do not fit the limits of kernel objects.
 func Check(name, dir string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("checking the cluster name %q: it must be 1 to 20 lower-case letters, digits and inner hyphens", name)
@@ -71,10 +71,10 @@ func Check(name, dir string) error {
 	return nil
 }
 
-// NodeName is the name of the i-th node, counted from zero.
+// NodeName returns the name of the i-th node, counted from zero.
 func NodeName(i int) string { return fmt.Sprintf("node%d", i+1) }
 
-// ID distinguishes clusters of one name in different folders.
+// ID distinguishes clusters with the same name in different folders.
 func (c Cluster) ID() string { return c.Name + "-" + c.hash()[:6] }
 
 func (c Cluster) hash() string {
@@ -82,7 +82,7 @@ func (c Cluster) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Index is the position of a node, -1 if the cluster has no such node.
+// Index returns the position of a node, -1 if the cluster has no such node.
 func (c Cluster) Index(node string) int {
 	for i, n := range c.Nodes {
 		if n == node {
@@ -92,7 +92,7 @@ func (c Cluster) Index(node string) int {
 	return -1
 }
 
-// Find is an error that names the cluster's nodes if it has none of that name.
+// Find returns an error that lists the cluster's nodes if it has no such node.
 func (c Cluster) Find(node string) error {
 	if c.Index(node) < 0 {
 		return fmt.Errorf("cluster %s has no node %s; it has %s", c.Name, node, strings.Join(c.Nodes, ", "))
@@ -106,10 +106,10 @@ func (c Cluster) addr(third, fourth int) netip.Addr {
 
 // Addresses. One /16 per cluster: .0.0/24 machines, .64.0/18 pods, .128.0/20 services.
 
-// Subnet holds every address of the cluster.
+// Subnet contains every address of the cluster.
 func (c Cluster) Subnet() netip.Prefix { return Subnet(c.Net) }
 
-// Subnet is the range of a cluster whose second octet is net.
+// Subnet returns the range of a cluster whose second octet is net.
 func Subnet(net int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(net), 0, 0}), 16)
 }
@@ -117,13 +117,13 @@ func Subnet(net int) netip.Prefix {
 // MachineNet is the network of the host's bridge and the nodes.
 func (c Cluster) MachineNet() netip.Prefix { return netip.PrefixFrom(c.addr(0, 0), 24) }
 
-// HostIP is the host's address on the bridge; the control plane listens there.
+// HostIP is the host's address on the bridge, on which the control plane listens.
 func (c Cluster) HostIP() netip.Addr { return c.addr(0, 1) }
 
 // NodeIP is the address of a node on the bridge.
 func (c Cluster) NodeIP(node string) netip.Addr { return c.addr(0, 11+c.Index(node)) }
 
-// PodNet holds the pod networks of all nodes.
+// PodNet contains the pod networks of all nodes.
 func (c Cluster) PodNet() netip.Prefix { return netip.PrefixFrom(c.addr(64, 0), 18) }
 
 // NodePodNet is the pod network of one node.
@@ -148,25 +148,25 @@ func (c Cluster) APIServer() string { return fmt.Sprintf("https://%s:%d", c.Host
 // Bridge is the name of the host's bridge.
 func (c Cluster) Bridge() string { return "dd" + c.hash()[:6] }
 
-// Veth is the name of the host's end of a node's cable.
+// Veth is the name of the host's end of a node's veth pair.
 func (c Cluster) Veth(node string) string { return fmt.Sprintf("%s.%d", c.Bridge(), c.Index(node)+1) }
 
 // Table is the name of the host's nftables table.
 func (c Cluster) Table() string { return "drydock-" + c.ID() }
 
-// Cgroup is the path of the cgroup that holds every process of the cluster, pods included.
+// Cgroup is the path of the cgroup of all processes of the cluster, including pods.
 func (c Cluster) Cgroup() string { return "/drydock/" + c.ID() }
 
-// ControlCgroup holds the supervisor and the control plane.
+// ControlCgroup is the cgroup of the supervisor and the control plane.
 func (c Cluster) ControlCgroup() string { return c.Cgroup() + "/control" }
 
-// NodeCgroup is the root of what a node runs; the kubelet puts the pods under it.
+// NodeCgroup is the root cgroup of a node; the kubelet creates the pods' cgroups in it.
 func (c Cluster) NodeCgroup(node string) string { return c.Cgroup() + "/" + node }
 
-// NodeSystemCgroup holds a node's own processes.
+// NodeSystemCgroup is the cgroup of a node's own processes.
 func (c Cluster) NodeSystemCgroup(node string) string { return c.NodeCgroup(node) + "/system" }
 
-// LoopTag marks the loop devices of the cluster, or with a node those of the node.
+// LoopTag is the tag of the cluster's loop devices, or with a node of that node's.
 func (c Cluster) LoopTag(node string) string {
 	if node == "" {
 		return "drydock:" + c.ID()
@@ -180,22 +180,22 @@ func (c Cluster) path(elem ...string) string {
 	return filepath.Join(append([]string{c.Dir}, elem...)...)
 }
 
-// Record is the file that this type is stored in.
+// Record is the file of the Cluster.
 func (c Cluster) Record() string { return c.path(record) }
 
 // Kubeconfig is the administrator's.
 func (c Cluster) Kubeconfig() string { return c.path("kubeconfig") }
 
-// PKI is the folder of the certificates.
+// PKI is a file in the folder of certificates.
 func (c Cluster) PKI(file string) string { return c.path("pki", file) }
 
 // Etcd is etcd's data folder.
 func (c Cluster) Etcd() string { return c.path("etcd") }
 
-// Config is the folder of rendered configuration and component kubeconfigs.
+// Config is a rendered configuration or a component's kubeconfig.
 func (c Cluster) Config(file string) string { return c.path("config", file) }
 
-// Log is a log file of the control plane.
+// Log is the log file of a control plane component.
 func (c Cluster) Log(component string) string { return c.path("logs", component+".log") }
 
 // AuditLog is written by the API server.
@@ -204,23 +204,23 @@ func (c Cluster) AuditLog() string { return c.path("logs", "audit.log") }
 // Images is the folder of the loaded image archives.
 func (c Cluster) Images() string { return c.path("images") }
 
-// RunDir is for what does not outlive the cluster's processes.
+// RunDir has files that don't outlive the cluster's processes.
 func (c Cluster) RunDir() string { return c.path("run") }
 
-// Socket is where the supervisor listens.
+// Socket is the supervisor's socket.
 func (c Cluster) Socket() string { return c.path("run", "supervisor.sock") }
 
-// StorageSocket is where the storage driver's controller listens.
+// StorageSocket is the socket of the CSI controller service.
 func (c Cluster) StorageSocket() string { return c.path("run", "csi.sock") }
 
-// QuiesceSocket is where a node's storage driver holds volumes still. It is
-// among the host's files, for the controller to reach.
+// QuiesceSocket is the socket on which a node's CSI driver freezes volumes. The controller reaches
+// it in the host's file system.
 func (c Cluster) QuiesceSocket(node string) string { return c.path("run", node+".sock") }
 
-// SupervisorLock is held by the supervisor for as long as it lives.
+// SupervisorLock is held by the supervisor as long as it lives.
 func (c Cluster) SupervisorLock() string { return c.path("run", "supervisor.lock") }
 
-// Shared is one folder that every node sees at /srv/shared.
+// Shared is the folder that every node has at /srv/shared.
 func (c Cluster) Shared() string { return c.path("shared") }
 
 // Node is a path in a node's folder.
@@ -228,18 +228,17 @@ func (c Cluster) Node(node string, elem ...string) string {
 	return c.path(append([]string{"nodes", node}, elem...)...)
 }
 
-// SnapshotDefinitions is the file beside our programs that has the definitions
-// of the snapshot API.
+// SnapshotDefinitions is the file with the CRDs of the snapshot API, beside our programs.
 const SnapshotDefinitions = "volumesnapshot-crds.yaml"
 
-// Multus is the program beside ours that connects pods to networks beside the pods'.
+// Multus is the program, beside ours, that connects pods to secondary networks.
 const Multus = "multus"
 
-// SharedDisk is the name of the disk that every node has.
+// SharedDisk is the name of the disk that all nodes share.
 const SharedDisk = "shared"
 
-// Disks maps each disk to the folder of its volumes. The nodes see them under
-// these same paths, and the kernel names them so to everybody.
+// Disks maps each disk to the folder of its volumes. The paths are the same on the nodes, and the
+// kernel reports them to every process.
 func (c Cluster) Disks() map[string]string {
 	disks := map[string]string{SharedDisk: filepath.Join(c.Shared(), "csi")}
 	for _, node := range c.Nodes {
@@ -248,5 +247,5 @@ func (c Cluster) Disks() map[string]string {
 	return disks
 }
 
-// NodeLog is a log file of a component that runs on a node.
+// NodeLog is the log file of a component on a node.
 func (c Cluster) NodeLog(node, component string) string { return c.Log(node + "-" + component) }

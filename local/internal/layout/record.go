@@ -11,15 +11,15 @@ import (
 	"path/filepath"
 )
 
-// The second octets that clusters may use: 10.77 to 10.140, out of the way of
-// what Docker, libvirt and the usual CNI defaults take.
+// The second octets of clusters, 10.77 to 10.140, avoid the usual ranges of Docker, libvirt and CNI
+// plugins.
 const (
 	firstNet = 77
 	netCount = 64
 )
 
-// Load reads a cluster's record. found is false when there is none yet. The cluster's
-// Dir is the folder as it was named first, and as given where that is not known.
+// Load reads a cluster's record; found is false if there is none. Dir in the result is the recorded
+// folder, or the given one if none is recorded.
 func Load(name, dir string) (c Cluster, found bool, err error) {
 	if err := Check(name, dir); err != nil {
 		return Cluster{}, false, err
@@ -46,9 +46,9 @@ func Load(name, dir string) (c Cluster, found bool, err error) {
 	return c, true, nil
 }
 
-// firstName is the name under which a cluster's folder was recorded, if it leads to the
-// folder that is given: kernel objects carry names that follow from it. A folder that was
-// moved since goes by its new name; a copy is refused.
+// firstName returns the recorded name of a cluster's folder if it is the same folder as the given
+// one, because the names of kernel objects derive from it. It returns the given name for a folder
+// that was moved, and an error for a copy.
 func firstName(recorded, given string) (string, error) {
 	if recorded == "" || recorded == given {
 		return given, nil
@@ -70,7 +70,7 @@ func firstName(recorded, given string) (string, error) {
 	return recorded, nil
 }
 
-// Save writes the record so that a reader never sees half of it.
+// Save writes the record atomically.
 func (c Cluster) Save() error {
 	data, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
@@ -79,7 +79,7 @@ func (c Cluster) Save() error {
 	return WriteFile(c.Record(), append(data, '\n'), 0o600)
 }
 
-// WriteFile replaces a file in one step and makes its folder.
+// WriteFile replaces a file atomically and creates its folder.
 func WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("making the folder of %s: %w", path, err)
@@ -99,8 +99,8 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 	return nil
 }
 
-// WithNodes is the cluster with at least count nodes. Nodes are never taken
-// away by it: their pods and disks would be lost without a word.
+// WithNodes returns the cluster with at least count nodes. It never removes a node, whose pods and
+// disks would be lost silently.
 func (c Cluster) WithNodes(count int) (Cluster, error) {
 	if count < 1 || count > MaxNodes {
 		return c, fmt.Errorf("choosing the number of nodes: %d is not between 1 and %d", count, MaxNodes)
@@ -112,12 +112,11 @@ func (c Cluster) WithNodes(count int) (Cluster, error) {
 	return c, nil
 }
 
-// ChooseNet finds a range that overlaps nothing the host already routes. The
-// search begins at a place that depends on the cluster, so that two clusters
-// of which one is down seldom claim the same range.
+// ChooseNet finds a range that overlaps none of the host's routes. Its search starts at a hash of
+// the cluster, so that a cluster that is down rarely loses its range to another.
 func ChooseNet(c Cluster, taken []netip.Prefix) (int, error) {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(c.hash())) // never fails, says its documentation
+	_, _ = h.Write([]byte(c.hash())) // Write of a hash never fails
 	start := int(h.Sum32() % netCount)
 	if c.Name == DefaultName && c.Dir == DefaultDir {
 		start = 0

@@ -9,21 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mode is how a device is made.
+// Mode has the options of a new device.
 type Mode struct {
-	// Tag names the owner and what the device is to it, in at most 63 bytes.
+	// Tag names the owner and the device's purpose, in at most 63 bytes.
 	Tag string
-	// AutoClear lets the device go with its last user, a mount for one.
+	// AutoClear frees the device with its last user, such as a mount.
 	AutoClear bool
 	ReadOnly  bool
 }
 
-// attempts bounds the race for a free device with other programs.
+// attempts limits the retries after losing a free device to another program.
 const attempts = 64
 
-// Attach makes a loop device of a file, with direct I/O where the file's
-// filesystem has it. The device stays open in what is returned: with AutoClear
-// it would be gone otherwise before it is used.
+// Attach creates a loop device for a file, with direct I/O if the file's filesystem supports it.
+// The result keeps the device open: with AutoClear it would otherwise be freed before its use.
 func Attach(file string, mode Mode) (*os.File, error) {
 	if len(mode.Tag) >= len(unix.LoopInfo64{}.File_name) {
 		return nil, fmt.Errorf("making a loop device of %s: the tag %q is too long for the kernel", file, mode.Tag)
@@ -49,7 +48,7 @@ func Attach(file string, mode Mode) (*os.File, error) {
 		}
 		device, err := configure(fmt.Sprintf("/dev/loop%d", number), backing, mode)
 		if errors.Is(err, unix.EBUSY) {
-			continue // somebody else was faster
+			continue // another program was faster
 		}
 		if err != nil {
 			return nil, fmt.Errorf("making a loop device of %s: %w", file, err)
@@ -59,7 +58,7 @@ func Attach(file string, mode Mode) (*os.File, error) {
 	return nil, fmt.Errorf("making a loop device of %s: every free one was taken by others, %d times", file, attempts)
 }
 
-// configure does all of it in one step, so that a device never exists without its tag.
+// configure sets up the device in one step, so that it never exists without its tag.
 func configure(path string, backing *os.File, mode Mode) (*os.File, error) {
 	device, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -80,7 +79,7 @@ func configure(path string, backing *os.File, mode Mode) (*os.File, error) {
 	return device, nil
 }
 
-// Find returns the devices that bear exactly this tag.
+// Find returns the devices with exactly this tag.
 func Find(tag string) ([]string, error) {
 	found, err := withTag(tag)
 	return paths(found), err
@@ -94,7 +93,7 @@ func withTag(tag string) ([]device, error) {
 	return slices.DeleteFunc(all, func(d device) bool { return d.tag() != tag }), nil
 }
 
-// Grow tells a device that its file has grown.
+// Grow makes a device as large as its file.
 func Grow(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -1,8 +1,6 @@
-// Package loop keeps the loop devices of a cluster: it makes them for volumes
-// that are files, finds them again, and takes away those that a dead node has
-// left. A device carries its owner's tag in the kernel, so that whose it is
-// never depends on a path that another mount namespace sees differently. It
-// must not touch a device of anybody else.
+// Package loop manages the loop devices of a cluster. It creates them for volumes, which are files, finds them, and
+// frees those that a dead node has left. The kernel stores the owner's tag with a device, so ownership does not
+// depend on paths, which differ between mount namespaces. The package must not touch another owner's device.
 package loop
 
 import (
@@ -17,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is what the kernel reports about a loop device in use.
+// device is the kernel's state of a loop device in use.
 type device struct {
 	path string
-	// backing is the file's path as far as our namespace can name it.
+	// backing is the file's path as seen from our mount namespace.
 	backing string
 	info    unix.LoopInfo64
 	number  uint64
@@ -28,7 +26,7 @@ type device struct {
 
 func (d device) tag() string { return unix.ByteSliceToString(d.info.File_name[:]) }
 
-// list looks at every loop device that has a file.
+// list returns every loop device that has a file.
 func list() ([]device, error) {
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -38,7 +36,7 @@ func list() ([]device, error) {
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			continue // detached while we looked
+			continue // detached since
 		}
 		d := device{path: "/dev/" + strings.Split(file, "/")[3]}
 		d.backing = strings.TrimSuffix(strings.TrimSpace(string(data)), " (deleted)")
@@ -49,7 +47,7 @@ func list() ([]device, error) {
 	return found, nil
 }
 
-// read fails when the device has been detached meanwhile.
+// read fails if the device has been detached.
 func (d *device) read() error {
 	f, err := os.Open(d.path)
 	if err != nil {
@@ -59,7 +57,6 @@ func (d *device) read() error {
 	return d.readFrom(f)
 }
 
-// readFrom is read for a device that is open.
 func (d *device) readFrom(f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -74,10 +71,8 @@ func (d *device) readFrom(f *os.File) error {
 	return nil
 }
 
-// Under lists the loop devices that belong to the owner of a tag (or of one
-// below it), those whose files lie in a folder, and those that are stacked on
-// one of these: the kubelet puts a second device on that of a block volume, to
-// hold it open.
+// Under lists the loop devices with a tag or one below it, those whose files are in a folder, and those stacked on
+// one of these: the kubelet stacks a second device on a block volume's to hold it open.
 func Under(tag, dir string) ([]string, error) {
 	found, err := under(tag, dir)
 	return paths(found), err
@@ -114,8 +109,8 @@ func under(tag, dir string) ([]device, error) {
 	return append(stacked, lower...), nil
 }
 
-// patience is how long a device may stay after its last user died: a mount
-// namespace goes away a moment after its last process.
+// patience is the wait for a device after its last user: a mount namespace is removed a moment after its last
+// process.
 const patience = 5 * time.Second
 
 // Detach frees the loop devices that Under lists and waits until they are gone.
@@ -144,7 +139,7 @@ func Detach(ctx context.Context, tag, dir string) error {
 	}
 }
 
-// Free detaches the devices that bear exactly this tag, now or, of those that somebody has open, with their last user.
+// Free detaches the devices with exactly this tag. One that is still open is freed with its last user.
 func Free(tag string) error {
 	found, err := withTag(tag)
 	for _, d := range found {
@@ -153,8 +148,8 @@ func Free(tag string) error {
 	return err
 }
 
-// free detaches a device that was found. Its number may have gone to another file since: as long as we have it open it can't
-// go to yet another one.
+// free detaches a listed device, unless its number belongs to another file since. While it is open here, the number
+// can't change owner again.
 func (d device) free() error {
 	f, err := os.OpenFile(d.path, os.O_RDWR, 0)
 	if err != nil {
@@ -169,13 +164,13 @@ func (d device) free() error {
 		}
 		err = unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0)
 	}
-	if err != nil && !errors.Is(err, unix.ENXIO) { // ENXIO: it is free already
+	if err != nil && !errors.Is(err, unix.ENXIO) { // already free
 		return fmt.Errorf("detaching the loop device %s: %w", d.path, err)
 	}
 	return nil
 }
 
-// same reports whether both have the same file and the same owner.
+// same reports whether both have the same file and tag.
 func (d device) same(other device) bool {
 	return d.info.Device == other.info.Device && d.info.Inode == other.info.Inode && d.tag() == other.tag()
 }

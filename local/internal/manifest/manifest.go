@@ -1,6 +1,5 @@
-// Package manifest reads Kubernetes objects from manifests and kustomize folders,
-// puts them into an order in which an API server takes them, and marks the pods
-// whose images were loaded anew. It speaks to no cluster.
+// Package manifest reads Kubernetes objects from manifests and kustomize folders, sorts them for
+// applying, and annotates pods with the contents of their loaded images. It talks to no cluster.
 package manifest
 
 import (
@@ -18,10 +17,10 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// ImagesAnnotation says on a pod template which content its images have.
+// ImagesAnnotation on a pod template has the digests of its images.
 const ImagesAnnotation = "drydock.dev/images"
 
-// Read returns the objects of a manifest or of a kustomize folder.
+// Read returns the objects of a manifest or a kustomize folder.
 func Read(path string) ([]*unstructured.Unstructured, error) {
 	text, err := load(path)
 	if err != nil {
@@ -51,8 +50,8 @@ func load(path string) (string, error) {
 	return string(text), err
 }
 
-// Parse returns the objects of a manifest: namespaces and definitions first,
-// because others need them.
+// Parse returns the objects of a manifest, with namespaces and CRDs first, because other objects
+// need them.
 func Parse(text string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
@@ -89,7 +88,7 @@ func rank(kind string) int {
 	return 2
 }
 
-// Name is how people name an object.
+// Name returns kind, namespace and name of an object for messages.
 func Name(object *unstructured.Unstructured) string {
 	name := object.GetName()
 	if ns := object.GetNamespace(); ns != "" {
@@ -98,9 +97,9 @@ func Name(object *unstructured.Unstructured) string {
 	return object.GetKind() + " " + name
 }
 
-// MarkImages notes in the pod template of a Deployment or DaemonSet which content
-// its images have, so that pods are started anew for an image that keeps its name
-// and was loaded with other content. An image without a digest is left out.
+// MarkImages annotates the pod template of a Deployment or DaemonSet with its images' digests, so
+// that pods restart when an image was loaded with new content under the same name. It skips images
+// without a digest.
 func MarkImages(object *unstructured.Unstructured, digest func(image string) string) error {
 	if kind := object.GetKind(); kind != "Deployment" && kind != "DaemonSet" {
 		return nil
@@ -131,7 +130,7 @@ func MarkImages(object *unstructured.Unstructured, digest func(image string) str
 	return nil
 }
 
-// SetEnv sets an environment variable of one of the init containers of an object's pods.
+// SetEnv sets an environment variable in an init container of an object's pods.
 func SetEnv(object *unstructured.Unstructured, container, variable, value string) error {
 	path := []string{"spec", "template", "spec", "initContainers"}
 	containers, _, err := unstructured.NestedSlice(object.Object, path...)

@@ -11,15 +11,14 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// The firewall of a cluster has two halves. The table of our own hides the cluster's
-// addresses behind the host's and drops what must not reach the cluster. But what one
-// table accepts, another may still drop: the host's own firewall, where there is one,
-// needs rules that accept what the cluster needs. These carry the name of our table as
-// their comment, by which they are found again, whatever has become of the policies. See decision 229.
+// The firewall of a cluster has two halves. Our own table masquerades the cluster's addresses and
+// drops unwanted packets to the cluster. But a packet that one table accepts can be dropped by
+// another, so the host's own firewall, if any, needs rules that accept the cluster's packets. Their
+// comment is the name of our table, by which they are found again after any change of the policies
+// (decision 229).
 
-// ownTable drops what comes from elsewhere to nodes and pods, but for answers and for
-// what the administrator forwards by an address translation of theirs, and what is not
-// from the host itself to etcd.
+// ownTable drops packets from elsewhere to nodes and pods, except replies and the administrator's own
+// DNAT. It also drops packets to etcd that are not from the host itself.
 func ownTable(c layout.Cluster) string {
 	return fmt.Sprintf(`table ip %[1]s
 delete table ip %[1]s
@@ -42,22 +41,22 @@ table ip %[1]s {
 `, c.Table(), c.Subnet(), c.Bridge(), c.HostIP())
 }
 
-// Hooks of the kernel that other firewalls guard, as nftables names them.
+// Netfilter hooks of the host's firewalls, by their names in nftables.
 const (
 	input   = "input"
 	forward = "forward"
 )
 
-// accepted is a rule that lets packets of the cluster through a firewall of the host.
+// accepted is a rule that lets the cluster's packets through a firewall of the host.
 type accepted struct {
 	hook string
-	// nft and iptables are the same condition in the languages of both programs.
+	// nft and iptables are the same condition for the two programs.
 	nft, iptables string
 }
 
-// needs are the rules for what the cluster needs: nodes and pods reach the API server,
-// the host's name server, each other and the world, and the host reaches them. Other
-// services of the host are for its firewall to open.
+// needs returns the rules for the cluster's connections: nodes and pods reach the API server, the
+// host's name server, each other and the world, and the host reaches them. The administrator's
+// firewall decides about other services of the host.
 func needs(c layout.Cluster) []accepted {
 	from, to := fmt.Sprintf("iifname %q", c.Bridge()), fmt.Sprintf("oifname %q", c.Bridge())
 	in, out := "-i "+c.Bridge(), "-o "+c.Bridge()
@@ -73,7 +72,7 @@ func needs(c layout.Cluster) []accepted {
 	}
 }
 
-// openFirewall loads our table and puts our rules before those of the host's firewalls.
+// openFirewall loads our table and inserts our rules at the top of the host's firewalls.
 func openFirewall(c layout.Cluster) error {
 	if err := nft(ownTable(c)); err != nil {
 		return err
@@ -81,7 +80,7 @@ func openFirewall(c layout.Cluster) error {
 	return throughFirewalls(c, needs(c))
 }
 
-// closeFirewall takes away our table and our rules. It asks for no policy.
+// closeFirewall removes our table and our rules.
 func closeFirewall(c layout.Cluster) error {
 	return errors.Join(nft(fmt.Sprintf("table ip %[1]s\ndelete table ip %[1]s\n", c.Table())), throughFirewalls(c, nil))
 }
@@ -95,9 +94,8 @@ func throughFirewalls(c layout.Cluster, rules []accepted) error {
 	return throughNFTables(c, rules, managed)
 }
 
-// throughIPTables replaces our rules in the chains of iptables. managed is false where
-// there are none that iptables knows: it is not installed, nothing has made its table,
-// or the table is one that only nft understands.
+// throughIPTables replaces our rules in the chains of iptables. managed is false if iptables is not
+// installed, its table does not exist, or only nft can read the table.
 func throughIPTables(c layout.Cluster, rules []accepted) (managed bool, err error) {
 	if !hasFilterTable() {
 		return false, nil
@@ -123,12 +121,12 @@ func throughIPTables(c layout.Cluster, rules []accepted) (managed bool, err erro
 	if script.Len() == 0 {
 		return true, nil
 	}
-	// One transaction: no packet finds the rules missing.
+	// One transaction: the rules are never missing for a packet.
 	return true, feed("*filter\n"+script.String()+"COMMIT\n", "iptables-restore", "-w", "-n")
 }
 
-// hasFilterTable reports whether the kernel has the table of iptables' filters, of its
-// older or its newer kind. iptables itself would make it when asked.
+// hasFilterTable reports whether the kernel has the filter table of iptables, legacy or nft. Calling
+// iptables would create it.
 func hasFilterTable() bool {
 	if old, err := os.ReadFile("/proc/net/ip_tables_names"); err == nil && slices.Contains(strings.Fields(string(old)), "filter") {
 		return true
@@ -137,8 +135,8 @@ func hasFilterTable() bool {
 	return err == nil && slices.Contains(strings.Split(string(tables), "\n"), "table ip filter")
 }
 
-// ours recognizes a rule as `iptables -S` prints it: by its comment, or as one of the
-// two that earlier builds made.
+// ours reports whether a line of `iptables -S` is our rule: by its comment, or as one of the two rules
+// of earlier builds.
 func ours(c layout.Cluster, line string) bool {
 	fields := strings.Fields(line)
 	if i := slices.Index(fields, "--comment"); i >= 0 && i+1 < len(fields) {
@@ -149,7 +147,6 @@ func ours(c layout.Cluster, line string) bool {
 
 func nft(rules string) error { return feed(rules, "nft", "-f", "-") }
 
-// feed gives a program its input.
 func feed(rules, program string, args ...string) error {
 	cmd := exec.Command(program, args...)
 	cmd.Stdin = strings.NewReader(rules)

@@ -15,23 +15,23 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// Lans are the bridges that every node has beside that of its pods. The bridges of one name
-// are one network of layer 2, as a VLAN of a switch is: each two nodes have a cable between theirs.
-// Where the kernel filters VLANs, each carries all their tags, too. See decision 410.
+// Lans are the bridges that every node has beside the pods' bridge. The bridges with the same name
+// form one layer 2 network, like a VLAN of a switch: a veth pair connects each two nodes. If the
+// kernel supports VLAN filtering, each carries all VLAN tags (decision 410).
 var Lans = []string{"lan1", "lan2", "lan3", "lan4"}
 
-// The VLANs that a cable carries with their tags. VLAN 1 goes without.
+// The tagged VLANs of a cable. VLAN 1 is untagged.
 const firstVLAN, lastVLAN = 2, 4094
 
-// Member is a node that runs.
+// Member is a running node.
 type Member struct {
 	Node string
-	// PID is the process number of its init.
+	// PID is the process ID of its init.
 	PID int
 }
 
-// ConnectLans makes a node's lans and connects them with those of other nodes. A node that has
-// ended meanwhile is left out: it connects itself when it starts.
+// ConnectLans creates a node's lans and connects them to those of other nodes. It skips a node that
+// has ended: that one connects itself when it starts.
 func ConnectLans(c layout.Cluster, node Member, others []Member) error {
 	inside, err := enter(node)
 	if err != nil {
@@ -60,7 +60,7 @@ func ConnectLans(c layout.Cluster, node Member, others []Member) error {
 	return nil
 }
 
-// nodeNet is the way into a node's network namespace.
+// nodeNet is a handle on a node's network namespace.
 type nodeNet struct {
 	*netlink.Handle
 	node string
@@ -79,19 +79,19 @@ func enter(node Member) (*nodeNet, error) {
 	return &nodeNet{Handle: handle, node: node.Node, ns: ns}, nil
 }
 
-// Close lets go of descriptors to look through.
+// Close closes the handles, which does not change the network.
 func (m *nodeNet) Close() {
 	m.Handle.Close()
 	_ = m.ns.Close()
 }
 
-// ensureLan makes a bridge that the node itself is not on.
+// ensureLan creates a bridge of which the node itself is not a member.
 func (m *nodeNet) ensureLan(lan string) error {
 	filter := true
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = lan
 	err := m.LinkAdd(&netlink.Bridge{LinkAttrs: attributes, VlanFiltering: &filter})
-	if errors.Is(err, unix.EOPNOTSUPP) { // a kernel without VLANs: a plugin that asks for one gets the same error
+	if errors.Is(err, unix.EOPNOTSUPP) { // a kernel without VLAN filtering; a plugin that needs VLANs gets the same error
 		err = m.LinkAdd(&netlink.Bridge{LinkAttrs: attributes})
 	}
 	if err != nil && !errors.Is(err, unix.EEXIST) {
@@ -109,13 +109,12 @@ func (m *nodeNet) ensureLan(lan string) error {
 	return m.LinkSetUp(link)
 }
 
-// filters reports whether a bridge filters VLANs.
 func filters(link netlink.Link) bool {
 	bridge, ok := link.(*netlink.Bridge)
 	return ok && bridge.VlanFiltering != nil && *bridge.VlanFiltering
 }
 
-// layCables lays the cables between two nodes that are not there.
+// layCables creates the missing veth pairs between two nodes.
 func layCables(c layout.Cluster, m, far *nodeNet) error {
 	for _, lan := range Lans {
 		near, end := cableEnd(c, lan, far.node), cableEnd(c, lan, m.node)
@@ -130,19 +129,19 @@ func layCables(c layout.Cluster, m, far *nodeNet) error {
 	return nil
 }
 
-// cableEnd is the name of the end, on any node, of the cable to a node.
+// cableEnd returns the name of the interface, on any node, that leads to a node.
 func cableEnd(c layout.Cluster, lan, to string) string {
 	return fmt.Sprintf("%s.%d", lan, c.Index(to)+1)
 }
 
-// layCable makes a veth pair with an end on each of two nodes.
+// layCable creates a veth pair with one end on each of two nodes.
 func layCable(near, far *nodeNet, nearEnd, farEnd string) error {
 	_, nearErr := near.LinkByName(nearEnd)
 	_, farErr := far.LinkByName(farEnd)
 	if nearErr == nil && farErr == nil {
 		return nil
 	}
-	// The end of a cable to a node's last life goes with that, but not at once.
+	// The pair to a node's previous life is removed with its namespace, but not at once.
 	if err := errors.Join(near.unplug(nearEnd), far.unplug(farEnd)); err != nil {
 		return err
 	}
@@ -165,8 +164,8 @@ func (m *nodeNet) unplug(end string) error {
 	return nil
 }
 
-// plug makes the end of a cable a port of a lan. Nothing goes from one cable to another: the
-// sender's node has a cable to every other node, and a frame would go round for ever.
+// plug makes an interface a port of a lan. The ports of cables are isolated from each other: the
+// sender's node reaches every other node directly, and a forwarded frame would loop forever.
 func (m *nodeNet) plug(end, lan string) error {
 	bridge, err := m.LinkByName(lan)
 	if err != nil {
@@ -189,14 +188,13 @@ func (m *nodeNet) plug(end, lan string) error {
 	return nil
 }
 
-// KeepOutOfLans is called on a node whose lans were made. The node gives no answers there and
-// routes nothing from there. Packets between a lan's ports pass the node's rules, which are about
-// pods: without a connection that the kernel tracks, none of them applies, such as the translation
-// of service addresses.
+// KeepOutOfLans makes the node neither answer nor route on its lans. It runs on a node whose lans
+// exist. Packets between a lan's ports pass the node's netfilter rules, which are meant for pods.
+// Without connection tracking none of them applies, such as the translation of service addresses.
 func KeepOutOfLans() error {
 	for _, lan := range Lans {
 		for path, value := range map[string]string{
-			"ipv4/conf/" + lan + "/arp_ignore":   "1", // no answer for addresses of other interfaces
+			"ipv4/conf/" + lan + "/arp_ignore":   "1", // no ARP replies for addresses of other interfaces
 			"ipv4/conf/" + lan + "/forwarding":   "0",
 			"ipv6/conf/" + lan + "/disable_ipv6": "1",
 		} {

@@ -1,7 +1,6 @@
-// Package network makes the networks of a cluster: the bridge on the host, one
-// veth pair per node, the routes to the pods and the address translation to the
-// outside; and the lans between nodes. It removes what it makes; everything inside a
-// node's namespace ends with the node.
+// Package network creates the networks of a cluster: the bridge on the host, one veth pair per
+// node, the routes to the pods, the masquerading of outgoing packets, and the lans between nodes.
+// It removes what it creates on the host; interfaces in a node's namespace vanish with the node.
 package network
 
 import (
@@ -22,7 +21,7 @@ import (
 // NodeLink is the name of a node's interface.
 const NodeLink = "eth0"
 
-// Taken lists the ranges that the host already routes or has addresses in.
+// Taken lists the destinations of the host's routes.
 func Taken() ([]netip.Prefix, error) {
 	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	if err != nil {
@@ -40,9 +39,9 @@ func Taken() ([]netip.Prefix, error) {
 	return taken, nil
 }
 
-// ChooseSubnet gives a new cluster a range of addresses that nothing on the host uses.
-// A cluster that is found keeps its own; it is an error when something else has taken
-// that while the cluster was down.
+// ChooseSubnet gives a new cluster an address range that nothing on the host uses. An existing
+// cluster keeps its range. If another network has taken it while the cluster was down, the result
+// is an error.
 func ChooseSubnet(c layout.Cluster, found bool) (layout.Cluster, error) {
 	taken, err := Taken()
 	if err != nil {
@@ -61,7 +60,7 @@ func ChooseSubnet(c layout.Cluster, found bool) (layout.Cluster, error) {
 	return c, nil
 }
 
-// MTU is the largest packet that leaves the host whole, 1500 if it has no way out.
+// MTU returns the MTU of the host's default route, at most 1500 and 1500 without one.
 func MTU() (int, error) {
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 	if err != nil {
@@ -79,8 +78,8 @@ func MTU() (int, error) {
 	return 1500, nil
 }
 
-// EnsureHost makes the bridge with the host's address, and the rules that let the
-// cluster's packets through the host's firewall and no others to the cluster.
+// EnsureHost creates the bridge with the host's address, and the firewall rules that let only the
+// cluster's packets through.
 func EnsureHost(c layout.Cluster, mtu int) error {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: c.Bridge(), MTU: mtu}}
 	if err := netlink.LinkAdd(bridge); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -103,7 +102,7 @@ func EnsureHost(c layout.Cluster, mtu int) error {
 		}
 	}
 	if len(c.Nodes) > 0 {
-		// Service addresses work from the host too: its first node translates them.
+		// Service addresses work from the host too: the first node translates them.
 		if err := addRoute(netlink.RouteReplace, link, c.ServiceNet(), c.NodeIP(c.Nodes[0])); err != nil {
 			return err
 		}
@@ -114,13 +113,13 @@ func EnsureHost(c layout.Cluster, mtu int) error {
 	return openFirewall(c)
 }
 
-// AttachNode lays the cable to a node whose init has the given process number.
+// AttachNode connects a node, whose init has the PID, to the bridge.
 func AttachNode(c layout.Cluster, node string, pid, mtu int) error {
 	ns, err := netns.GetFromPid(pid)
 	if err != nil {
 		return fmt.Errorf("opening the network namespace of %s: %w", node, err)
 	}
-	defer func() { _ = ns.Close() }() // a descriptor to look through
+	defer func() { _ = ns.Close() }() // closing the descriptor changes nothing
 	inside, err := netlink.NewHandleAt(ns)
 	if err != nil {
 		return fmt.Errorf("entering the network namespace of %s: %w", node, err)
@@ -167,13 +166,13 @@ func nodeRoutes(c layout.Cluster, node string, inside *netlink.Handle, link netl
 	return nil
 }
 
-// addCable makes a veth pair with one end on the bridge and one in the node.
+// addCable creates a veth pair between the bridge and the node.
 func addCable(c layout.Cluster, node string, ns netns.NsHandle, mtu int) error {
 	bridge, err := netlink.LinkByName(c.Bridge())
 	if err != nil {
 		return fmt.Errorf("finding the bridge %s: %w", c.Bridge(), err)
 	}
-	// What an interrupted start has left has its other end nowhere.
+	// An interrupted start may have left a pair whose other end is in no node.
 	if err := deleteLink(c.Veth(node)); err != nil {
 		return err
 	}
@@ -195,7 +194,7 @@ func addCable(c layout.Cluster, node string, ns netns.NsHandle, mtu int) error {
 	return nil
 }
 
-// Remove takes away what is on the host.
+// Remove removes the cluster's interfaces and rules from the host.
 func Remove(c layout.Cluster) error {
 	var errs []error
 	links, err := netlink.LinkList()
@@ -236,7 +235,7 @@ func ipnet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// Present reports whether the cluster's bridge is there.
+// Present reports whether the cluster's bridge exists.
 func Present(c layout.Cluster) bool {
 	_, err := netlink.LinkByName(c.Bridge())
 	return err == nil

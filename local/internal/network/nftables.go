@@ -11,7 +11,7 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// baseChain is a chain that the kernel calls, as nft lists it.
+// baseChain is a chain with a netfilter hook, in nft's JSON format.
 type baseChain struct {
 	Family, Table, Name, Type, Hook string
 }
@@ -19,9 +19,8 @@ type baseChain struct {
 // firewalldTable is owned by firewalld, which may forbid changes by others.
 const firewalldTable = "firewalld"
 
-// throughNFTables replaces our rules in every chain that filters what the cluster needs,
-// whoever has made it. Chains that iptables manages are left out: rules in nft's own
-// words would keep iptables from reading them.
+// throughNFTables replaces our rules in every chain that filters the cluster's packets, whoever
+// owns it. It skips chains that iptables manages: iptables could not read native nft rules in them.
 func throughNFTables(c layout.Cluster, rules []accepted, iptables bool) error {
 	chains, err := filterChains()
 	if err != nil {
@@ -32,7 +31,7 @@ func throughNFTables(c layout.Cluster, rules []accepted, iptables bool) error {
 	for _, chain := range chains {
 		switch {
 		case strings.HasPrefix(chain.Table, "drydock-"):
-			continue // a cluster's own, which drops nothing of another
+			continue // a cluster's own table, which drops nothing of another cluster
 		case iptables && chain.Family == "ip" && chain.Table == "filter" && chain.Name == strings.ToUpper(chain.Hook):
 			continue
 		case chain.Table == firewalldTable:
@@ -79,8 +78,7 @@ func replaceRules(script *strings.Builder, c layout.Cluster, chain baseChain, ru
 	return nil
 }
 
-// filterChains lists the chains that packets of IPv4 pass on their way to the host or
-// through it.
+// filterChains lists the IPv4 filter chains of the hooks input and forward.
 func filterChains() ([]baseChain, error) {
 	var listed struct {
 		NFTables []struct{ Chain *baseChain }
@@ -110,8 +108,8 @@ func nftJSON(into any, args ...string) error {
 	return nil
 }
 
-// throughFirewalld asks firewalld to trust what comes over the bridge, until it is asked
-// to forget that or ends itself. Our own table still guards etcd and the cluster.
+// throughFirewalld adds the bridge to firewalld's trusted zone, or removes it, at runtime only. Our
+// own table still protects etcd and the cluster.
 func throughFirewalld(c layout.Cluster, trust bool) error {
 	const zone = "--zone=trusted"
 	trusted := exec.Command("firewall-cmd", zone, "--query-interface="+c.Bridge()).Run() == nil

@@ -1,6 +1,6 @@
-// Package nodeinit is the first process of a node: it runs in namespaces of
-// the node's own, mounts the node's file system, reaps orphans and keeps
-// containerd, the kubelet, kube-proxy, the agent of NetworkPolicies and the CSI driver running. The node ends with it.
+// Package nodeinit is the first process of a node. It runs in the node's namespaces, mounts the node's file system,
+// reaps orphans and keeps containerd, the kubelet, kube-proxy, the NetworkPolicy agent and the CSI driver running.
+// The node ends with it.
 package nodeinit
 
 import (
@@ -25,23 +25,23 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// GoFD is the descriptor that ends when the node's network is there.
+// GoFD is the descriptor of the pipe that signals that the node's network exists.
 const GoFD = 3
 
-// Command is the hidden subcommand that Run serves.
+// Command is the hidden subcommand that calls Run.
 const Command = "node-init"
 
-// Argv is the command line of a node's init, by which Find finds it.
+// Argv is the command line of a node's init, by which Find recognizes it.
 func Argv(c layout.Cluster, node string) []string {
 	return []string{"drydock", Command, c.Name, c.Dir, node}
 }
 
-// Find returns the node's init among pids.
+// Find returns the PID of the node's init among pids.
 func Find(pids []int, c layout.Cluster, node string) (pid int, found bool) {
 	return proc.FindWhere(pids, func(pid int) bool { return slices.Equal(proc.Argv(pid), Argv(c, node)) })
 }
 
-// Run is the life of a node. It returns when it is asked to end.
+// Run runs a node until SIGTERM or SIGINT.
 func Run(args []string) error {
 	if len(args) != 3 {
 		return fmt.Errorf("starting a node: want name, folder and node, got %q", args)
@@ -56,7 +56,7 @@ func Run(args []string) error {
 	if !found || c.Index(node) < 0 {
 		return fmt.Errorf("starting a node: cluster %s in %s has no node %s", c.Name, c.Dir, node)
 	}
-	facts, err := host.Gather() // before /run is hidden: the name servers are found there
+	facts, err := host.Gather() // before /run is hidden, which has the list of name servers
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ type machine struct {
 	self    string
 }
 
-// enter makes the namespaces, which hold copies of the host's until now, the node's own.
+// enter sets up the node's namespaces, which are copies of the host's so far.
 func (n *machine) enter() error {
 	tree, err := cgroup.Open(n.facts.CgroupV2)
 	if err != nil {
@@ -111,9 +111,8 @@ func (n *machine) enter() error {
 	return network.KeepOutOfLans()
 }
 
-// awaitNetwork blocks until the supervisor has laid the cable and closed its
-// end of the pipe. That end is also closed when the supervisor dies; then the
-// interface is missing, and the node ends.
+// awaitNetwork blocks until the supervisor has connected the node and written to the pipe. If the supervisor dies,
+// the pipe is closed without data, and the node ends.
 func awaitNetwork() error {
 	pipe := os.NewFile(GoFD, "go")
 	defer pipe.Close()
@@ -124,7 +123,7 @@ func awaitNetwork() error {
 	return nil
 }
 
-// run keeps the components of the node running.
+// run keeps the node's components running.
 func (n *machine) run(ctx context.Context) error {
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()
@@ -137,7 +136,7 @@ func (n *machine) run(ctx context.Context) error {
 		runner.Run(parts, n.policies()),
 		runner.Run(parts, n.csi()))
 	<-ctx.Done()
-	// The kubelet goes first, so that it does not see its runtime die.
+	// The kubelet stops first, so that it does not see its runtime die.
 	slices.Reverse(tasks)
 	for _, t := range tasks {
 		t.Stop()
@@ -145,8 +144,7 @@ func (n *machine) run(ctx context.Context) error {
 	return nil
 }
 
-// environ is the environment of the node's components. The init's own came from the
-// supervisor in the same way.
+// environ returns the environment of the node's components. The supervisor made the init's in the same way.
 func (n *machine) environ() []string { return environ.Of(n.cluster, os.Environ()) }
 
 func (n *machine) containerd() proc.Component {
@@ -156,7 +154,7 @@ func (n *machine) containerd() proc.Component {
 		Spec: proc.Spec{
 			Path: bin,
 			Argv: []string{"containerd", "--config=" + n.cluster.Node(n.name, "containerd.toml"), "--log-level=warn"},
-			// The shim is looked up there.
+			// containerd looks up its shim in PATH.
 			Env: append(n.environ(), "PATH="+filepath.Dir(n.self)+":"+os.Getenv("PATH")),
 			Log: n.cluster.NodeLog(n.name, "containerd"),
 		},
@@ -184,7 +182,7 @@ func (n *machine) kubelet(containerd *proc.Task) proc.Component {
 	}
 }
 
-// CSINode is the program that brings volumes to pods.
+// CSINode is the program of the CSI node service.
 const CSINode = "drydock-csi-node"
 
 func (n *machine) csi() proc.Component {
@@ -199,7 +197,7 @@ func (n *machine) csi() proc.Component {
 	}
 }
 
-// Policies is the program that holds the node to the NetworkPolicies.
+// Policies is the program that enforces NetworkPolicies on the node.
 const Policies = "drydock-policies"
 
 func (n *machine) policies() proc.Component {

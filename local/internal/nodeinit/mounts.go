@@ -14,10 +14,10 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// bind puts a folder of the node's own where every node has it.
+// bind mounts a folder of this node at the path that it has on every node.
 type bind struct{ from, to string }
 
-// binds is the difference between a node's file system and the host's.
+// binds returns the differences between a node's file system and the host's.
 func binds(c layout.Cluster, node string) []bind {
 	return []bind{
 		{c.Node(node, "kubelet"), render.KubeletRoot},
@@ -31,13 +31,12 @@ func binds(c layout.Cluster, node string) []bind {
 	}
 }
 
-// mountAll gives the node its view of the file system. It runs in a mount
-// namespace of the node's own, so that nothing of it is seen outside.
+// mountAll sets up the node's file system. It runs in the node's mount namespace, so that the
+// mounts are invisible outside.
 func mountAll(c layout.Cluster, node string) error {
-	// First have the host see nothing of the node's mounts, then share within the node: a
-	// privileged pod may mount things for others (mount propagation Bidirectional). What the
-	// host unmounts goes here, too: a copy that stayed would keep its device in use as long
-	// as the node runs.
+	// First hide the node's mounts from the host, then share them within the node, because a
+	// privileged pod may use mount propagation Bidirectional. Unmounts on the host propagate to the
+	// node: a remaining copy would keep its device in use as long as the node runs.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("separating the mounts of %s from the host's: %w", node, err)
 	}
@@ -71,12 +70,12 @@ func makeDir(path string) error {
 	return nil
 }
 
-// plugins are the CNI plugins that a node's network configuration names, and those of further
-// networks. Multus is none that a network names: it stays where it is.
+// plugins are the CNI plugins that network configurations name. Multus is not among them and is not
+// copied.
 var plugins = []string{podnetwork.Program, "bridge", "host-local", "loopback", "portmap", "static"}
 
-// installPlugins copies the CNI plugins into the node's own folder: what else
-// finds its way there must not touch the originals.
+// installPlugins copies the CNI plugins into the node's folder. Other writers to that folder must
+// not touch the originals.
 func installPlugins(from, to string) error {
 	for _, plugin := range plugins {
 		data, err := os.ReadFile(filepath.Join(from, plugin))

@@ -13,9 +13,9 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// containerdReady asks containerd whether it serves.
+// containerdReady returns an error until containerd serves.
 func containerdReady(ctx context.Context) error {
-	// Connecting blocks for ten seconds while there is no socket: look first.
+	// containerd.New blocks for ten seconds without a socket, so try the socket first.
 	conn, err := net.DialTimeout("unix", render.ContainerdSocket, time.Second)
 	if err != nil {
 		return err
@@ -25,7 +25,7 @@ func containerdReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }() // it was asked, not told
+	defer func() { _ = client.Close() }() // the client has only queried
 	serving, err := client.IsServing(ctx)
 	if err == nil && !serving {
 		err = fmt.Errorf("containerd does not serve yet")
@@ -33,9 +33,8 @@ func containerdReady(ctx context.Context) error {
 	return err
 }
 
-// awaitAPIServer blocks until something listens where the API server will. The
-// clients of the components retry what comes too early, but they wait longer
-// and longer in between: this saves them the first tries.
+// awaitAPIServer blocks until the API server's port accepts connections. It saves the components
+// failed first attempts, each of which lengthens their backoff.
 func awaitAPIServer(ctx context.Context, c layout.Cluster) error {
 	address := netip.AddrPortFrom(c.HostIP(), layout.APIServerPort).String()
 	tick := time.NewTicker(100 * time.Millisecond)

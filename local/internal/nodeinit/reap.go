@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reap waits for every process whose parent has gone; all orphans of a node are
-// its init's. Our own children are among them: proc watches those by pidfd and
-// does not need their status.
+// reap waits for orphans, all of which become children of a node's init. It also reaps our own
+// children: proc watches them by pidfd and does not need their status.
 func reap(ctx context.Context) {
 	dead := make(chan os.Signal, 1)
 	signal.Notify(dead, unix.SIGCHLD)
@@ -21,7 +20,7 @@ func reap(ctx context.Context) {
 			var status unix.WaitStatus
 			pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
 			if err != nil || pid <= 0 {
-				break // none left, or none dead
+				break // no child is left, or none has exited
 			}
 			if status.Signaled() {
 				fmt.Fprintf(os.Stderr, "process %d was ended by %s\n", pid, status.Signal())

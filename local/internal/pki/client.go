@@ -9,13 +9,13 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// APIServerClient is an administrator's side of a connection to a server whose
-// certificate the cluster's authority has signed. It reads the files of the moment.
+// APIServerClient returns an administrator's TLS configuration for servers whose certificates the
+// cluster's authority has signed, from the current files.
 func APIServerClient(c layout.Cluster) (*tls.Config, error) {
 	return clientTLS(c, "apiserver-kubelet-client", clusterCA)
 }
 
-// EtcdClient is the API server's own connection to etcd.
+// EtcdClient returns the API server's TLS configuration for etcd.
 func EtcdClient(c layout.Cluster) (*tls.Config, error) {
 	return clientTLS(c, "apiserver-etcd-client", etcdCA)
 }

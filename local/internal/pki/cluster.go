@@ -16,38 +16,35 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// Users of the API server. The names are those that Kubernetes' own RBAC
-// bootstrap and its node authorizer know.
+// Users of the API server, named as Kubernetes' RBAC defaults and node authorizer expect.
 const (
 	controllerManager = "system:kube-controller-manager"
 	scheduler         = "system:kube-scheduler"
 	proxy             = "system:kube-proxy"
 )
 
-// The authorities by the names of their files. Each is trusted by other servers:
-// a user of the API server has no business with etcd, and none may pass for the
-// front proxy.
+// The files of the authorities. Each is trusted by other servers: users of the API server must not
+// access etcd, and none may act as the front proxy.
 const (
 	clusterCA    = "ca"
 	etcdCA       = "etcd-ca"
 	frontProxyCA = "front-proxy-ca"
 )
 
-// authorities maps files to the names that the certificates carry.
+// authorities maps files to common names.
 var authorities = map[string]string{
 	clusterCA:    "drydock-ca",
 	etcdCA:       "drydock-etcd-ca",
 	frontProxyCA: "drydock-front-proxy-ca",
 }
 
-// serviceAccounts is the file of the key that signs service account tokens. Nobody
-// looks at its certificate, so that no clock makes it void.
+// serviceAccounts is the file of the key that signs service account tokens. Its certificate is
+// never checked, so it can't expire.
 const serviceAccounts = "sa"
 
-// Unusable says which authorities have to be made anew, and why: those that expire
-// soon, and those that a wrong clock has made. While one of them is replaced, no
-// component may run that trusts it. An authority that is missing is not among them,
-// for nobody can trust it. See decision 226.
+// Unusable returns a reason for each authority that must be replaced: it expires soon, or was
+// created with a wrong clock. During a replacement, no component that trusts the authority may run.
+// A missing authority is not included, because no component can trust it (decision 226).
 func Unusable(c layout.Cluster, now time.Time) ([]string, error) {
 	if err := checkClock(now); err != nil {
 		return nil, err
@@ -69,12 +66,10 @@ func Unusable(c layout.Cluster, now time.Time) ([]string, error) {
 	return reasons, nil
 }
 
-// earliest is a time at which this program was not written yet. A clock that is
-// before it can't be right: it would make every authority void, and then those void
-// that it has made.
+// earliest is before this program was written. A clock before it is wrong: it would invalidate all
+// authorities, and the right time would invalidate their replacements.
 var earliest = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// checkClock refuses a clock that can't be right.
 func checkClock(now time.Time) error {
 	if now.Before(earliest) {
 		return fmt.Errorf("checking the certificates: this machine's clock says %s, which can't be: set it, then run drydock up again", now.UTC().Format(time.RFC3339))
@@ -82,8 +77,8 @@ func checkClock(now time.Time) error {
 	return nil
 }
 
-// Ensure makes all certificates and kubeconfigs of a cluster that are missing or
-// no longer good, authorities among them. What is good stays as it is.
+// Ensure creates the missing and the unusable certificates and kubeconfigs of a cluster, including
+// authorities. It keeps valid ones.
 func Ensure(c layout.Cluster, now time.Time) error {
 	if err := checkClock(now); err != nil {
 		return err
@@ -108,8 +103,8 @@ func Ensure(c layout.Cluster, now time.Time) error {
 	return err
 }
 
-// Renew makes the certificates anew that expire soon, with authorities that stay,
-// and returns the names of their files. Components that run read them again.
+// Renew replaces certificates that expire soon, but no authorities, and returns their file names.
+// Running components read the files again.
 func Renew(c layout.Cluster, now time.Time) ([]string, error) {
 	if err := checkClock(now); err != nil {
 		return nil, err
@@ -139,7 +134,6 @@ func Renew(c layout.Cluster, now time.Time) ([]string, error) {
 	return renewed, writeKubeconfigs(c)
 }
 
-// signed is a leaf and the authority that signs it.
 type signed struct {
 	leaf Leaf
 	by   string
@@ -172,10 +166,10 @@ func leaves(c layout.Cluster) map[string]signed {
 	return all
 }
 
-// userFile is the name of a user's certificate.
+// userFile returns the file name of a user's certificate.
 func userFile(user string) string { return "user-" + user }
 
-// users maps the components' kubeconfigs to the certificates that they refer to.
+// users maps the components' kubeconfigs to their certificates.
 func users(c layout.Cluster) map[string]Leaf {
 	all := map[string]Leaf{
 		"controller-manager": {Name: controllerManager},
@@ -190,9 +184,9 @@ func users(c layout.Cluster) map[string]Leaf {
 	return all
 }
 
-// writeKubeconfigs makes those of the components, which refer to files, because
-// client-go reads them again when they change, and the administrator's, which is
-// whole, because it is copied elsewhere.
+// writeKubeconfigs writes all kubeconfigs. The components' refer to files, because client-go
+// reloads changed files. The administrator's contains its certificates, because it is copied to
+// other machines.
 func writeKubeconfigs(c layout.Cluster) error {
 	for user, leaf := range users(c) {
 		err := writeKubeconfig(c, c.Config(user+".kubeconfig"), leaf.Name,

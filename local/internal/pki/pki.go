@@ -1,7 +1,6 @@
-// Package pki makes the cluster's certificates and the kubeconfigs that refer to
-// them. Authorities are made once and kept for as long as they can be used; what
-// they sign is renewed before it expires, at `up` and while the cluster runs. The
-// package writes files only: whoever must read them again is the supervisor's work.
+// Package pki creates the cluster's certificates and kubeconfigs. It creates authorities once and
+// keeps them while they are usable. It renews other certificates before they expire, at `up` and
+// while the cluster runs. It only writes files: the supervisor makes components read them again.
 package pki
 
 import (
@@ -28,14 +27,15 @@ import (
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 365 * 24 * time.Hour
-	// skew forgives clocks that were set back after a certificate was made.
+	// skew allows for clocks that were set back after a certificate was created.
 	skew = time.Hour
-	// leafMargin is when a certificate is renewed: a month, in which a machine may be off.
+	// leafMargin is the remaining lifetime at which a certificate is renewed: a month, for which a
+	// machine may be off.
 	leafMargin = 30 * 24 * time.Hour
-	// authorityMargin is when `up` makes an authority anew. It is long, because a
-	// cluster that runs only warns of it.
+	// authorityMargin is the remaining lifetime at which `up` replaces an authority. It is long,
+	// because a running cluster only warns.
 	authorityMargin = 90 * 24 * time.Hour
-	// algorithm is that of every key.
+	// algorithm is the algorithm of every key.
 	algorithm = kubeadmapi.EncryptionAlgorithmECDSAP256
 )
 
@@ -45,18 +45,19 @@ type Authority struct {
 	key  crypto.Signer
 }
 
-// Leaf says what a certificate is to be good for.
+// Leaf is the specification of a certificate.
 type Leaf struct {
 	Name   string
 	Groups []string
-	// Hosts are DNS names and addresses; a leaf with hosts serves, and every leaf is a client.
+	// Hosts are DNS names and addresses. A leaf with hosts is valid for servers; every leaf is
+	// valid for clients.
 	Hosts []string
 }
 
 // Pair is a certificate and its key.
 type Pair struct{ Cert, Key []byte }
 
-// unusable says why an authority can't be used any longer; it is nil for one that can.
+// unusable returns the reason why an authority must be replaced, nil if it is usable.
 func (a *Authority) unusable(now time.Time) error {
 	switch {
 	case !fits(a.key, a.cert):
@@ -71,13 +72,13 @@ func (a *Authority) unusable(now time.Time) error {
 	return nil
 }
 
-// fits reports whether a key is that of a certificate.
+// fits reports whether the key belongs to the certificate.
 func fits(key crypto.Signer, cert *x509.Certificate) bool {
 	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
 	return ok && public.Equal(cert.PublicKey)
 }
 
-// stale says why a certificate has to be made anew; it is nil for one that is good.
+// stale returns the reason why a certificate must be replaced, nil if it is good.
 func (a *Authority) stale(pair Pair, leaf Leaf, now time.Time) error {
 	both, err := tls.X509KeyPair(pair.Cert, pair.Key)
 	if err != nil {
@@ -99,7 +100,7 @@ func (a *Authority) stale(pair Pair, leaf Leaf, now time.Time) error {
 	return nil
 }
 
-// hosts are names and addresses in an order that does not depend on who wrote them.
+// hosts returns names and addresses, sorted for comparison.
 func hosts(names []string, ips []net.IP) []string {
 	all := slices.Clone(names)
 	for _, ip := range ips {
@@ -109,7 +110,7 @@ func hosts(names []string, ips []net.IP) []string {
 	return all
 }
 
-// load reads an authority from two files. It returns nil when there is none.
+// load reads an authority from its files. It returns nil if there is none.
 func load(name, certFile, keyFile string) (*Authority, error) {
 	certs, err := certutil.CertsFromFile(certFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +130,7 @@ func load(name, certFile, keyFile string) (*Authority, error) {
 	return &Authority{cert: certs[0], key: signer}, nil
 }
 
-// newAuthority makes an authority and writes it into two files.
+// newAuthority creates an authority and writes its files.
 func newAuthority(name, certFile, keyFile string, now time.Time) (*Authority, error) {
 	cert, key, err := pkiutil.NewCertificateAuthority(&pkiutil.CertConfig{
 		Config:   certutil.Config{CommonName: name, NotBefore: now.Add(-skew)},
@@ -142,8 +143,8 @@ func newAuthority(name, certFile, keyFile string, now time.Time) (*Authority, er
 	if err != nil {
 		return nil, err
 	}
-	// The key goes first: a certificate on disk means that its key is there. Who
-	// finds an old certificate beside a new key makes both anew.
+	// The key is written first: a certificate on disk implies its key. An old certificate beside a
+	// new key gets both replaced.
 	if err := layout.WriteFile(keyFile, pair.Key, 0o600); err != nil {
 		return nil, err
 	}
@@ -153,7 +154,6 @@ func newAuthority(name, certFile, keyFile string, now time.Time) (*Authority, er
 	return load(name, certFile, keyFile)
 }
 
-// sign makes a certificate.
 func (a *Authority) sign(leaf Leaf, now time.Time) (Pair, error) {
 	config := a.config(leaf, now)
 	cert, key, err := pkiutil.NewCertAndKey(a.cert, a.key, &config)
@@ -163,7 +163,7 @@ func (a *Authority) sign(leaf Leaf, now time.Time) (Pair, error) {
 	return encode(cert, key)
 }
 
-// ensure writes a certificate and its key anew unless those in the files are good.
+// ensure replaces a certificate and its key unless they are good.
 func (a *Authority) ensure(leaf Leaf, certFile, keyFile string, now time.Time) (renewed bool, err error) {
 	old, err := readPair(certFile, keyFile)
 	if err != nil {
@@ -182,7 +182,7 @@ func (a *Authority) ensure(leaf Leaf, certFile, keyFile string, now time.Time) (
 	return true, layout.WriteFile(certFile, pair.Cert, 0o644)
 }
 
-// readPair reads what is there: files that are missing are empty.
+// readPair reads a certificate and its key; a missing file counts as empty.
 func readPair(certFile, keyFile string) (Pair, error) {
 	cert, certErr := os.ReadFile(certFile)
 	key, keyErr := os.ReadFile(keyFile)
@@ -194,7 +194,7 @@ func readPair(certFile, keyFile string) (Pair, error) {
 	return Pair{Cert: cert, Key: key}, nil
 }
 
-// config says what a certificate is to be, which does not outlive its authority.
+// config returns the configuration of a certificate that does not outlive its authority.
 func (a *Authority) config(leaf Leaf, now time.Time) pkiutil.CertConfig {
 	c := pkiutil.CertConfig{
 		Config: certutil.Config{

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Sandbox is a pod that was given its network, as the node's agent of policies is told of it.
+// Sandbox is a pod with addresses, as announced to the node's policy agent.
 type Sandbox struct {
-	// Container is the container runtime's name for the pod's sandbox.
+	// Container is the container runtime's ID of the pod's sandbox.
 	Container string       `json:"container"`
 	Namespace string       `json:"namespace"`
 	Name      string       `json:"name"`
@@ -22,38 +22,38 @@ type Sandbox struct {
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// Answer is the agent's: the pod is judged as its policies say, or why not.
+// Answer is the agent's reply. It has an error if the pod's policies are not enforced.
 type Answer struct {
 	Error string `json:"error,omitempty"`
 }
 
-// AgentSocket is where the agent listens, and SandboxFile where it notes a sandbox, in the agent's folder.
+// AgentSocket returns the agent's socket in its folder.
 func AgentSocket(folder string) string { return filepath.Join(folder, "agent.sock") }
 
-// SandboxFile is where the agent notes a sandbox. Its name is of the container runtime's making.
+// SandboxFile returns the agent's file for a sandbox. The container runtime chooses the container's ID.
 func SandboxFile(folder, container string) string {
 	return filepath.Join(folder, "sandboxes", filepath.Base("/"+container))
 }
 
-// patience is for an agent that is just starting. The kubelet tries again after it.
+// patience allows for an agent that is starting. The kubelet retries after it.
 const patience = 20 * time.Second
 
-// announcement is the configuration of the plugin at the end of the chain.
+// announcement is the configuration of the last plugin of the chain.
 type announcement struct {
-	// Policies is the agent's folder. The plugin's other use has none.
+	// Policies is the agent's folder, empty for the plugin's other use.
 	Policies   string          `json:"policies"`
 	PrevResult json.RawMessage `json:"prevResult"`
 }
 
-// Announces reports whether a plugin's configuration is of its use at the end of the chain.
+// Announces reports whether a configuration is for the last plugin of the chain.
 func Announces(configuration []byte) bool {
 	var a announcement
 	return json.Unmarshal(configuration, &a) == nil && a.Policies != ""
 }
 
-// Announce is the plugin's use at the end of the chain: when a pod has its addresses, it waits until
-// the node's agent judges the pod by its policies, so that none of the pod's containers starts before.
-// It returns what the plugin says: the result of those before it. env is the environment of CNI.
+// Announce is the last plugin of the chain. For a new pod it waits until the node's agent enforces the
+// pod's policies, so that no container of the pod starts before. It returns the result of the previous
+// plugins. env has the CNI variables.
 func Announce(configuration []byte, env func(string) string) (string, error) {
 	var a announcement
 	if err := json.Unmarshal(configuration, &a); err != nil {
@@ -65,7 +65,7 @@ func Announce(configuration []byte, env func(string) string) (string, error) {
 	}
 	switch env("CNI_COMMAND") {
 	case "DEL":
-		// The address can be given to another pod, which the agent will be told of.
+		// The address may be reused for another pod, which will be announced.
 		err := os.Remove(SandboxFile(a.Policies, container))
 		if errors.Is(err, os.ErrNotExist) {
 			err = nil
@@ -73,7 +73,7 @@ func Announce(configuration []byte, env func(string) string) (string, error) {
 		return "", err
 	case "ADD":
 	default:
-		return "", nil // CHECK: there is nothing that could be wrong
+		return "", nil // CHECK: nothing to check
 	}
 	addresses, err := addressesOf(a.PrevResult)
 	if err != nil {
@@ -87,7 +87,7 @@ func Announce(configuration []byte, env func(string) string) (string, error) {
 	return string(a.PrevResult), err
 }
 
-// addressesOf reads a pod's own addresses of IPv4 in the result of the plugins.
+// addressesOf returns the pod's IPv4 addresses from the result of the plugins.
 func addressesOf(result json.RawMessage) ([]netip.Addr, error) {
 	var said struct {
 		IPs []struct {
@@ -106,7 +106,7 @@ func addressesOf(result json.RawMessage) ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-// arguments reads CNI_ARGS.
+// arguments parses CNI_ARGS.
 func arguments(text string) map[string]string {
 	args := map[string]string{}
 	for pair := range strings.SplitSeq(text, ";") {
@@ -117,7 +117,7 @@ func arguments(text string) map[string]string {
 	return args
 }
 
-// tell waits for the agent's answer.
+// tell announces a sandbox and waits for the agent's answer.
 func tell(folder string, sandbox Sandbox) error {
 	deadline := time.Now().Add(patience)
 	conn, err := dial(AgentSocket(folder), deadline)
@@ -141,7 +141,7 @@ func tell(folder string, sandbox Sandbox) error {
 	return nil
 }
 
-// dial connects to an agent that may be starting.
+// dial retries until the deadline, because the agent may be starting.
 func dial(socket string, deadline time.Time) (net.Conn, error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -1,8 +1,7 @@
-// Package podnetwork decides which network plugin connects a pod of the embedded cluster: the
-// node's own, or Multus, for a pod that asks for networks beside the pods' (decision 410); and it tells the
-// node's agent of NetworkPolicies of the pod that was connected (decision 650). Its
-// program starts with every pod, so that it links nothing but the standard library. It starts no
-// program and asks nobody else.
+// Package podnetwork decides which CNI plugin connects a pod of the embedded cluster: the node's main
+// plugin, or Multus for a pod with secondary networks (decision 410). It also announces connected pods to
+// the node's NetworkPolicy agent (decision 650). Its program runs for every pod, so it links only the
+// standard library. It starts no program and talks only to the agent.
 package podnetwork
 
 import (
@@ -12,24 +11,23 @@ import (
 	"maps"
 )
 
-// Program is the name of the plugin that decides.
+// Program is the name of the deciding plugin.
 const Program = "drydock-cni"
 
-// Annotations is the capability by which containerd hands a pod's annotations to its plugin.
+// Annotations is the CNI capability with which containerd passes a pod's annotations.
 const Annotations = "io.kubernetes.cri.pod-annotations"
 
-// asking are the annotations by which a pod asks Multus for networks, and for another one in
-// place of the pods'.
+// asking are the annotations that request secondary networks, or another default network, from Multus.
 var asking = []string{"k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network"}
 
-// Object is a JSON object of which only some fields are known here.
+// Object is a JSON object with unknown fields.
 type Object map[string]json.RawMessage
 
-// Config is the plugin's configuration as a node has it, with what is added for each call.
+// Config is the plugin's configuration on a node, with the fields that the runtime adds to each call.
 type Config struct {
 	Type         string          `json:"type"`
 	Capabilities map[string]bool `json:"capabilities"`
-	// Own is the configuration of the node's own plugin, Multus that of Multus without networks.
+	// Own configures the node's main plugin, Multus configures Multus without networks.
 	Own    Object `json:"own"`
 	Multus Object `json:"multus"`
 	// MultusProgram is the path of the program.
@@ -41,20 +39,19 @@ type Config struct {
 	RuntimeConfig RuntimeConfig   `json:"runtimeConfig,omitzero"`
 }
 
-// RuntimeConfig is what containerd says of the pod.
+// RuntimeConfig has the pod's data from containerd.
 type RuntimeConfig struct {
 	Annotations map[string]string `json:"io.kubernetes.cri.pod-annotations"`
 }
 
-// Call is a plugin with the configuration that it is to be called with. Program is a path, or the
-// name of a plugin.
+// Call is a plugin and its configuration. Program is a path or a plugin's name.
 type Call struct {
 	Program string
 	Config  []byte
 }
 
-// Choose returns the call that takes the place of the one with the given configuration. A pod's
-// annotations are those that it was made with, so that what connects it disconnects it, too.
+// Choose returns the plugin call for a configuration. The runtime passes the annotations from the pod's
+// creation, so the same plugin connects and disconnects it.
 func Choose(configuration []byte) (Call, error) {
 	var c Config
 	if err := json.Unmarshal(configuration, &c); err != nil {
@@ -78,7 +75,7 @@ func Choose(configuration []byte) (Call, error) {
 	return call(c.MultusProgram, c, c.Multus, Object{"delegates": delegates})
 }
 
-// asks reports whether a pod asks for more than the pods' network.
+// asks reports whether a pod requests other networks than the default.
 func asks(annotations map[string]string) bool {
 	for _, name := range asking {
 		if annotations[name] != "" {
@@ -100,8 +97,7 @@ func call(program string, c Config, base, more Object) (Call, error) {
 	return Call{Program: program, Config: data}, nil
 }
 
-// complete adds to a plugin's configuration what a plugin is always told, and those of the
-// other fields that are set.
+// complete returns a plugin's configuration with the standard fields and the non-empty fields of more.
 func complete(c Config, base, more Object) (Object, error) {
 	object := maps.Clone(base)
 	if object == nil {

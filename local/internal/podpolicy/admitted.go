@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// rule is a rule of either direction. Empty peers are all, and empty ports are all.
+// rule is an ingress or egress rule. Without peers it permits all peers, without ports all ports.
 type rule struct {
 	peers []networkingv1.NetworkPolicyPeer
 	ports []networkingv1.NetworkPolicyPort
@@ -34,8 +34,8 @@ func rulesOf(policy *networkingv1.NetworkPolicy, direction networkingv1.PolicyTy
 	return rules
 }
 
-// peers returns the conditions for a rule's peers, any of which admits. Each ends with a space,
-// and the empty one holds for all.
+// peers returns nft conditions, one of which must match a rule's peers. Each ends with a space, and the empty
+// condition always matches.
 func (b *builder) peers(namespace, address string, peers []networkingv1.NetworkPolicyPeer) []string {
 	if len(peers) == 0 {
 		return []string{""}
@@ -55,7 +55,7 @@ func (b *builder) peers(namespace, address string, peers []networkingv1.NetworkP
 	return conditions
 }
 
-// block is the condition for a range of addresses. One of IPv6 holds for no packet of a pod.
+// block returns the condition for an address range. An IPv6 range matches no packet of a pod.
 func (b *builder) block(namespace, address string, block *networkingv1.IPBlock) (string, bool) {
 	within, err := netip.ParsePrefix(block.CIDR)
 	if err != nil || !within.Addr().Is4() || !b.spend(namespace, len(block.Except)) {
@@ -79,7 +79,7 @@ func (b *builder) block(namespace, address string, block *networkingv1.IPBlock) 
 	return condition, true
 }
 
-// disjoint leaves out prefixes that others contain: nft refuses sets that overlap.
+// disjoint removes prefixes within others, because nft rejects overlapping sets.
 func disjoint(prefixes []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(prefixes, func(x, y netip.Prefix) int { return x.Bits() - y.Bits() })
 	var kept []netip.Prefix
@@ -88,7 +88,7 @@ func disjoint(prefixes []netip.Prefix) []netip.Prefix {
 			continue
 		}
 		if p.Bits() == 0 {
-			return []netip.Prefix{netip.MustParsePrefix("0.0.0.0/1"), netip.MustParsePrefix("128.0.0.0/1")} // nft has no set of all
+			return []netip.Prefix{netip.MustParsePrefix("0.0.0.0/1"), netip.MustParsePrefix("128.0.0.0/1")} // nft has no prefix for all addresses in a set
 		}
 		if !slices.ContainsFunc(kept, func(k netip.Prefix) bool { return k.Overlaps(p) }) {
 			kept = append(kept, p)
@@ -98,8 +98,8 @@ func disjoint(prefixes []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// selected names the set of the pods that a peer selects, "" if there are none. A selector that
-// can't be read, or for which there is no room, selects none.
+// selected returns the name of the set of pods that a peer selects, "" if there are none. A selector that is
+// invalid or above the limit selects none.
 func (b *builder) selected(namespace string, peer networkingv1.NetworkPolicyPeer) string {
 	if !b.afford(namespace, peer.PodSelector) || !b.afford(namespace, peer.NamespaceSelector) {
 		return ""
@@ -136,7 +136,7 @@ func (b *builder) selected(namespace string, peer networkingv1.NetworkPolicyPeer
 	})
 }
 
-// set names the set of what elements returns, which is declared once.
+// set declares a set with the given elements once and returns its name.
 func (b *builder) set(namespace, kind, key string, elements func() []string) string {
 	if name, known := b.sets[key]; known {
 		return name
@@ -158,10 +158,10 @@ func (b *builder) set(namespace, kind, key string, elements func() []string) str
 	return name
 }
 
-// protocols are the words of nft for those that policies can name.
+// protocols maps the protocols of policies to nft's names.
 var protocols = map[corev1.Protocol]string{corev1.ProtocolTCP: "tcp", corev1.ProtocolUDP: "udp", corev1.ProtocolSCTP: "sctp"}
 
-// ports returns the conditions for a rule's ports, any of which admits, as peers does.
+// ports returns nft conditions, one of which must match a rule's ports, in the form of peers.
 func (b *builder) ports(namespace string, direction networkingv1.PolicyType, ports []networkingv1.NetworkPolicyPort) []string {
 	if len(ports) == 0 {
 		return []string{""}
@@ -198,9 +198,9 @@ func (b *builder) ports(namespace string, direction networkingv1.PolicyType, por
 	return conditions
 }
 
-// named names the set of the receivers' ports of that name, each with the address of its pod: which number a
-// name stands for is the receiver's to say. Who receives what a policy lets in is in its namespace: pods of others
-// cost that namespace nothing.
+// named returns the name of the set of receivers with a port of that name. Its elements pair the pod's address
+// with the port's number, because each receiver defines the number of a name. For ingress the receivers are in the
+// policy's namespace, so pods of other namespaces don't count against its limit.
 func (b *builder) named(namespace string, direction networkingv1.PolicyType, name string, protocol corev1.Protocol) string {
 	within := namespace
 	if direction == networkingv1.PolicyTypeEgress {
@@ -227,7 +227,7 @@ func (b *builder) named(namespace string, direction networkingv1.PolicyType, nam
 	})
 }
 
-// span is a range of ports, both ends included.
+// span is a range of ports with both ends.
 type span struct{ first, last int32 }
 
 func (s span) String() string {
@@ -237,7 +237,7 @@ func (s span) String() string {
 	return fmt.Sprintf("%d-%d", s.first, s.last)
 }
 
-// merged joins ranges that touch: nft refuses sets that overlap.
+// merged joins ranges that touch, because nft rejects overlapping sets.
 func merged(spans []span) []span {
 	slices.SortFunc(spans, func(x, y span) int { return int(x.first - y.first) })
 	var joined []span

@@ -1,15 +1,15 @@
-// Package podpolicy decides which packets the cluster's NetworkPolicies let pass on one node. From
-// pods, namespaces and policies it makes a script for nft. It starts no program and asks nobody.
+// Package podpolicy decides which packets the cluster's NetworkPolicies permit on one node. It renders pods,
+// namespaces and policies to an nft script. It starts no program and has no I/O.
 //
-// A node judges the pods that it has: what they send by their egress rules, what is sent to them by
-// their ingress rules, both where the node forwards the packet, after services have become pods and
-// before an address is hidden. The node itself does not forward what it sends to its pods (probes) or
-// takes from them. Pods that the same policies isolate share a chain:
+// A node filters the packets of its own pods: sent ones by egress rules, received ones by ingress rules, both in
+// the forward hook, after service addresses are translated and before pod addresses are masqueraded. Packets
+// between the node itself and its pods, such as probes, are not forwarded and thus not filtered. Pods that the same
+// policies isolate share a chain:
 //
 //	forward -> by the sender's address    -> egress chain:  return (goes on) or drop
 //	        -> by the receiver's address  -> ingress chain: return (passes) or drop
 //
-// No name or label enters the script, but addresses and numbers only. See decision 650.
+// The script contains only addresses and numbers, no names or labels of objects (decision 650).
 package podpolicy
 
 import (
@@ -23,41 +23,41 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Table is the name of the node's table of policies.
+// Table is the name of the node's nftables table.
 const Table = "drydock-policies"
 
-// Pod is what a policy can see of a pod.
+// Pod has the fields of a pod that matter to policies.
 type Pod struct {
 	UID       types.UID
 	Namespace string
 	Labels    map[string]string
 	Addresses []netip.Addr
-	// Ports are those that have a name, one of each name and protocol.
+	// Ports are the named ports, one per name and protocol.
 	Ports []Port
-	// Local reports whether the pod is on the node whose rules are made.
+	// Local means that the pod is on the node whose rules are rendered.
 	Local bool
 }
 
-// Port is a port that a policy can name.
+// Port is a named port.
 type Port struct {
 	Name     string
 	Protocol corev1.Protocol
 	Number   uint16
 }
 
-// State is all that the rules of a node depend on. No two pods have the same address.
+// State is the complete input of a node's rules. No two pods have the same address.
 type State struct {
-	// Bridge is the interface that all pods of the node are behind.
+	// Bridge is the interface that connects all pods of the node.
 	Bridge string
-	// Host is the machine that all nodes are on. It reaches each pod, as a node reaches its own.
+	// Host is the machine that runs all nodes. It may reach every pod, as a node may reach its own.
 	Host       netip.Addr
 	Pods       []Pod
 	Namespaces map[string]labels.Set
 	Policies   []*networkingv1.NetworkPolicy
 }
 
-// PodOf returns what a policy can see of a pod. ok is false for pods that policies do not judge: they
-// have the node's address, or have ended.
+// PodOf returns the fields of a pod that matter to policies. ok is false for pods without own addresses: they use
+// the node's network, or have ended.
 func PodOf(p *corev1.Pod, node string) (pod Pod, ok bool) {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return Pod{}, false
@@ -79,8 +79,8 @@ func PodOf(p *corev1.Pod, node string) (pod Pod, ok bool) {
 	return pod, true
 }
 
-// name adds ports that have a name. Of several of one name the first counts, as for a Service: a pod can't make others' sets
-// as large as it likes.
+// name adds named ports. The first port of a name counts, as for a Service, so that a pod can't inflate the sets of
+// other namespaces' rules.
 func (p *Pod) name(ports []corev1.ContainerPort) {
 	for _, port := range ports {
 		protocol := cmp.Or(port.Protocol, corev1.ProtocolTCP)
@@ -91,7 +91,7 @@ func (p *Pod) name(ports []corev1.ContainerPort) {
 	}
 }
 
-// governs reports whether a policy has rules for a direction.
+// governs reports whether a policy applies to a direction.
 func governs(policy *networkingv1.NetworkPolicy, direction networkingv1.PolicyType) bool {
 	if len(policy.Spec.PolicyTypes) > 0 {
 		return slices.Contains(policy.Spec.PolicyTypes, direction)

@@ -13,26 +13,28 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// most bounds what the policies of one namespace may cost in a node's rules: what is looked at, for each
-// group of pods, and what comes of it: nft takes a tenth of a second for so much. What is above it is not admitted: the pods stay isolated.
+// most limits the cost of one namespace's policies in a node's rules: the rules evaluated for each group of pods,
+// and the resulting nft statements. nft takes a tenth of a second for as many. Rules above the limit are left out,
+// so the pods stay isolated.
 const most = 5_000
 
-// mostSelectors bounds the selectors of one namespace's policies: requirements and values, those of peers for each group of pods,
-// too. Each is matched against pods whenever rules are made. How many pods there are does not count: they may be others'.
+// mostSelectors limits the selectors of one namespace's policies, counted in requirements and values, those of
+// peers once per group of pods. Every rendering matches each of them against pods. The number of pods does not
+// count, because they may be other tenants'.
 const mostSelectors = 5_000
 
-// group is pods of one namespace that the same policies isolate in one direction.
+// group has the pods of one namespace that the same policies isolate in one direction.
 type group struct {
 	policies []*networkingv1.NetworkPolicy
 	pods     []Pod
 }
 
-// side is one of the two directions.
+// side is a direction.
 type side struct {
 	direction networkingv1.PolicyType
-	// own and peer are the addresses of a packet: the judged pod's and the other's.
+	// own and peer are the nft expressions for the addresses of the isolated pod and of its peer.
 	own, peer string
-	// chain begins the names of its chains.
+	// chain is the prefix of its chains' names.
 	chain string
 }
 
@@ -41,8 +43,8 @@ var sides = []side{
 	{networkingv1.PolicyTypeIngress, "ip daddr", "ip saddr", "ingress"},
 }
 
-// Rules returns the script that replaces the node's table, and the namespaces whose policies admit
-// more than fits. The same state gives the same script.
+// Rules returns the script that replaces the node's table, and the namespaces whose policies are above the limit.
+// The script is deterministic.
 func Rules(s State) (script string, over []string) {
 	b := newBuilder(s)
 	var jumps []string
@@ -69,7 +71,7 @@ func Rules(s State) (script string, over []string) {
 	return b.script(isolated, jumps), slices.Sorted(maps.Keys(b.over))
 }
 
-// Without is the script that takes the table away.
+// Without returns the script that deletes the table.
 func Without() string { return fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", Table) }
 
 // builder collects sets and chains.
@@ -77,11 +79,11 @@ type builder struct {
 	State
 	byNamespace map[string][]Pod
 	policies    map[string][]selecting
-	// sets maps what a set is of to its name, "" if nothing is in it.
+	// sets maps a set's key to its name, "" for an empty set.
 	sets         map[string]string
 	declarations strings.Builder
 	chains       strings.Builder
-	// left is what the policies of a namespace may still cost, selectors what their selectors may.
+	// left and selectors are the remaining limits of each namespace.
 	left, selectors map[string]int
 	over            map[string]bool
 }
@@ -110,14 +112,15 @@ func newBuilder(s State) *builder {
 	return b
 }
 
-// selecting is a policy with the pods that it selects.
+// selecting is a policy with its pod selector.
 type selecting struct {
 	*networkingv1.NetworkPolicy
 	pods labels.Selector
 }
 
-// read reads the selectors of a namespace's policies. One that can't be read selects all: the pods are isolated rather than
-// open. So do those for which there is no room, which are one for each direction then: they admit nothing.
+// read parses the selectors of a namespace's policies. An invalid selector selects all pods, so that they are
+// isolated rather than open. Policies above the limit are replaced by one that selects all pods and permits nothing
+// in their directions.
 func (b *builder) read(namespace string, policies []selecting) []selecting {
 	for i := range policies {
 		p := &policies[i]
@@ -141,7 +144,7 @@ func (b *builder) read(namespace string, policies []selecting) []selecting {
 	return policies
 }
 
-// afford takes a selector from what a namespace's may cost, and reports whether there was enough.
+// afford deducts a selector from its namespace's limit, and reports whether the limit permits it.
 func (b *builder) afford(namespace string, selector *metav1.LabelSelector) bool {
 	if selector == nil {
 		return !b.over[namespace]
@@ -191,7 +194,7 @@ func (b *builder) groups(direction networkingv1.PolicyType) []group {
 	return groups
 }
 
-// governing returns the policies for a direction.
+// governing returns the policies that apply to a direction.
 func governing(all []selecting, direction networkingv1.PolicyType) []selecting {
 	var policies []selecting
 	for _, policy := range all {
@@ -202,7 +205,7 @@ func governing(all []selecting, direction networkingv1.PolicyType) []selecting {
 	return policies
 }
 
-// chain writes what a group admits.
+// chain writes the chain of a group.
 func (b *builder) chain(name string, side side, g group) {
 	fmt.Fprintf(&b.chains, "\tchain %s {\n", name)
 	for _, policy := range g.policies {
@@ -218,7 +221,7 @@ func (b *builder) chain(name string, side side, g group) {
 	b.chains.WriteString("\t\tdrop\n\t}\n")
 }
 
-// conditions returns those of a rule, any of which admits.
+// conditions returns nft conditions, one of which must match the rule.
 func (b *builder) conditions(namespace string, side side, rule rule) []string {
 	if !b.spend(namespace, 1+len(rule.peers)+len(rule.ports)) {
 		return nil
@@ -235,8 +238,8 @@ func (b *builder) conditions(namespace string, side side, rule rule) []string {
 	return all
 }
 
-// spend takes from what a namespace may cost, and reports whether there was enough. Nothing is enough for
-// a namespace that was once above it, so that its rules end there.
+// spend deducts from a namespace's limit, and reports whether the limit permits it. Once a namespace is above the
+// limit, it always returns false, so its rules end there.
 func (b *builder) spend(namespace string, n int) bool {
 	if b.left[namespace] < n || b.over[namespace] {
 		b.over[namespace] = true
@@ -246,9 +249,8 @@ func (b *builder) spend(namespace string, n int) bool {
 	return true
 }
 
-// script puts the table together. Packets of networks beside the pods' are nobody's here, a pod
-// reaches itself by a service, and pods have no addresses of IPv6 but those of the link, which no
-// policy can name.
+// script assembles the table. It accepts packets of secondary networks, and packets that a pod sends to itself by a
+// service. It drops IPv6 between pods: they have only link-local addresses, which no policy can name.
 func (b *builder) script(isolated map[netip.Addr]bool, jumps []string) string {
 	var own []string
 	for _, addr := range slices.SortedFunc(maps.Keys(isolated), netip.Addr.Compare) {

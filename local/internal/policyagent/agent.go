@@ -1,12 +1,12 @@
-// Package policyagent holds a node to the cluster's NetworkPolicies. It watches pods, namespaces and
-// policies, and is told by the network plugin of each pod of the node that was given its addresses,
-// before any of its containers starts; it keeps the node's table of nftables as podpolicy decides.
+// Package policyagent enforces the cluster's NetworkPolicies on a node. It watches pods, namespaces
+// and policies, and loads the nftables table that package podpolicy renders. The CNI plugin announces
+// each pod of the node that has its addresses, before its containers start.
 //
-// What the kernel has stays when the agent ends: pods that run are judged by the rules of the moment,
-// and new pods wait for the next agent. Sandboxes are noted in files, which the network plugin deletes
-// with the sandbox: a pod whose object was deleted by force is judged as long as it runs.
+// The kernel's rules stay when the agent ends: running pods keep the current rules, and new pods wait
+// for the next agent. Sandboxes are stored in files, which the CNI plugin deletes with the sandbox, so
+// a pod is isolated as long as it runs, even if its object was deleted by force.
 //
-// It decides no rule, and writes nothing to the API server. See decision 650.
+// The package decides no rule and writes nothing to the API server (decision 650).
 package policyagent
 
 import (
@@ -27,39 +27,38 @@ import (
 )
 
 const (
-	// interval is between two changes of the rules that no pod waits for.
+	// interval is the minimum between updates of the rules, unless a pod waits for one.
 	interval = 100 * time.Millisecond
-	// retry is after rules that the kernel did not take.
+	// retry is the delay after rules that the kernel rejected.
 	retry = 2 * time.Second
 )
 
-// Config is the node that an agent is for.
+// Config describes the agent's node.
 type Config struct {
 	Node string
-	// Bridge is the interface that the node's pods are behind.
+	// Bridge is the interface that connects the node's pods.
 	Bridge string
 	Host   netip.Addr
-	// Folder is for the agent's socket and its notes. It ends with the node.
+	// Folder has the agent's socket and sandbox files. It ends with the node.
 	Folder string
 }
 
-// cluster is what the agent knows of the cluster.
+// cluster is the agent's view of the API server.
 type cluster interface {
 	Pods() []*corev1.Pod
 	Namespaces() []*corev1.Namespace
 	Policies() []*networkingv1.NetworkPolicy
-	// Pod reads a pod that its sandbox was made for, nil if it is gone.
+	// Pod reads the pod of a sandbox, nil if it is gone.
 	Pod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error)
 }
 
-// agent is the loop.
 type agent struct {
 	Config
 	cluster   cluster
 	sandboxes *sandboxes
-	// load gives a script to the kernel.
+	// load loads a script into the kernel.
 	load func(script string) error
-	// wake has one element when something has changed.
+	// wake has one element after a change.
 	wake chan struct{}
 
 	mu     sync.Mutex
@@ -75,15 +74,15 @@ func newAgent(c Config, of cluster, load func(string) error) (*agent, error) {
 	return &agent{Config: c, cluster: of, sandboxes: noted, load: load, wake: make(chan struct{}, 1)}, nil
 }
 
-// changed has the rules made anew soon.
+// changed schedules an update of the rules.
 func (a *agent) changed() {
 	select {
 	case a.wake <- struct{}{}:
-	default: // it is known already
+	default: // already scheduled
 	}
 }
 
-// run keeps the rules until the context ends.
+// run updates the rules until the context ends.
 func (a *agent) run(ctx context.Context) {
 	for {
 		pause := interval
@@ -105,7 +104,7 @@ func (a *agent) run(ctx context.Context) {
 	}
 }
 
-// apply makes the kernel's rules be those of the moment.
+// apply loads the current rules into the kernel, if they have changed.
 func (a *agent) apply() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,8 +125,8 @@ func (a *agent) apply() error {
 	return nil
 }
 
-// state gathers what the rules depend on. A sandbox's addresses are its own, whatever a pod's
-// status says; among statuses the youngest pod's counts.
+// state collects the input of the rules. A sandbox keeps its addresses, whatever a pod's status
+// claims; among statuses the youngest pod wins.
 func (a *agent) state() podpolicy.State {
 	s := podpolicy.State{Bridge: a.Bridge, Host: a.Host, Policies: a.cluster.Policies(), Namespaces: map[string]labels.Set{}}
 	for _, namespace := range a.cluster.Namespaces() {
@@ -147,7 +146,7 @@ func (a *agent) state() podpolicy.State {
 	return s
 }
 
-// claim leaves a pod the addresses that no other has taken.
+// claim removes addresses that another pod has taken.
 func claim(pod podpolicy.Pod, taken map[netip.Addr]bool) podpolicy.Pod {
 	var own []netip.Addr
 	for _, addr := range pod.Addresses {
@@ -160,7 +159,7 @@ func claim(pod podpolicy.Pod, taken map[netip.Addr]bool) podpolicy.Pod {
 	return pod
 }
 
-// admit judges a pod by its policies from now on.
+// admit enforces a new pod's policies before it returns.
 func (a *agent) admit(ctx context.Context, s sandbox) error {
 	pod, err := a.cluster.Pod(ctx, s.Namespace, s.Name, s.UID)
 	if err != nil {

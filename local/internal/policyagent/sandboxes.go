@@ -17,16 +17,16 @@ import (
 	"drydock.dev/local/internal/podpolicy"
 )
 
-// sandbox is a pod of the node with the addresses that it was given.
+// sandbox is a pod of the node with its addresses.
 type sandbox struct {
 	podnetwork.Sandbox
-	// Object is the UID of the pod's object, and the others are as the object was seen last.
+	// Object is the UID of the pod's object. Labels and Ports are from its last observation.
 	Object types.UID         `json:"object"`
 	Labels map[string]string `json:"labels,omitempty"`
 	Ports  []podpolicy.Port  `json:"ports,omitempty"`
 }
 
-// sandboxes are those of the node. The network plugin deletes a sandbox's file.
+// sandboxes are the sandboxes of the node. The CNI plugin deletes a sandbox's file.
 type sandboxes struct {
 	folder string
 
@@ -56,7 +56,7 @@ func openSandboxes(folder string) (*sandboxes, error) {
 
 func (s *sandboxes) file(container string) string { return podnetwork.SandboxFile(s.folder, container) }
 
-// note remembers a sandbox, in place of those that had its addresses.
+// note stores a sandbox.
 func (s *sandboxes) note(new sandbox) error {
 	data, err := json.Marshal(new)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *sandboxes) forget(container string) error {
 	return nil
 }
 
-// pods returns the pods of the sandboxes that are there, with the labels of the given objects.
+// pods returns the pods of the existing sandboxes, with labels from the given objects.
 func (s *sandboxes) pods(objects []*corev1.Pod, node string) []podpolicy.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *sandboxes) pods(objects []*corev1.Pod, node string) []podpolicy.Pod {
 	return pods
 }
 
-// dropDeleted forgets the sandboxes whose file is gone.
+// dropDeleted drops sandboxes whose files are gone.
 func (s *sandboxes) dropDeleted() {
 	for container := range s.known {
 		if _, err := os.Stat(s.file(container)); errors.Is(err, fs.ErrNotExist) {

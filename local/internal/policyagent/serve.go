@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// maxAnnouncement bounds what is read of an announcement.
+	// maxAnnouncement limits the size of an announcement.
 	maxAnnouncement = 64 << 10
-	// patience is for one announcement.
+	// patience is the time limit for one announcement.
 	patience = 15 * time.Second
 )
 
-// Run holds the node to the policies until the context ends.
+// Run enforces the policies until the context ends.
 func Run(ctx context.Context, c Config, kubeconfig string) error {
 	var a *agent
 	w, err := newWatches(kubeconfig, func() { a.changed() })
@@ -52,7 +52,7 @@ func Run(ctx context.Context, c Config, kubeconfig string) error {
 	return a.serve(ctx)
 }
 
-// loadRules has nft replace the table in one transaction: no packet finds it missing.
+// loadRules replaces the table in one transaction, so that no packet passes without it.
 func loadRules(script string) error {
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(script)
@@ -62,7 +62,7 @@ func loadRules(script string) error {
 	return nil
 }
 
-// serve answers announcements of the network plugin.
+// serve answers announcements of the CNI plugin.
 func (a *agent) serve(ctx context.Context) error {
 	path := podnetwork.AgentSocket(a.Folder)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -21,17 +21,17 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// hashAnnotation is on the object of a pod that the kubelet has from elsewhere: its own name for it.
+// hashAnnotation is on the mirror pod of a static pod: the kubelet's own UID for it.
 const hashAnnotation = "kubernetes.io/config.hash"
 
-// watches are one for pods, one for namespaces and one for policies. They hold of each object what
-// the rules depend on.
+// watches are informers for pods, namespaces and policies. Their caches hold only fields that matter
+// to the rules.
 type watches struct {
 	core, networking           rest.Interface
 	pods, namespaces, policies cache.SharedIndexInformer
 }
 
-// newWatches makes them; changed is called when the rules may have to follow.
+// newWatches returns stopped informers. They call changed when the rules may change.
 func newWatches(kubeconfig string, changed func()) (*watches, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -72,7 +72,7 @@ func newWatches(kubeconfig string, changed func()) (*watches, error) {
 	return w, nil
 }
 
-// client speaks one group of the API and links no other.
+// client returns a client for one API group, which links no other.
 func client(config *rest.Config, path string, group schema.GroupVersion, types func(*runtime.Scheme) error) (rest.Interface, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -94,7 +94,7 @@ func informer(client rest.Interface, resource string, example runtime.Object) ca
 	return cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, resource, "", fields.Everything()), example, 0, nil)
 }
 
-// run watches until the context ends. ready is called when all is known.
+// run runs the informers until the context ends. It calls ready when their caches are filled.
 func (w *watches) run(ctx context.Context, ready func()) {
 	if !w.awaitRights(ctx) {
 		return
@@ -108,8 +108,8 @@ func (w *watches) run(ctx context.Context, ready func()) {
 	}
 }
 
-// awaitRights waits for what `up` gives the agents, so that no watch of a new cluster begins with a
-// failure and a pause after it.
+// awaitRights waits for the RBAC objects that `up` creates, because a watch that fails at first
+// retries only after a delay.
 func (w *watches) awaitRights(ctx context.Context) bool {
 	said := ""
 	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
@@ -122,7 +122,7 @@ func (w *watches) awaitRights(ctx context.Context) bool {
 	}) == nil
 }
 
-// trim keeps of an object what the rules depend on.
+// trim drops the fields that don't matter to the rules.
 func trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
@@ -163,7 +163,7 @@ func metaOf(o *metav1.ObjectMeta) metav1.ObjectMeta {
 	}
 }
 
-// differ compares two objects but for their version.
+// differ compares two objects except for their resource versions.
 func differ(before, after any) bool {
 	x, okX := before.(runtime.Object)
 	y, okY := after.(runtime.Object)
@@ -201,8 +201,8 @@ func listed[T any](informer cache.SharedIndexInformer) []T {
 	return all
 }
 
-// Pod returns the pod that the kubelet knows by the UID: from the watch, or from the API server where
-// the watch is behind. It returns nil if the pod is gone.
+// Pod returns the pod with the kubelet's UID from the cache or, if the cache is stale, from the API
+// server. It returns nil if the pod is gone.
 func (w *watches) Pod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error) {
 	if item, found, err := w.pods.GetStore().GetByKey(namespace + "/" + name); err == nil && found {
 		if pod, ok := item.(*corev1.Pod); ok && isOf(pod, uid) {

@@ -1,6 +1,6 @@
-// Package prerequisites owns the table of the programs that Drydock executes on a
-// machine, with the Debian packages that have them. It says which are missing and
-// how they are installed; it installs nothing and looks at nothing but files.
+// Package prerequisites owns the table of the programs that Drydock executes on a machine, with
+// their Debian packages. It reports missing programs and the command that installs them. It
+// installs nothing and only reads the file system.
 package prerequisites
 
 import (
@@ -16,10 +16,10 @@ import (
 //go:embed programs.txt
 var table string
 
-// Purpose is what a program is needed for.
+// Purpose is a use of a program.
 type Purpose string
 
-// The purposes of the table; its head says what they mean.
+// The purposes in the table, explained at its head.
 const (
 	Build  Purpose = "build"
 	Run    Purpose = "run"
@@ -31,18 +31,17 @@ const (
 
 var purposes = []Purpose{Build, Run, Test, User, Never, Inside}
 
-// Program is one line of the table.
 type Program struct {
-	// Name is the program as it is executed, or the absolute path of a file.
+	// Name is the program's name, or the absolute path of a file.
 	Name string
-	// Package is the Debian package that has it, empty where Drydock installs none.
+	// Package is its Debian package, empty if Drydock installs none.
 	Package  string
 	Purposes []Purpose
-	// By names who executes the program.
+	// By is the user of the program, for messages.
 	By string
 }
 
-// String names the program, its package and its user.
+// String returns the program, its package and its user.
 func (p Program) String() string {
 	if p.Package == "" {
 		return fmt.Sprintf("%s (for %s)", p.Name, p.By)
@@ -54,20 +53,19 @@ func (p Program) String() string {
 func All() []Program {
 	programs, err := parse(table)
 	if err != nil {
-		panic(err) // the table is part of the program, and a test reads it
+		panic(err) // the table is embedded, and a test parses it
 	}
 	return programs
 }
 
-// For returns the programs that are needed for any of the purposes.
+// For returns the programs for any of the purposes.
 func For(wanted ...Purpose) []Program {
 	return slices.DeleteFunc(All(), func(p Program) bool {
 		return !slices.ContainsFunc(p.Purposes, func(has Purpose) bool { return slices.Contains(wanted, has) })
 	})
 }
 
-// Missing returns the programs that are needed for any of the purposes and are
-// not on this machine.
+// Missing returns the programs for any of the purposes that this machine lacks.
 func Missing(wanted ...Purpose) []Program {
 	return missing(For(wanted...), func(name string) bool { return present(name, os.Getenv("PATH")) })
 }
@@ -76,7 +74,7 @@ func missing(programs []Program, present func(name string) bool) []Program {
 	return slices.DeleteFunc(programs, func(p Program) bool { return present(p.Name) })
 }
 
-// Packages returns the Debian packages of the programs, each once, sorted.
+// Packages returns the sorted Debian packages of the programs.
 func Packages(programs []Program) []string {
 	var packages []string
 	for _, p := range programs {
@@ -88,17 +86,17 @@ func Packages(programs []Program) []string {
 	return slices.Compact(packages)
 }
 
-// InstallCommand is the command that installs packages on Debian and Ubuntu. It
-// wants root, and lists of packages that `apt-get update` has fetched.
+// InstallCommand returns the command that installs packages on Debian and Ubuntu. It needs root,
+// and package lists from `apt-get update`.
 func InstallCommand(packages []string) []string {
 	return append([]string{"apt-get", "install", "--yes", "--no-install-recommends"}, packages...)
 }
 
-// systemFolders hold what root executes. A user's PATH lacks them on Debian, and so
-// does root's after a plain `su`.
+// systemFolders have root's programs. On Debian they are missing from a user's PATH, and from
+// root's after a plain `su`.
 var systemFolders = []string{"/usr/local/sbin", "/usr/sbin", "/sbin"}
 
-// CompletePath returns a PATH with the folders of system programs in it.
+// CompletePath returns a PATH that includes the system folders.
 func CompletePath(path string) string {
 	folders := filepath.SplitList(path)
 	for _, folder := range systemFolders {
@@ -109,8 +107,8 @@ func CompletePath(path string) string {
 	return strings.Join(folders, string(filepath.ListSeparator))
 }
 
-// present reports whether a program is in a folder of the path or in one of the
-// system's, or whether a file is there.
+// present reports whether a program is in a folder of the path or in a system folder. For an
+// absolute name it reports whether the file exists.
 func present(name, path string) bool {
 	if filepath.IsAbs(name) {
 		_, err := os.Stat(name)
@@ -122,7 +120,6 @@ func present(name, path string) bool {
 	})
 }
 
-// parse reads the table.
 func parse(text string) ([]Program, error) {
 	var programs []Program
 	seen := map[string]bool{}

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// HTTPReady looks at a health endpoint once.
+// HTTPReady returns a single probe of a health endpoint.
 func HTTPReady(url string) func(context.Context) error {
 	return probeWith(&http.Client{Timeout: 2 * time.Second}, url)
 }
 
-// HTTPSReady looks at a health endpoint once. The client's certificates are those
-// of the moment: they are renewed while components run.
+// HTTPSReady returns a single probe of a health endpoint. It reads the client's certificates at
+// each call, because they are renewed at run time.
 func HTTPSReady(client func() (*tls.Config, error), url string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		config, err := client()
@@ -29,7 +29,7 @@ func HTTPSReady(client func() (*tls.Config, error), url string) func(context.Con
 	}
 }
 
-// SocketReady looks once whether something listens on a Unix socket.
+// SocketReady returns a single probe of a Unix socket.
 func SocketReady(path string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var d net.Dialer

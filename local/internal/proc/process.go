@@ -1,6 +1,5 @@
-// Package proc runs long-lived programs: it starts them, reports when they are
-// ready, starts them again when they die, and takes over those that an earlier
-// supervisor left running. It knows nothing about what the programs are.
+// Package proc runs long-lived programs. It starts them, reports when they are ready, restarts them when they die,
+// and adopts processes of an earlier supervisor. It does not know the programs.
 package proc
 
 import (
@@ -20,14 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is a running process that is watched through a pidfd, so that it
-// need not be a child of ours and its number can't be mistaken for another's.
+// Process is a process with a pidfd. It need not be our child, and its PID can't be mistaken for a later process's.
 type Process struct {
 	PID  int
 	file *os.File
 }
 
-// Open takes hold of a running process.
+// Open opens a running process.
 func Open(pid int) (*Process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -42,7 +40,7 @@ func (p *Process) Wait(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watching process %d: %w", p.PID, err)
 	}
-	// The zero time takes a deadline away that an earlier Wait has left.
+	// Clear a deadline from an earlier Wait.
 	if err := p.file.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("watching process %d: %w", p.PID, err)
 	}
@@ -61,7 +59,7 @@ func (p *Process) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Signal sends a signal; a process that has died already is no error.
+// Signal sends a signal. It ignores that the process has died.
 func (p *Process) Signal(sig unix.Signal) error {
 	raw, err := p.file.SyscallConn()
 	var sent error
@@ -77,7 +75,7 @@ func (p *Process) Signal(sig unix.Signal) error {
 	return nil
 }
 
-// Stop asks a process to end and, when it has not within grace, makes it.
+// Stop sends SIGTERM, and SIGKILL after grace.
 func (p *Process) Stop(grace time.Duration) error {
 	if err := p.Signal(unix.SIGTERM); err != nil {
 		return err
@@ -93,7 +91,7 @@ func (p *Process) Stop(grace time.Duration) error {
 	return p.Wait(context.Background())
 }
 
-// Close lets go of the process, not touching it, and reaps it if it is a dead child.
+// Close releases the process without a signal, and reaps it if it is a dead child.
 func (p *Process) Close() (status string) {
 	status = "status unknown"
 	var ws unix.WaitStatus
@@ -102,25 +100,25 @@ func (p *Process) Close() (status string) {
 			status = "signal: " + ws.Signal().String()
 		}
 	}
-	_ = p.file.Close() // a descriptor that is only watched
+	_ = p.file.Close() // closing a pidfd has no effect on the process
 	return status
 }
 
-// Spec is how to start a program.
+// Spec is the command of a program.
 type Spec struct {
 	Path string
-	// Argv includes the name that the process shows.
+	// Argv includes the process's name.
 	Argv []string
-	// Env is the whole environment: nothing of ours is inherited.
+	// Env is the whole environment: nothing is inherited.
 	Env []string
 	Log string
-	// Attr is for programs that get namespaces of their own.
+	// Attr is for programs with their own namespaces.
 	Attr *syscall.SysProcAttr
-	// Files are inherited from descriptor 3 on.
+	// Files are inherited as descriptors from 3 on.
 	Files []*os.File
 }
 
-// Start starts a program with its output going to its log.
+// Start starts a program with its output in its log.
 func Start(s Spec) (*Process, error) {
 	log, err := openLog(s.Log)
 	if err != nil {
@@ -141,7 +139,7 @@ func Start(s Spec) (*Process, error) {
 	return Open(pid)
 }
 
-// maxLog is where a log is put aside at the next start of its writer.
+// maxLog is the size at which a log is rotated when its writer starts.
 const maxLog = 32 << 20
 
 func openLog(path string) (*os.File, error) {
@@ -160,9 +158,8 @@ func openLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Find returns the process among pids that runs exactly this program with
-// exactly these arguments. One whose program file was replaced since (by a new
-// build, say) does not count: it is to be started again.
+// Find returns the process among pids with exactly this executable and these arguments. It ignores a process whose
+// executable was replaced since, such as by a new build: that one must be restarted.
 func Find(pids []int, path string, argv []string) (pid int, found bool) {
 	return FindWhere(pids, func(pid int) bool {
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
@@ -170,7 +167,7 @@ func Find(pids []int, path string, argv []string) (pid int, found bool) {
 	})
 }
 
-// FindWhere returns the process among pids that matches and has not just been forked from one that does.
+// FindWhere returns the process among pids that matches and is not a fresh fork of another match.
 func FindWhere(pids []int, matches func(pid int) bool) (pid int, found bool) {
 	matching := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !matches(pid) })
 	i := slices.IndexFunc(matching, func(pid int) bool { return !justForked(pid, matching) })
@@ -180,11 +177,11 @@ func FindWhere(pids []int, matches func(pid int) bool) (pid int, found bool) {
 	return matching[i], true
 }
 
-// justForked reports whether a process is the child of one that looks like it. A program that starts another one forks,
-// and that child shows its parent's program and arguments until it has taken on its own: it is somebody else in a moment.
+// justForked reports whether a process is the child of one that looks like it. A forked child has its parent's
+// executable and arguments until it calls exec.
 func justForked(pid int, alike []int) bool { return slices.Contains(alike, parent(pid)) }
 
-// parent is 0 for a process that is gone.
+// parent returns 0 for a process that is gone.
 func parent(pid int) int {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
@@ -197,7 +194,7 @@ func parent(pid int) int {
 	return stat.PPID
 }
 
-// Argv is the command line of a process, nil when it is gone.
+// Argv returns the command line of a process, nil if it is gone.
 func Argv(pid int) []string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil || len(data) == 0 {
@@ -206,8 +203,8 @@ func Argv(pid int) []string {
 	return strings.Split(string(bytes.TrimSuffix(data, []byte{0})), "\x00")
 }
 
-// Program is the name of what a command line runs: the drydock program is many,
-// and its first argument says which.
+// Program returns the program in a command line. The drydock executable is several programs, named by the first
+// argument.
 func Program(argv []string) string {
 	switch {
 	case len(argv) > 1 && argv[0] == "drydock":
@@ -218,7 +215,7 @@ func Program(argv []string) string {
 	return ""
 }
 
-// Outdated reports whether the program of a process was replaced on disk since it started.
+// Outdated reports whether the executable of a process was replaced on disk since its start.
 func Outdated(pid int) bool {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	return err == nil && strings.HasSuffix(exe, " (deleted)")

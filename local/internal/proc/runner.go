@@ -10,29 +10,29 @@ import (
 )
 
 const (
-	// The first restart comes at once for a human eye, yet leaves the socket
-	// or port of the dead process time to be free again.
+	// firstDelay is short, but long enough for the dead process's socket or port to become free.
 	firstDelay = 200 * time.Millisecond
 	maxDelay   = 5 * time.Second
-	// A process that lived this long did not die of its start.
+	// A process that lived for settled did not die of its start.
 	settled = 10 * time.Second
-	// stopGrace is what a component gets to end by itself.
+	// stopGrace is the time between SIGTERM and SIGKILL.
 	stopGrace = 8 * time.Second
-	// probeEvery is between two looks at a component that is not ready yet.
+	// probeEvery is the interval between probes of a component that is not ready.
 	probeEvery = 50 * time.Millisecond
 )
 
-// Component is a program that is to run until it is told to stop.
+// Component is a program that runs until it is stopped.
 type Component struct {
 	Name string
 	Spec Spec
-	// Needs blocks until what the component depends on is there; nil needs nothing.
+	// Needs blocks until the component's dependencies are ready. It may be nil.
 	Needs func(context.Context) error
-	// Ready looks once; it returns nil when the component serves. Nil is ready at once.
+	// Ready is a single probe that returns nil when the component serves. If it is nil, the
+	// component is ready at once.
 	Ready func(context.Context) error
 }
 
-// Task is a component in the hands of a Runner.
+// Task is a component that a Runner runs.
 type Task struct {
 	Component
 	ready chan struct{}
@@ -41,19 +41,18 @@ type Task struct {
 
 	mu  sync.Mutex
 	pid int
-	err error // why it is not ready yet
+	err error // why it is not ready
 }
 
 // Runner runs components.
 type Runner struct {
 	// Log gets one line per event.
 	Log io.Writer
-	// Candidates lists processes that may be left over from an earlier
-	// supervisor; nil if there can be none.
+	// Candidates lists processes that an earlier supervisor may have left. It may be nil.
 	Candidates func() ([]int, error)
 }
 
-// Run starts a component and keeps it running until the context ends or Stop is called.
+// Run starts a component and restarts it until the context ends or Stop is called.
 func (r *Runner) Run(ctx context.Context, c Component) *Task {
 	ctx, cancel := context.WithCancel(ctx)
 	t := &Task{
@@ -67,7 +66,7 @@ func (r *Runner) Run(ctx context.Context, c Component) *Task {
 	return t
 }
 
-// keep is the life of a component.
+// keep restarts a component with backoff.
 func (r *Runner) keep(ctx context.Context, t *Task) {
 	delay := firstDelay
 	for ctx.Err() == nil {
@@ -88,7 +87,7 @@ func (r *Runner) keep(ctx context.Context, t *Task) {
 	}
 }
 
-// once runs a component from its start, or from its adoption, to its death.
+// once runs a component from its start or adoption until its death.
 func (r *Runner) once(ctx context.Context, t *Task) error {
 	p, err := r.adopt(t)
 	if err != nil {
@@ -137,13 +136,13 @@ func (r *Runner) adopt(t *Task) (*Process, error) {
 	}
 	p, err := Open(pid)
 	if err != nil {
-		return nil, nil // it died between the look and the grasp
+		return nil, nil // it has died since
 	}
 	r.logf("%s runs already as process %d", t.Name, pid)
 	return p, nil
 }
 
-// probe marks the task ready for the first time it is.
+// probe marks the task as ready after its first successful probe.
 func (t *Task) probe(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
@@ -177,7 +176,7 @@ func (t *Task) markReady() {
 	}
 }
 
-// Await blocks until the component was ready for the first time.
+// Await blocks until the component has been ready once.
 func (t *Task) Await(ctx context.Context) error {
 	select {
 	case <-t.ready:
@@ -195,7 +194,7 @@ func (t *Task) Stop() {
 	<-t.done
 }
 
-// PID is the number of the component's process, 0 while it has none.
+// PID returns the component's process, 0 if it has none.
 func (t *Task) PID() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,5 +208,5 @@ func (t *Task) setPID(pid int) {
 }
 
 func (r *Runner) logf(format string, args ...any) {
-	_, _ = fmt.Fprintf(r.Log, "%s "+format+"\n", append([]any{time.Now().Format(time.RFC3339Nano)}, args...)...) // a log that can't be written has nobody to tell
+	_, _ = fmt.Fprintf(r.Log, "%s "+format+"\n", append([]any{time.Now().Format(time.RFC3339Nano)}, args...)...) // a failure of the log can't be reported
 }

@@ -1,6 +1,6 @@
-// Package render writes the configuration of every component: command lines,
-// configuration files, manifests. All of it is a pure function of the
-// cluster's layout and the host's facts; nothing here reads or writes a file.
+// Package render renders the configuration of every component: command lines, configuration files
+// and manifests. Each is a pure function of the cluster's layout and the host's facts. The package
+// does no I/O.
 package render
 
 import (
@@ -9,8 +9,8 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// Etcd is etcd's command line. It listens on the bridge only, with mutual TLS and
-// an authority of its own: whoever talks to etcd is past all of RBAC.
+// Etcd returns etcd's command line. It listens only on the bridge, with mutual TLS and a separate
+// authority, because access to etcd bypasses RBAC.
 func Etcd(c layout.Cluster) []string {
 	client := fmt.Sprintf("https://%s:%d", c.HostIP(), layout.EtcdPort)
 	peer := fmt.Sprintf("https://%s:%d", c.HostIP(), layout.EtcdPeerPort)
@@ -33,13 +33,13 @@ func Etcd(c layout.Cluster) []string {
 		"--auto-compaction-retention=1h",
 		"--quota-backend-bytes=2147483648",
 		"--log-level=warn",
-		// One member elects itself: it need not wait a second for rivals.
+		// A single member elects itself: it need not wait a second for rivals.
 		"--heartbeat-interval=50",
 		"--election-timeout=250",
 	}
 }
 
-// APIServer is the API server's command line.
+// APIServer returns the API server's command line.
 func APIServer(c layout.Cluster) []string {
 	ip := c.HostIP().String()
 	return []string{
@@ -65,7 +65,7 @@ func APIServer(c layout.Cluster) []string {
 		"--service-account-key-file=" + c.PKI("sa.key"),
 		"--service-account-signing-key-file=" + c.PKI("sa.key"),
 		"--service-cluster-ip-range=" + c.ServiceNet().String(),
-		// The aggregation layer: extension API servers are reached on their pods' own addresses.
+		// The aggregation layer calls extension API servers at their pods' addresses.
 		"--requestheader-client-ca-file=" + c.PKI("front-proxy-ca.crt"),
 		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
@@ -78,13 +78,13 @@ func APIServer(c layout.Cluster) []string {
 		"--audit-log-path=" + c.AuditLog(),
 		"--audit-log-maxsize=64",
 		"--audit-log-maxbackup=2",
-		// A watch that is cut at the end must not hold the way down up.
+		// Open watches must not delay the shutdown.
 		"--shutdown-delay-duration=0s",
 		"--profiling=false",
 	}
 }
 
-// ControllerManager is the controller manager's command line.
+// ControllerManager returns the controller manager's command line.
 func ControllerManager(c layout.Cluster) []string {
 	kubeconfig := c.Config("controller-manager.kubeconfig")
 	return []string{
@@ -103,9 +103,10 @@ func ControllerManager(c layout.Cluster) []string {
 		"--use-service-account-credentials=true",
 		"--service-cluster-ip-range=" + c.ServiceNet().String(),
 		"--allocate-node-cidrs=false",
-		// There is one of it; without an election it works from the first moment.
+		// A single instance needs no leader election, which would delay its start.
 		"--leader-elect=false",
-		// A node is given up after four missed leases of the ten-second lease below.
+		// A node is unhealthy 20 s after the last renewal of its lease, which the kubelet renews
+		// every 2.5 s (NodeLeaseDurationSeconds).
 		"--node-monitor-period=2s",
 		"--node-monitor-grace-period=20s",
 		"--kube-api-qps=200",
@@ -114,7 +115,7 @@ func ControllerManager(c layout.Cluster) []string {
 	}
 }
 
-// Scheduler is the scheduler's command line.
+// Scheduler returns the scheduler's command line.
 func Scheduler(c layout.Cluster) []string {
 	kubeconfig := c.Config("scheduler.kubeconfig")
 	return []string{
@@ -133,8 +134,8 @@ func Scheduler(c layout.Cluster) []string {
 	}
 }
 
-// AuditPolicy records who wrote what, and what Drydock's components read: tests
-// and benchmarks count it.
+// AuditPolicy logs all writes, and the reads of Drydock's components: tests and benchmarks count
+// them.
 func AuditPolicy() string {
 	return `apiVersion: audit.k8s.io/v1
 kind: Policy

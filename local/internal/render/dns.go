@@ -10,7 +10,7 @@ import (
 //go:embed dns.yaml
 var dnsManifest string
 
-// DNS is the manifest of the cluster's name server.
+// DNS returns the manifest of CoreDNS.
 func DNS(c layout.Cluster) string {
 	return strings.NewReplacer("${IMAGE}", DNSImage, "${CLUSTER_IP}", c.DNSIP().String()).Replace(dnsManifest)
 }

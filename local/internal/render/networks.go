@@ -12,20 +12,20 @@ var networksManifest string
 var policiesManifest string
 
 const (
-	// PodBridge is the interface of a node that its pods are behind.
+	// PodBridge is the interface that connects a node's pods.
 	PodBridge = "cni0"
-	// PoliciesFolder is the folder of a node's agent of NetworkPolicies. It ends with the node.
+	// PoliciesFolder is the folder of a node's NetworkPolicy agent. It ends with the node.
 	PoliciesFolder = "/run/drydock-policies"
-	// PoliciesUser is who the agents are to the API server.
+	// PoliciesUser is the agents' user of the API server.
 	PoliciesUser = "drydock:policies"
 )
 
-// Policies is the manifest of the rights of the agents of NetworkPolicies.
+// Policies returns the manifest of the NetworkPolicy agents' RBAC objects.
 func Policies() string { return strings.ReplaceAll(policiesManifest, "${USER}", PoliciesUser) }
 
-// NetworksDefinition is the name of the definition of networks beside the pods'.
+// NetworksDefinition is the name of the CRD of secondary networks.
 const NetworksDefinition = "network-attachment-definitions.k8s.cni.cncf.io"
 
-// Networks is the manifest of the networks beside the pods': their definition, and the right of
-// nodes to read them.
+// Networks returns the manifest of secondary networks: their CRD, and the nodes' right to read
+// them.
 func Networks() string { return networksManifest }

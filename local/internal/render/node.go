@@ -18,8 +18,8 @@ import (
 	"drydock.dev/local/internal/podnetwork"
 )
 
-// Paths on a node. They are the usual ones, so that privileged pods find
-// everything where they expect it; the node's mounts lead them to its own folder.
+// Paths on a node. They are the usual ones, where privileged pods expect them; mounts lead to the
+// node's own folder.
 const (
 	KubeletRoot      = "/var/lib/kubelet"
 	ContainerdRoot   = "/var/lib/containerd"
@@ -27,7 +27,7 @@ const (
 	ContainerdSocket = "/run/containerd/containerd.sock"
 	CNIConfig        = "/etc/cni/net.d"
 	CNIBin           = "/opt/cni/bin"
-	// CNINetworks has the networks whose definitions leave their configuration to the node.
+	// CNINetworks has configurations of networks whose definitions have none.
 	CNINetworks = "/etc/cni/net.d/multus/net.d"
 
 	// PauseImage holds a pod's namespaces open.
@@ -36,7 +36,7 @@ const (
 	DNSImage = "drydock.dev/coredns:1"
 )
 
-// Containerd is the configuration of a node's containerd.
+// Containerd returns the configuration of a node's containerd.
 func Containerd(f host.Facts, runc string) string {
 	return fmt.Sprintf(`version = 3
 root = %q
@@ -74,18 +74,17 @@ state = %q
 `, ContainerdRoot, ContainerdState, ContainerdSocket, PauseImage, !f.SysResource, CNIBin, CNIConfig, runc)
 }
 
-// CNI is the network configuration of a node. There is no masquerading in it:
-// pod addresses are routed inside the cluster and hidden at the host's edge. A pod that
-// asks for more is connected by Multus, the program at the given path, which speaks
-// to the API server as its node's kubelet does (decision 410). At the end a pod waits
-// until it is judged by its NetworkPolicies (decision 650).
+// CNI returns the network configuration of a node. It has no masquerading: pod addresses are routed
+// inside the cluster and masqueraded by the host. Multus connects a pod with secondary networks; it
+// runs from the given path and uses the credentials of the node's kubelet (decision 410). The last
+// plugin waits until the pod's NetworkPolicies are enforced (decision 650).
 func CNI(c layout.Cluster, node string, mtu int, multus string) string {
 	bridge := map[string]any{
 		"type": "bridge", "bridge": PodBridge, "isDefaultGateway": true, "hairpinMode": true,
 		"ipMasq": false, "mtu": mtu,
 		"ipam": map[string]any{
 			"type":    "host-local",
-			"dataDir": "/run/cni-ipam", // a node that was down has no pods with addresses
+			"dataDir": "/run/cni-ipam", // a restarted node has no pods with addresses
 			"ranges":  [][]map[string]string{{{"subnet": c.NodePodNet(node).String()}}},
 		},
 	}
@@ -109,7 +108,7 @@ func CNI(c layout.Cluster, node string, mtu int, multus string) string {
 	return string(data) + "\n"
 }
 
-// Kubelet is the configuration of a node's kubelet.
+// Kubelet returns the configuration of a node's kubelet.
 func Kubelet(c layout.Cluster, f host.Facts, node string) (string, error) {
 	return toYAML(kubeletv1beta1.KubeletConfiguration{
 		TypeMeta:                 metav1.TypeMeta{APIVersion: "kubelet.config.k8s.io/v1beta1", Kind: "KubeletConfiguration"},
@@ -127,21 +126,21 @@ func Kubelet(c layout.Cluster, f host.Facts, node string) (string, error) {
 		ClusterDomain:            "cluster.local",
 		ClusterDNS:               []string{c.DNSIP().String()},
 		ResolverConfig:           ptr.To(c.Node(node, "resolv.conf")),
-		// Nothing is rationed: there is one user, and the wait would be theirs.
+		// No rate limits: the single user would only wait for them.
 		KubeAPIQPS: ptr.To[int32](200), KubeAPIBurst: 400,
 		EventRecordQPS:      ptr.To[int32](0),
 		RegistryPullQPS:     ptr.To[int32](0),
 		SerializeImagePulls: ptr.To(false),
-		// A part of Drydock that dies often is back soon (decision 380).
+		// A component of Drydock that crashes often must be back soon (decision 380).
 		CrashLoopBackOff: kubeletv1beta1.CrashLoopBackOffConfig{MaxContainerRestartPeriod: &metav1.Duration{Duration: 5 * time.Second}},
-		// A lease of ten seconds is renewed every 2.5; see --node-monitor-grace-period.
+		// A lease of ten seconds is renewed every 2.5 s; see --node-monitor-grace-period.
 		NodeLeaseDurationSeconds:  10,
 		NodeStatusUpdateFrequency: metav1.Duration{Duration: 5 * time.Second},
 		NodeStatusReportFrequency: metav1.Duration{Duration: time.Minute},
-		// SyncFrequency stays the kubelet's own, a minute: with an image volume each sync
-		// of a pod costs an event. Pods whose claims have grown are synced by podsync.
-		// Disk space is watched by the owner of the machine. Images came by
-		// hand: the kubelet must not throw away what it can't fetch again.
+		// SyncFrequency stays at the default of a minute, because each sync of a pod with an image
+		// volume costs an event. Package podsync syncs pods whose claims have grown. The machine's
+		// owner watches the disk space. Images were loaded by hand, so the kubelet must not delete
+		// images that it can't pull again.
 		ImageGCHighThresholdPercent:      ptr.To[int32](100),
 		ImageGCLowThresholdPercent:       ptr.To[int32](99),
 		EvictionHard:                     map[string]string{"memory.available": "64Mi", "nodefs.available": "0%", "imagefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.inodesFree": "0%"},
@@ -158,7 +157,7 @@ func oomScore(f host.Facts) int32 {
 	return 0
 }
 
-// KubeletFlags is what the kubelet takes on its command line only.
+// KubeletFlags returns the kubelet's settings that exist only as flags.
 func KubeletFlags(c layout.Cluster, node string) []string {
 	return []string{
 		"--config=" + c.Node(node, "kubelet.yaml"),
@@ -170,7 +169,7 @@ func KubeletFlags(c layout.Cluster, node string) []string {
 	}
 }
 
-// Proxy is the configuration of a node's kube-proxy.
+// Proxy returns the configuration of a node's kube-proxy.
 func Proxy(c layout.Cluster, f host.Facts, node string) (string, error) {
 	cfg := proxyv1alpha1.KubeProxyConfiguration{
 		TypeMeta:           metav1.TypeMeta{APIVersion: "kubeproxy.config.k8s.io/v1alpha1", Kind: "KubeProxyConfiguration"},
@@ -182,8 +181,8 @@ func Proxy(c layout.Cluster, f host.Facts, node string) (string, error) {
 		DetectLocalMode:    "ClusterCIDR",
 		ClusterCIDR:        c.PodNet().String(),
 		OOMScoreAdj:        ptr.To(oomScore(f)),
-		// The size of the connection table belongs to the host: a network
-		// namespace may not change it, and zero leaves it alone.
+		// The host owns the size of the connection table: a network namespace can't change it. Zero
+		// leaves it unchanged.
 		Conntrack: proxyv1alpha1.KubeProxyConntrackConfiguration{
 			MaxPerCore: ptr.To[int32](0), Min: ptr.To[int32](0),
 			TCPEstablishedTimeout: &metav1.Duration{}, TCPCloseWaitTimeout: &metav1.Duration{},
@@ -193,7 +192,7 @@ func Proxy(c layout.Cluster, f host.Facts, node string) (string, error) {
 	return toYAML(cfg)
 }
 
-// ResolvConf is what pods with the node's own DNS get, CoreDNS above all.
+// ResolvConf returns the resolv.conf for pods with the node's DNS, such as CoreDNS.
 func ResolvConf(f host.Facts) string {
 	var b strings.Builder
 	for _, server := range f.Nameservers {

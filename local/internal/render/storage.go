@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// StorageDriver is the CSI driver's name. The driver has it in internal/csi,
-	// which links gRPC; a test holds the two together.
+	// StorageDriver is the CSI driver's name. It repeats the name in internal/csi, which links
+	// gRPC; a test compares them.
 	StorageDriver = "local.csi.drydock.dev"
-	// StorageUser is who the storage controller is to the API server.
+	// StorageUser is the storage controller's user of the API server.
 	StorageUser = "drydock:storage"
 )
 
@@ -21,9 +21,8 @@ var snapshotClassManifest string
 
 var storageNames = strings.NewReplacer("${DRIVER}", StorageDriver, "${USER}", StorageUser)
 
-// Storage is the manifest of the driver, its classes and its controller's rights.
+// Storage returns the manifest of the driver, its classes and its controller's RBAC objects.
 func Storage() string { return storageNames.Replace(storageManifest) }
 
-// SnapshotClass is the manifest of the class of snapshots. It can be applied
-// once the snapshot API is defined.
+// SnapshotClass returns the manifest of the snapshot class. It needs the CRDs of the snapshot API.
 func SnapshotClass() string { return storageNames.Replace(snapshotClassManifest) }

@@ -1,6 +1,5 @@
-// Package status reports which parts of a cluster run. It looks at the processes
-// themselves and asks no component, so it is right also when the supervisor was
-// killed.
+// Package status reports which parts of a cluster run. It looks at the processes and asks no
+// component, so it is right even after the supervisor was killed.
 package status
 
 import (
@@ -22,7 +21,7 @@ import (
 	"drydock.dev/local/internal/proc"
 )
 
-// Component is a program of the cluster; PID is 0 when it does not run.
+// Component is a program of the cluster; PID is 0 if it does not run.
 type Component struct {
 	Name string `json:"name"`
 	PID  int    `json:"pid"`
@@ -32,13 +31,13 @@ type Component struct {
 type Node struct {
 	Name string `json:"name"`
 	IP   string `json:"ip"`
-	// Init is the node's first process; killing it is the death of the node.
+	// Init is the node's first process. The node dies with it.
 	Init       int         `json:"init"`
 	Ready      bool        `json:"ready"`
 	Components []Component `json:"components"`
 }
 
-// Cluster is everything.
+// Cluster is the status of a whole cluster.
 type Cluster struct {
 	Name         string      `json:"name"`
 	Dir          string      `json:"dir"`
@@ -54,7 +53,7 @@ var (
 	nodeNames    = []string{"containerd", "kubelet", "kube-proxy", "drydock-policies", "drydock-csi-node"}
 )
 
-// Read looks at a cluster.
+// Read reads the status of a cluster.
 func Read(ctx context.Context, c layout.Cluster, tree cgroup.Tree) (Cluster, error) {
 	control, err := tree.Procs(c.ControlCgroup())
 	if err != nil {
@@ -80,7 +79,7 @@ func Read(ctx context.Context, c layout.Cluster, tree cgroup.Tree) (Cluster, err
 	return st, nil
 }
 
-// components finds programs among processes by the names they run under.
+// components finds programs among processes by name.
 func components(names []string, pids []int) []Component {
 	found := make([]Component, len(names))
 	for i, name := range names {
@@ -90,7 +89,7 @@ func components(names []string, pids []int) []Component {
 	return found
 }
 
-// readyNodes asks the API server; where there is none, no node is ready.
+// readyNodes asks the API server. No node is ready without one.
 func readyNodes(ctx context.Context, c layout.Cluster) map[string]bool {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
 	if err != nil {
@@ -116,14 +115,14 @@ func readyNodes(ctx context.Context, c layout.Cluster) map[string]bool {
 	return ready
 }
 
-// Running reports whether anything of the cluster runs.
+// Running reports whether any part of the cluster runs.
 func (c Cluster) Running() bool {
 	alive := func(p Component) bool { return p.PID != 0 }
 	return c.Supervisor != 0 || slices.ContainsFunc(c.ControlPlane, alive) ||
 		slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.Init != 0 })
 }
 
-// Missing names what does not run, and the nodes that are not ready.
+// Missing lists the components that don't run and the nodes that aren't ready.
 func (c Cluster) Missing() []string {
 	var missing []string
 	for _, p := range c.ControlPlane {
@@ -148,7 +147,7 @@ func (c Cluster) Missing() []string {
 	return missing
 }
 
-// Text is the table for people.
+// Text formats the status as a table.
 func (c Cluster) Text() string {
 	var b strings.Builder
 	if !c.Running() {

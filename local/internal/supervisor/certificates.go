@@ -15,15 +15,13 @@ import (
 	"drydock.dev/local/internal/proc"
 )
 
-// checkCertificates is between two looks at the certificates. Certificates are
-// renewed a month before they expire, so that a machine that sleeps for most of
-// the day is early enough, too.
+// checkCertificates is the interval between checks of the certificates. They are renewed a month
+// before they expire, early enough even for a machine that sleeps most of the day.
 const checkCertificates = time.Hour
 
-// ensureCertificates makes what is missing or no longer good. Where that is an
-// authority, everything that trusts it ends first: it reads authorities once, and
-// what is ended here starts after the new certificates are written. An interrupted
-// `up` leaves nothing running that trusts the old one.
+// ensureCertificates creates missing or unusable certificates. Before it replaces an authority, it
+// ends all components that trust it, because they read authorities only at their start. An
+// interrupted `up` thus leaves no component that trusts the old authority.
 func (s *Supervisor) ensureCertificates(c layout.Cluster, now time.Time, say report) error {
 	reasons, err := pki.Unusable(c, now)
 	if err != nil {
@@ -38,8 +36,8 @@ func (s *Supervisor) ensureCertificates(c layout.Cluster, now time.Time, say rep
 	return pki.Ensure(c, now)
 }
 
-// endClients ends the control plane, then what speaks to it on the nodes. These are
-// started again by their nodes, but not before there is an API server. Pods go on.
+// endClients ends the control plane and then its clients on the nodes. The nodes restart these when
+// there is an API server. Pods keep running.
 func (s *Supervisor) endClients(c layout.Cluster) error {
 	s.mu.Lock()
 	control := s.control
@@ -63,7 +61,7 @@ func (s *Supervisor) endClients(c layout.Cluster) error {
 	return nil
 }
 
-// apiClients are the components of a node that speak to the API server.
+// apiClients are the components of a node that use the API server.
 var apiClients = []string{"kubelet", "kube-proxy", nodeinit.Policies}
 
 func endPrograms(pids []int, programs []string) error {
@@ -74,7 +72,7 @@ func endPrograms(pids []int, programs []string) error {
 		}
 		p, err := proc.Open(pid)
 		if err != nil {
-			continue // gone by itself
+			continue // already gone
 		}
 		errs = append(errs, p.Stop(nodeGrace))
 		p.Close()
@@ -82,8 +80,8 @@ func endPrograms(pids []int, programs []string) error {
 	return errors.Join(errs...)
 }
 
-// keepCertificates renews certificates while the cluster runs, at each of the
-// times that it is given, until the context ends.
+// keepCertificates renews certificates of a running cluster at each of the given times until the
+// context ends.
 func (s *Supervisor) keepCertificates(ctx context.Context, times <-chan time.Time) {
 	for {
 		select {
@@ -97,8 +95,8 @@ func (s *Supervisor) keepCertificates(ctx context.Context, times <-chan time.Tim
 	}
 }
 
-// renewCertificates renews what expires soon. An authority is not replaced in a
-// cluster that runs: that ends the control plane for a moment, so `up` does it.
+// renewCertificates renews certificates that expire soon. It does not replace an authority, which
+// interrupts the control plane: that is left to `up`.
 func (s *Supervisor) renewCertificates(ctx context.Context, now time.Time) error {
 	s.up.Lock()
 	defer s.up.Unlock()
@@ -130,10 +128,10 @@ func (s *Supervisor) renewCertificates(ctx context.Context, now time.Time) error
 	return nil
 }
 
-// restarts names the components that start again after a renewal, in their order.
-// Every component reads its certificate files again by itself. But these three also
-// have one in memory for connections to themselves, for three years from their
-// start; they start again each time that the API server's is renewed.
+// restarts returns the components to restart after a renewal, in order. All components reload their
+// certificate files. But these three also have a certificate in memory for connections to
+// themselves, valid for three years from their start. They restart whenever the API server's is
+// renewed.
 func restarts(renewed []string) []string {
 	if !slices.Contains(renewed, "apiserver") {
 		return nil
@@ -141,7 +139,7 @@ func restarts(renewed []string) []string {
 	return []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 }
 
-// restart ends a component of the control plane, starts it and waits for it.
+// restart restarts a component of the control plane and waits until it is ready.
 func (s *Supervisor) restart(ctx context.Context, name string) error {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.control, func(t *proc.Task) bool { return t.Name == name })

@@ -15,7 +15,7 @@ import (
 // Client sends commands to a cluster's supervisor.
 type Client struct{ http *http.Client }
 
-// NewClient does not connect yet.
+// NewClient returns a client, which connects at its first call.
 func NewClient(c layout.Cluster) Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -24,11 +24,11 @@ func NewClient(c layout.Cluster) Client {
 	return Client{http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
 }
 
-// ErrGone says that the supervisor died before it said anything. Who connects
-// to one that is just being killed gets this; the next one may be asked.
+// ErrGone means that the supervisor died before it answered, such as one that is being killed. The
+// call may be repeated with its successor.
 var ErrGone = errors.New("the supervisor died before it answered; its log may say why")
 
-// Call runs a command and hands each line of progress on as it comes.
+// Call runs a command and passes on each line of progress.
 func (c Client) Call(ctx context.Context, path string, onProgress func(Progress)) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://supervisor"+path, http.NoBody)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c Client) Call(ctx context.Context, path string, onProgress func(Progress)
 	}
 }
 
-// Down asks the supervisor to end the cluster and itself.
+// Down asks the supervisor to stop the cluster and itself.
 func (c Client) Down(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://supervisor/down", http.NoBody)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// Storage is the program that makes volumes and snapshots.
+// Storage is the program of the storage controller.
 const Storage = "drydock-storage"
 
-// controlPlane lists the components in the order of their dependence.
+// controlPlane returns the components in the order of their dependencies.
 func (s *Supervisor) controlPlane(c layout.Cluster) []proc.Component {
 	url := func(port uint16, path string) string {
 		return "https://" + netip.AddrPortFrom(c.HostIP(), port).String() + path
@@ -38,8 +38,7 @@ func (s *Supervisor) controlPlane(c layout.Cluster) []proc.Component {
 	storage := proc.Component{
 		Name: Storage,
 		Spec: proc.Spec{Path: s.beside(Storage), Argv: []string{Storage, c.Name, c.Dir}, Env: env, Log: c.Log(Storage)},
-		// Its socket is there before its controllers have seen the cluster: volumes
-		// that are asked for in between wait in the API.
+		// Its socket exists before its controllers' caches are filled: new claims wait in the API.
 		Ready: proc.SocketReady(c.StorageSocket()),
 	}
 	return []proc.Component{
@@ -51,8 +50,8 @@ func (s *Supervisor) controlPlane(c layout.Cluster) []proc.Component {
 	}
 }
 
-// startControlPlane starts what does not run yet. Processes that an earlier
-// supervisor left are taken over if they are what would be started, else ended.
+// startControlPlane starts the control plane once. It adopts processes of an earlier supervisor
+// that match a component, and ends the others.
 func (s *Supervisor) startControlPlane(life context.Context, c layout.Cluster) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +87,7 @@ func (s *Supervisor) endStrays(c layout.Cluster, components []proc.Component) er
 		}
 		p, err := proc.Open(pid)
 		if err != nil {
-			continue // gone by itself
+			continue // already gone
 		}
 		fmt.Fprintf(os.Stderr, "ending process %d, which an earlier supervisor left: %q\n", pid, proc.Argv(pid))
 		err = errors.Join(p.Signal(unix.SIGKILL), p.Wait(context.Background()))

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Progress is one line of the answer to a command. The last has Done set.
+// Progress is one line of the answer to a command. The last one has Done set.
 type Progress struct {
 	Elapsed time.Duration `json:"elapsed"`
 	Text    string        `json:"text,omitempty"`
@@ -17,11 +17,10 @@ type Progress struct {
 	Done    bool          `json:"done,omitempty"`
 }
 
-// report shows the user what has just been reached.
+// report sends a line of progress to the user.
 type report func(format string, args ...any)
 
-// handler maps commands to what they do. A command that is under way ends with
-// its request or with the supervisor, whichever comes first.
+// handler serves the commands. A running command ends with its request or with the supervisor.
 func (s *Supervisor) handler(life context.Context, end context.CancelFunc) http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, do func(context.Context, *http.Request, report) error) {

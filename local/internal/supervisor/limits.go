@@ -9,13 +9,13 @@ import (
 
 const (
 	watchLimit = "/proc/sys/fs/inotify/max_user_instances"
-	// A cluster of two nodes has some 35 inotify instances, and the kernel's
-	// default is 128 for all processes of a user. Who gets none fails in
-	// strange ways: kubectl logs -f, for one, or a device plugin.
+	// A cluster of two nodes has some 35 inotify instances, and the kernel's default limit is 128
+	// per user. Programs above the limit fail in strange ways, such as kubectl logs -f or a device
+	// plugin.
 	watchesWanted = 1024
 )
 
-// raiseWatchLimit makes room for several clusters and for what their pods watch.
+// raiseWatchLimit raises the limit of inotify instances for several clusters and their pods.
 func raiseWatchLimit() error {
 	data, err := os.ReadFile(watchLimit)
 	if err != nil {

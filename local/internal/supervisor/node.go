@@ -20,15 +20,15 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// nodeGrace is what a node gets to stop its components.
+// nodeGrace is the time for a node to stop its components.
 const nodeGrace = 20 * time.Second
 
-// node is a node that runs. Nothing restarts one that dies: a dead machine
-// stays dead until somebody switches it on.
+// node is a running node. A node that dies is not restarted: like a machine, it stays off until a
+// user starts it.
 type node struct {
 	name    string
 	process *proc.Process
-	// started is zero for a node that was taken over: what it says counts.
+	// started is zero for an adopted node, whose existing status counts.
 	started time.Time
 	dead    chan struct{}
 }
@@ -42,7 +42,7 @@ func (n *node) alive() bool {
 	}
 }
 
-// stop lets the node end its components in order, or else kills it.
+// stop lets the node stop its components in order, and kills it after nodeGrace.
 func (n *node) stop() {
 	patience := time.NewTimer(nodeGrace)
 	defer patience.Stop()
@@ -55,14 +55,14 @@ func (n *node) stop() {
 	}
 }
 
-// signal tells the log of a failure: who stops a node goes on by waiting for its death.
+// signal logs a failure, because the caller waits for the node's death anyway.
 func (n *node) signal(sig unix.Signal) {
 	if err := n.process.Signal(sig); err != nil {
 		fmt.Fprintf(os.Stderr, "stopping %s: %v\n", n.name, err)
 	}
 }
 
-// ensureNode starts a node, or takes over one that an earlier supervisor left.
+// ensureNode starts a node, or adopts one of an earlier supervisor.
 func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name string) error {
 	if n := s.node(name); n != nil && n.alive() {
 		return s.attach(c, name, n.process.PID)
@@ -94,7 +94,7 @@ func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name str
 	return nil
 }
 
-// attach connects a node to the host and to the nodes that run.
+// attach connects a node to the host and to the running nodes.
 func (s *Supervisor) attach(c layout.Cluster, name string, pid int) error {
 	var others []network.Member
 	for _, other := range c.Nodes {
@@ -108,11 +108,10 @@ func (s *Supervisor) attach(c layout.Cluster, name string, pid int) error {
 	return network.ConnectLans(c, network.Member{Node: name, PID: pid}, others)
 }
 
-// refreshed are the components of a node that may end without its pods noticing.
+// refreshed are the components of a node that may restart without effect on its pods.
 var refreshed = []string{"kubelet", "kube-proxy", nodeinit.CSINode, nodeinit.Policies}
 
-// refresh ends those components of a node whose program was built anew; the
-// node's init starts them again. The pods do not notice.
+// refresh ends components whose executables were rebuilt; the node's init restarts them.
 func refresh(pids []int) error {
 	var errs []error
 	for _, pid := range pids {
@@ -122,7 +121,7 @@ func refresh(pids []int) error {
 		}
 		p, err := proc.Open(pid)
 		if err != nil {
-			continue // gone by itself
+			continue // already gone
 		}
 		errs = append(errs, p.Signal(unix.SIGTERM))
 		p.Close()
@@ -136,16 +135,16 @@ func (s *Supervisor) node(name string) *node {
 	return s.nodes[name]
 }
 
-// watch notes the death of a node. It ends with the node, which stopAll sees to.
+// watch waits for the death of a node. stopAll ends all nodes and thus their watches.
 func watch(n *node) {
 	err := n.process.Wait(context.Background())
 	fmt.Fprintf(os.Stderr, "%s has ended: %s %v\n", n.name, n.process.Close(), err)
 	close(n.dead)
 }
 
-// bootNode makes the namespaces of a node and lays its cables.
+// bootNode starts a node in new namespaces and connects it.
 func (s *Supervisor) bootNode(ctx context.Context, c layout.Cluster, name string) (*proc.Process, error) {
-	// What the node's last life has left must be gone before the next begins.
+	// First remove the remains of the node's previous life.
 	if err := s.clearNode(ctx, c, name); err != nil {
 		return nil, err
 	}
@@ -182,7 +181,7 @@ func (s *Supervisor) bootNode(ctx context.Context, c layout.Cluster, name string
 	return p, nil
 }
 
-// clearNode removes what a dead node could not remove itself.
+// clearNode removes the cgroups and loop devices of a dead node.
 func (s *Supervisor) clearNode(ctx context.Context, c layout.Cluster, name string) error {
 	if err := s.tree.Destroy(ctx, c.NodeCgroup(name)); err != nil {
 		return err
@@ -214,7 +213,7 @@ func (s *Supervisor) writeNodeConfig(c layout.Cluster, name string) error {
 	return s.tree.Create(c.NodeCgroup(name))
 }
 
-// killNode is the sudden death of a node.
+// killNode kills a node without a shutdown.
 func (s *Supervisor) killNode(ctx context.Context, name string, say report) error {
 	if err := s.current().Find(name); err != nil {
 		return fmt.Errorf("killing %s: %w", name, err)

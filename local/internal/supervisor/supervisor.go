@@ -1,8 +1,7 @@
-// Package supervisor is the daemon behind a cluster: it owns the control plane
-// and the nodes as processes, and answers the commands on a Unix socket. It
-// keeps no state of its own: the cluster's record has the desired state, the
-// cluster's cgroup shows the actual state, so that another supervisor can take over
-// from one that was killed.
+// Package supervisor is the daemon of a cluster. It owns the processes of the control plane and the
+// nodes, and serves commands on a Unix socket. It has no persistent state: the cluster's record is
+// the desired state and the cluster's cgroup the actual one, so that another supervisor can replace
+// one that was killed.
 package supervisor
 
 import (
@@ -26,7 +25,7 @@ import (
 	"drydock.dev/local/internal/proc"
 )
 
-// Command is the hidden subcommand that Run serves.
+// Command is the hidden subcommand that calls Run.
 const Command = "supervisor"
 
 // Argv is the supervisor's command line.
@@ -34,7 +33,7 @@ func Argv(c layout.Cluster) []string {
 	return []string{"drydock", Command, c.Name, c.Dir}
 }
 
-// Supervisor holds what runs.
+// Supervisor runs the components of a cluster.
 type Supervisor struct {
 	facts  host.Facts
 	tree   cgroup.Tree
@@ -42,18 +41,18 @@ type Supervisor struct {
 	mtu    int
 	runner *proc.Runner
 
-	// up serializes everything that changes the cluster.
+	// up serializes all changes of the cluster.
 	up sync.Mutex
 
 	mu      sync.Mutex
 	cluster layout.Cluster
 	control []*proc.Task
 	nodes   map[string]*node
-	// watchers are the goroutines that wait for nodes to die.
+	// watchers are the goroutines of watch.
 	watchers sync.WaitGroup
 }
 
-// Run is the life of the supervisor. It returns when the cluster is down.
+// Run runs the supervisor until the cluster is down.
 func Run(args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("starting the supervisor: want name and folder, got %q", args)
@@ -106,7 +105,7 @@ func newSupervisor(c layout.Cluster) (*Supervisor, error) {
 	return s, nil
 }
 
-// takeLock makes sure that there is one supervisor. The lock goes with the process.
+// takeLock makes sure that there is only one supervisor. The lock ends with the process.
 func takeLock(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("making the folder of %s: %w", path, err)
@@ -121,7 +120,7 @@ func takeLock(path string) (*os.File, error) {
 	return lock, nil
 }
 
-// serve answers commands until the context ends; then it takes the cluster down.
+// serve serves commands until the context ends, and then stops the cluster.
 func (s *Supervisor) serve(ctx context.Context, end context.CancelFunc) error {
 	socket := s.cluster.Socket()
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -154,7 +153,7 @@ func (s *Supervisor) serve(ctx context.Context, end context.CancelFunc) error {
 	return server.Shutdown(last)
 }
 
-// stopAll ends the nodes, then the control plane from its head down to etcd.
+// stopAll stops the nodes, then the control plane in reverse order, with etcd last.
 func (s *Supervisor) stopAll() {
 	s.up.Lock()
 	defer s.up.Unlock()

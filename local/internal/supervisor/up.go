@@ -15,8 +15,8 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// bringUp makes everything be that the cluster's record asks for. ctx ends the
-// wait, life ends what was started.
+// bringUp brings the cluster to the state in its record. ctx ends the wait, life ends the started
+// components.
 func (s *Supervisor) bringUp(ctx, life context.Context, say report) error {
 	c, err := s.reload()
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Supervisor) bringUp(ctx, life context.Context, say report) error {
 	return boot.AwaitNetworks(ctx)
 }
 
-// reload reads the record anew: the command that called us may have added nodes.
+// reload reads the record again: the calling command may have added nodes.
 func (s *Supervisor) reload() (layout.Cluster, error) {
 	old := s.current()
 	c, found, err := layout.Load(old.Name, old.Dir)
@@ -77,7 +77,7 @@ func (s *Supervisor) reload() (layout.Cluster, error) {
 	return c, nil
 }
 
-// prepare makes what has to be there before the first process starts.
+// prepare creates the requirements of the first process.
 func (s *Supervisor) prepare(c layout.Cluster, say report) error {
 	if err := raiseWatchLimit(); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (s *Supervisor) awaitControlPlane(ctx context.Context, say report) error {
 	s.mu.Unlock()
 	for _, task := range control {
 		if task.Name == Storage {
-			continue // it waits for the API that bringUp is about to define
+			continue // it waits for an API that bringUp has yet to define
 		}
 		if err := task.Await(ctx); err != nil {
 			return err
@@ -109,7 +109,7 @@ func (s *Supervisor) awaitControlPlane(ctx context.Context, say report) error {
 	return nil
 }
 
-// awaitNode waits until a node is ready, but no longer than the node lives.
+// awaitNode waits until a node is ready or has died.
 func (s *Supervisor) awaitNode(ctx context.Context, boot *bootstrap.Cluster, name string, say report) error {
 	n := s.node(name)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -131,7 +131,7 @@ func (s *Supervisor) awaitNode(ctx context.Context, boot *bootstrap.Cluster, nam
 	return nil
 }
 
-// startNode switches a dead node on again.
+// startNode starts a dead node.
 func (s *Supervisor) startNode(ctx, life context.Context, name string, say report) error {
 	c := s.current()
 	if err := c.Find(name); err != nil {
@@ -147,7 +147,7 @@ func (s *Supervisor) startNode(ctx, life context.Context, name string, say repor
 	return s.awaitNode(ctx, boot, name, say)
 }
 
-// syncImages brings newly loaded images into the nodes that run.
+// syncImages loads new images into the running nodes.
 func (s *Supervisor) syncImages(ctx context.Context, say report) error {
 	c := s.current()
 	store := image.NewStore(c.Images())

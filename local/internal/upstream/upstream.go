@@ -1,7 +1,6 @@
-// Package upstream holds the programs of Kubernetes that the drydock binary
-// contains. Each is the project's own command, unchanged; only the one
-// that is to run is made, because two in one process both claim the signal
-// handler. It must not decide how they are configured.
+// Package upstream contains the programs of Kubernetes in the drydock binary, unchanged. Only the
+// command that runs is created, because two in one process would both claim the signal handler. It
+// must not decide their configuration.
 package upstream
 
 import (
@@ -24,7 +23,7 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// programs maps a program's name to what makes its command.
+// programs maps a program's name to the constructor of its command.
 var programs = map[string]func() *cobra.Command{
 	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllermanager.NewControllerManagerCommand,
@@ -33,24 +32,23 @@ var programs = map[string]func() *cobra.Command{
 	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
 }
 
-// flags are those that Kubernetes' packages register for whatever program links
-// them; cobra shows them with every command.
+// flags are registered by Kubernetes' packages in any program that links them. cobra shows them for
+// every command.
 var flags = pflag.CommandLine
 
-// HideFlags takes Kubernetes' flags from the commands that are made from now on. A
-// program of Kubernetes that is run later has them all the same.
+// HideFlags removes Kubernetes' flags from commands that are created later. Kubectl restores them.
 func HideFlags() { pflag.CommandLine = pflag.NewFlagSet(os.Args[0], pflag.ContinueOnError) }
 
-// Etcd is the one program that is not a cobra command.
+// Etcd is the only program that is not a cobra command.
 const Etcd = "etcd"
 
-// Is reports whether a name is that of a program.
+// Is reports whether a name is a program's.
 func Is(name string) bool {
 	_, ok := programs[name]
 	return ok || name == Etcd
 }
 
-// Run runs a program to its end and returns its exit code.
+// Run runs a program and returns its exit code.
 func Run(name string, args []string) int {
 	if name == Etcd {
 		etcdmain.Main(append([]string{Etcd}, args...))
@@ -61,14 +59,14 @@ func Run(name string, args []string) int {
 	return cli.Run(command)
 }
 
-// Kubectl runs kubectl with the given arguments.
+// Kubectl runs kubectl and returns its exit code.
 func Kubectl(ctx context.Context, kubeconfig string, args []string) int {
 	if err := os.Setenv("KUBECONFIG", kubeconfig); err != nil {
 		fmt.Fprintf(os.Stderr, "drydock: preparing kubectl: %v\n", err)
 		return 1
 	}
 	pflag.CommandLine = flags
-	// kubectl looks at the process's own arguments when it searches for plugins.
+	// kubectl reads os.Args to find plugins.
 	os.Args = append([]string{"kubectl"}, args...)
 	command := cmd.NewDefaultKubectlCommand()
 	command.SetArgs(args)

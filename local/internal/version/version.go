@@ -1,4 +1,4 @@
-// Package version says which Drydock this is, and which Kubernetes it carries.
+// Package version has the versions of Drydock and of its embedded Kubernetes.
 package version
 
 import (
@@ -7,10 +7,10 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// Version is Drydock's own version, set by the linker (-X) to what hack/version says.
+// Version is Drydock's version, set by the linker (-X) to the result of hack/version.
 var Version = "v0.0.0-devel"
 
-// Text returns both versions, for people.
+// Text formats both versions.
 func Text() string {
 	return fmt.Sprintf("Drydock %s\nKubernetes %s\n", Version, version.Get().GitVersion)
 }

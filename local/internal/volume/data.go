@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Source is what a volume is made from.
+// Source is the source of a new volume.
 type Source struct {
 	Volume
 	shelf string
-	// path is where its data is.
+	// path is the file or folder with its data.
 	path string
 	hold func(context.Context, Volume) (func() error, error)
 }
 
-// Key is what it is locked by.
+// Key returns the source's name for locks.
 func (s *Source) Key() string { return filepath.Join(s.shelf, s.Name) }
 
-// FromVolume is a volume as a source.
+// FromVolume returns a volume as a source.
 func (s Store) FromVolume(id string) (*Source, error) { return s.source(volumes, id) }
 
-// FromSnapshot is a snapshot as a source.
+// FromSnapshot returns a snapshot as a source.
 func (s Store) FromSnapshot(id string) (*Source, error) { return s.source(snapshots, id) }
 
 func (s Store) source(shelf, id string) (*Source, error) {
@@ -44,7 +44,7 @@ func (s Store) source(shelf, id string) (*Source, error) {
 	return &Source{Volume: v, shelf: shelf, path: filepath.Join(root, shelf, v.Name, dataName), hold: s.Hold}, nil
 }
 
-// Fits returns why a source can't become a volume, if so.
+// Fits returns an error if the wanted volume can't be made from the source.
 func (s *Source) Fits(want Volume) error {
 	switch {
 	case s.Kind != want.Kind:
@@ -65,16 +65,15 @@ func (s *Source) copyTo(ctx context.Context, data string, want Volume) error {
 	if err := lengthen(data, want.fileBytes()); err != nil || s.Kind == Block {
 		return err
 	}
-	// The source may have been mounted: what its journal holds is applied now,
-	// and the filesystem fills the new size before anybody mounts it.
+	// The source may have been mounted: apply its journal, and grow the filesystem to the new size, before it is
+	// mounted.
 	if err := repair(ctx, data); err != nil {
 		return err
 	}
 	return run(ctx, "resize2fs", data)
 }
 
-// copyAtRest copies the source as it is at one moment, so far as somebody can
-// keep its writers waiting.
+// copyAtRest copies the source while it is frozen, if a node can freeze it.
 func (s *Source) copyAtRest(ctx context.Context, data string) error {
 	if s.hold == nil || s.shelf != volumes {
 		return clone(ctx, s.path, data, s.Kind)
@@ -86,17 +85,17 @@ func (s *Source) copyAtRest(ctx context.Context, data string) error {
 	return errors.Join(clone(ctx, s.path, data, s.Kind), release())
 }
 
-// repair brings a filesystem in order that was not unmounted.
+// repair repairs a filesystem that was not unmounted.
 func repair(ctx context.Context, data string) error {
 	err := run(ctx, "e2fsck", "-f", "-y", data)
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 1 { // 1: it is in order now
+	if errors.As(err, &exit) && exit.ExitCode() == 1 { // errors were corrected
 		return nil
 	}
 	return err
 }
 
-// blank makes the data of an empty volume.
+// blank creates the data of an empty volume.
 func blank(ctx context.Context, data string, v Volume) error {
 	if v.Kind == Folder {
 		return os.Mkdir(data, 0o755)
@@ -108,9 +107,9 @@ func blank(ctx context.Context, data string, v Volume) error {
 	if err := errors.Join(f.Truncate(v.fileBytes()), f.Close()); err != nil || v.Kind == Block {
 		return err
 	}
-	// Disk images lie in it: blocks of a page let direct I/O reach them whole, also
-	// where a small filesystem would get smaller ones. Nothing is kept back for root, and the file is all zeros already: neither
-	// inode tables nor journal need to be written to it.
+	// Page-sized blocks make direct I/O of disk images efficient, also on a small filesystem, whose default is
+	// smaller. No blocks are reserved for root. The file is all zeros, so inode tables and journal need no
+	// initialization.
 	return run(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", strconv.Itoa(blockSize), "-i", "16384",
 		"-J", fmt.Sprintf("size=%d", journalBytes(v.Bytes)/unit), "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1,root_owner=0:0", data)
 }
@@ -126,8 +125,7 @@ func lengthen(data string, bytes int64) error {
 	return nil
 }
 
-// clone copies data: by sharing its blocks where the filesystem can, else all
-// that is not a hole.
+// clone copies data. It shares blocks if the filesystem can, and otherwise skips holes.
 func clone(ctx context.Context, from, to string, kind Kind) error {
 	if kind == Folder {
 		return run(ctx, "cp", "-a", "--reflink=auto", "--sparse=auto", "-T", from, to)
@@ -148,10 +146,10 @@ func clone(ctx context.Context, from, to string, kind Kind) error {
 	return target.Close()
 }
 
-// chunk is how much is copied between two looks at the context.
+// chunk is the size of a copy between checks of the context.
 const chunk = 64 << 20
 
-// copySparse copies what is data and leaves the holes.
+// copySparse copies data and skips holes.
 func copySparse(ctx context.Context, to, from *os.File) error {
 	end, err := from.Seek(0, io.SeekEnd)
 	if err == nil {
@@ -192,13 +190,13 @@ func copyRange(to, from *os.File, start, stop int64) error {
 			return err
 		}
 		if n == 0 {
-			return nil // the file has become shorter
+			return nil // the file has been truncated
 		}
 	}
 	return nil
 }
 
-// run runs a program, whose last words become the error.
+// run runs a program and returns its output in the error.
 func run(ctx context.Context, program string, args ...string) error {
 	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 	if err != nil {
@@ -219,7 +217,7 @@ func syncTree(dir string, kind Kind) error {
 	return errors.Join(syncDir(filepath.Join(dir, dataName)), syncDir(dir))
 }
 
-// syncDir brings a file or folder to the disk.
+// syncDir flushes a file or folder to the disk.
 func syncDir(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

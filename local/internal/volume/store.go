@@ -19,17 +19,17 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// Store is all disks.
+// Store is the set of all disks.
 type Store struct {
-	// Disks maps the names of the disks to their folders, as they are now.
+	// Disks returns the current disks by name, with their folders.
 	Disks func() (map[string]string, error)
-	// Hold keeps the writers of a volume waiting while it is copied; the copy is
-	// worth nothing when release fails. Nil is for volumes that nobody writes to.
+	// Hold freezes a volume during a copy. If release fails, the copy is invalid. Hold is nil for
+	// volumes without writers.
 	Hold func(context.Context, Volume) (release func() error, err error)
 }
 
-// Of is the store of a cluster, whose record is read anew each time: nodes may
-// be added to it.
+// Of returns the store of a cluster. It reads the cluster's record each time, because nodes may be
+// added.
 func Of(name, dir string) Store {
 	return Store{Disks: func() (map[string]string, error) {
 		c, found, err := layout.Load(name, dir)
@@ -53,10 +53,10 @@ func (s Store) On(disk string) (string, error) {
 	return root, nil
 }
 
-// Volume reads a volume's record by its identifier.
+// Volume reads a volume's record by its ID.
 func (s Store) Volume(id string) (Volume, error) { return s.read(volumes, id) }
 
-// Snapshot reads a snapshot's record by its identifier.
+// Snapshot reads a snapshot's record by its ID.
 func (s Store) Snapshot(id string) (Volume, error) { return s.read(snapshots, id) }
 
 func (s Store) read(shelf, id string) (Volume, error) {
@@ -93,7 +93,7 @@ func writeRecord(dir string, v Volume) error {
 	return layout.WriteFile(filepath.Join(dir, recordName), append(data, '\n'), 0o600)
 }
 
-// Snapshots lists all snapshots in a fixed order.
+// Snapshots lists all snapshots, sorted by ID.
 func (s Store) Snapshots() ([]Volume, error) {
 	disks, err := s.Disks()
 	if err != nil {
@@ -116,8 +116,8 @@ func (s Store) Snapshots() ([]Volume, error) {
 	return all, nil
 }
 
-// named finds what bears a name on any disk: a name is one volume, wherever
-// the first call has put it.
+// named finds a volume or snapshot on any disk. Names are unique over all disks, because the first
+// call may have chosen another disk.
 func (s Store) named(shelf, name string) (Volume, error) {
 	if !validName.MatchString(name) {
 		return Volume{}, fmt.Errorf("checking the name %q: it must be letters, digits, dots, hyphens and underscores", name)
@@ -135,8 +135,8 @@ func (s Store) named(shelf, name string) (Volume, error) {
 	return Volume{}, fmt.Errorf("looking for %s: %w", name, ErrNotFound)
 }
 
-// Free is how many bytes a disk can still take. Files are sparse and several
-// disks may share a filesystem: it is what is free now, and no reservation.
+// Free returns the free bytes of a disk. Files are sparse and disks may share a filesystem, so it
+// is no reservation.
 func (s Store) Free(disk string) (int64, error) {
 	root, err := s.On(disk)
 	if err != nil {
@@ -152,7 +152,7 @@ func (s Store) Free(disk string) (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// Emptiest is the node's disk with the most free space, the first of equals.
+// Emptiest returns the node disk with the most free space, the first of equal ones.
 func (s Store) Emptiest() (string, error) {
 	disks, err := s.Disks()
 	if err != nil {
@@ -177,7 +177,7 @@ func (s Store) Emptiest() (string, error) {
 	return best, nil
 }
 
-// Create makes a volume, or finds that it is made. from is nil for an empty one.
+// Create creates a volume, or returns the existing one. from is nil for an empty volume.
 func (s Store) Create(ctx context.Context, want Volume, from *Source) (Volume, error) {
 	if from != nil {
 		want.Source = from.ID()
@@ -208,7 +208,7 @@ func (s Store) Create(ctx context.Context, want Volume, from *Source) (Volume, e
 	})
 }
 
-// CreateSnapshot copies a volume as it is now, or finds that it was copied.
+// CreateSnapshot copies the current content of a volume, or returns the existing snapshot.
 func (s Store) CreateSnapshot(ctx context.Context, name string, of Volume) (Volume, error) {
 	have, err := s.named(snapshots, name)
 	if err == nil {
@@ -231,7 +231,7 @@ func (s Store) CreateSnapshot(ctx context.Context, name string, of Volume) (Volu
 	})
 }
 
-// publish lets a volume appear, whole, under its name.
+// publish creates a volume atomically.
 func (s Store) publish(shelf string, v Volume, fill func(data string) error) error {
 	root, err := s.On(v.Disk)
 	if err != nil {
@@ -258,10 +258,10 @@ func (s Store) publish(shelf string, v Volume, fill func(data string) error) err
 	return syncDir(filepath.Dir(final))
 }
 
-// Delete removes a volume; one that is not there is no error.
+// Delete removes a volume and ignores a missing one.
 func (s Store) Delete(id string) error { return s.remove(volumes, id) }
 
-// DeleteSnapshot removes a snapshot; one that is not there is no error.
+// DeleteSnapshot removes a snapshot and ignores a missing one.
 func (s Store) DeleteSnapshot(id string) error { return s.remove(snapshots, id) }
 
 func (s Store) remove(shelf, id string) error {
@@ -284,8 +284,7 @@ func (s Store) remove(shelf, id string) error {
 	return nil
 }
 
-// Sweep removes what calls have left that were killed in the middle. Nobody
-// else may be at work.
+// Sweep removes the remains of interrupted calls. It must not run beside other calls.
 func (s Store) Sweep() error {
 	disks, err := s.Disks()
 	if err != nil {
@@ -304,7 +303,7 @@ func (s Store) Sweep() error {
 	return errors.Join(errs...)
 }
 
-// Grow makes a volume larger. The filesystem in it grows on its node.
+// Grow extends a volume. Its node grows the filesystem.
 func (s Store) Grow(id string, bytes int64) (Volume, error) {
 	v, err := s.Volume(id)
 	if err != nil || v.Bytes >= bytes {

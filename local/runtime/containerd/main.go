@@ -1,11 +1,10 @@
-// Command containerd is a node's container runtime: containerd's own server with
-// the plugins that a node of the embedded cluster uses, and no other. What it
-// leaves out of upstream's program: every snapshotter but overlayfs, tracing,
-// metrics, the debug socket, NRI, image verifiers, and the monitor that restarts
-// containers, which is the kubelet's work.
+// Command containerd is a node's container runtime: containerd with only the plugins that a node of
+// the embedded cluster uses. It leaves out every snapshotter but overlayfs, tracing, metrics, the
+// debug socket, NRI, image verifiers, and the monitor that restarts containers, which is the
+// kubelet's work.
 //
-// A plugin that is missing shows late, as a call that the server refuses, so the
-// test starts the program and asks which plugins it has and whether all are well.
+// A missing plugin shows only when the server refuses a call. The test therefore starts the program
+// and checks the list and the health of its plugins.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command agent is the one program of the system tests' image. It serves, asks
-// and looks, so that a test can learn what a pod sees.
+// Command agent is the only program in the image of the system tests. Tests run it in pods to see
+// the network and the volumes as a pod does.
 package main
 
 import (
@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string) error {
 	}
 }
 
-// put writes to the beginning of a file or device, and to the disk.
+// put writes synchronously to the beginning of a file or device.
 func put(path, text string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_SYNC, 0o644)
 	if err != nil {
@@ -90,7 +90,7 @@ func head(path, count string) error {
 	return err
 }
 
-// size prints the size of a device, or of the filesystem that a folder is in.
+// size prints the size of a device, or of a folder's filesystem.
 func size(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -110,7 +110,7 @@ func size(path string) error {
 	return nil
 }
 
-// serve answers every request with the name of the pod.
+// serve answers every request with the pod's name.
 func serve(ctx context.Context) error {
 	name, err := os.Hostname()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package controller is the CSI driver's controller service: it turns calls
-// into work on internal/volume and its answers into what CSI prescribes. It is
-// the only one that makes and deletes volumes, for all nodes; it mounts nothing.
+// Package controller is the CSI driver's controller service: it maps CSI calls to package volume
+// and its errors to CSI codes. It alone creates and deletes volumes, for all nodes. It mounts
+// nothing.
 package controller
 
 import (
@@ -25,10 +25,10 @@ type Server struct {
 	locks csi.Locks
 }
 
-// New makes the service for the volumes of a store.
+// New returns the service for the volumes of a store.
 func New(store volume.Store) *Server { return &Server{store: store} }
 
-// ControllerGetCapabilities lists what is offered.
+// ControllerGetCapabilities returns the supported calls.
 func (s *Server) ControllerGetCapabilities(context.Context, *spec.ControllerGetCapabilitiesRequest) (*spec.ControllerGetCapabilitiesResponse, error) {
 	response := &spec.ControllerGetCapabilitiesResponse{}
 	for _, t := range []spec.ControllerServiceCapability_RPC_Type{
@@ -47,7 +47,7 @@ func (s *Server) ControllerGetCapabilities(context.Context, *spec.ControllerGetC
 	return response, nil
 }
 
-// CreateVolume makes a volume, empty or from a snapshot or another volume.
+// CreateVolume creates a volume, empty or from a snapshot or another volume.
 func (s *Server) CreateVolume(ctx context.Context, r *spec.CreateVolumeRequest) (*spec.CreateVolumeResponse, error) {
 	if r.GetName() == "" {
 		return nil, status.Error(codes.InvalidArgument, "the volume has no name")
@@ -88,7 +88,7 @@ func (s *Server) CreateVolume(ctx context.Context, r *spec.CreateVolumeRequest) 
 	}}, nil
 }
 
-// wanted is the volume that a request asks for.
+// wanted returns the requested volume.
 func (s *Server) wanted(r *spec.CreateVolumeRequest) (volume.Volume, error) {
 	scope, err := scopeOf(r.GetParameters())
 	if err != nil {
@@ -123,8 +123,8 @@ func scopeOf(parameters map[string]string) (string, error) {
 	return csi.ScopeNode, nil
 }
 
-// chooseDisk takes the first of the nodes that are preferred: with a volume
-// that waits for its pod that is the pod's node. Who names none leaves it to us.
+// chooseDisk returns the first preferred node: for a volume that waits for its first consumer, the
+// pod's node. A request without nodes gets the emptiest disk.
 func (s *Server) chooseDisk(r *spec.TopologyRequirement) (string, error) {
 	for _, candidates := range [][]*spec.Topology{r.GetPreferred(), r.GetRequisite()} {
 		for _, t := range candidates {
@@ -186,17 +186,17 @@ func checkCapabilities(capabilities []*spec.VolumeCapability, scope string) erro
 
 var safeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
-// fileName is the name itself where it can be that of a file, else a hash of it.
+// fileName returns the name itself if it is a valid file name, else a hash of it.
 func fileName(name string) string {
 	if safeName.MatchString(name) {
 		return name
 	}
 	h := fnv.New128a()
-	_, _ = h.Write([]byte(name)) // never fails, says its documentation
+	_, _ = h.Write([]byte(name)) // Write of a hash never fails
 	return fmt.Sprintf("h-%x", h.Sum(nil))
 }
 
-// source finds what a volume is to be made from.
+// source finds the source of a new volume, nil if it has none.
 func (s *Server) source(from *spec.VolumeContentSource) (*volume.Source, error) {
 	var found *volume.Source
 	var err error
@@ -213,14 +213,14 @@ func (s *Server) source(from *spec.VolumeContentSource) (*volume.Source, error) 
 	return found, coded(err)
 }
 
-// DeleteVolume removes a volume; one that is gone is no error.
+// DeleteVolume removes a volume and ignores a missing one.
 func (s *Server) DeleteVolume(_ context.Context, r *spec.DeleteVolumeRequest) (*spec.DeleteVolumeResponse, error) {
 	if r.GetVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no volume is named")
 	}
 	_, name, ok := volume.ParseID(r.GetVolumeId())
 	if !ok {
-		return &spec.DeleteVolumeResponse{}, nil // none of ours can have that name
+		return &spec.DeleteVolumeResponse{}, nil // none of ours has such an ID
 	}
 	unlock, err := s.locks.Lock(volume.Key(name), "")
 	if err != nil {
@@ -230,7 +230,6 @@ func (s *Server) DeleteVolume(_ context.Context, r *spec.DeleteVolumeRequest) (*
 	return &spec.DeleteVolumeResponse{}, coded(ignoreMissing(s.store.Delete(r.GetVolumeId())))
 }
 
-// ignoreMissing makes what is gone already no error.
 func ignoreMissing(err error) error {
 	if errors.Is(err, volume.ErrNotFound) {
 		return nil
@@ -238,7 +237,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// ValidateVolumeCapabilities reports whether an existing volume could serve so.
+// ValidateVolumeCapabilities reports whether an existing volume supports the capabilities.
 func (s *Server) ValidateVolumeCapabilities(_ context.Context, r *spec.ValidateVolumeCapabilitiesRequest) (*spec.ValidateVolumeCapabilitiesResponse, error) {
 	if r.GetVolumeId() == "" || len(r.GetVolumeCapabilities()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "no volume or no capability is given")
@@ -263,11 +262,11 @@ func (s *Server) ValidateVolumeCapabilities(_ context.Context, r *spec.ValidateV
 	}}, nil
 }
 
-// capacityUnit is what reported free space is rounded down to: it changes all
-// the time, and every change would be a write to the API server.
+// capacityUnit is the rounding of reported free space. Free space changes constantly, and every
+// change would be a write to the API server.
 const capacityUnit = 1 << 30
 
-// GetCapacity is the free space of a node's disk, or of the shared one.
+// GetCapacity returns the free space of a node's disk, or of the shared one.
 func (s *Server) GetCapacity(_ context.Context, r *spec.GetCapacityRequest) (*spec.GetCapacityResponse, error) {
 	scope, err := scopeOf(r.GetParameters())
 	if err != nil {
@@ -292,7 +291,7 @@ func (s *Server) GetCapacity(_ context.Context, r *spec.GetCapacityRequest) (*sp
 	return &spec.GetCapacityResponse{AvailableCapacity: free}, nil
 }
 
-// ControllerExpandVolume makes the volume's file longer; its node does the rest.
+// ControllerExpandVolume extends the volume's file; the node service does the rest.
 func (s *Server) ControllerExpandVolume(_ context.Context, r *spec.ControllerExpandVolumeRequest) (*spec.ControllerExpandVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetCapacityRange() == nil {
 		return nil, status.Error(codes.InvalidArgument, "no volume or no size is given")
@@ -317,7 +316,7 @@ func (s *Server) ControllerExpandVolume(_ context.Context, r *spec.ControllerExp
 	return &spec.ControllerExpandVolumeResponse{CapacityBytes: v.Bytes, NodeExpansionRequired: v.Kind != volume.Folder}, nil
 }
 
-// coded gives an error the code that CSI prescribes for it.
+// coded sets the CSI code of an error.
 func coded(err error) error {
 	if err == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"drydock.dev/local/internal/volume"
 )
 
-// CreateSnapshot copies a volume as it is now.
+// CreateSnapshot copies the current content of a volume.
 func (s *Server) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotRequest) (*spec.CreateSnapshotResponse, error) {
 	if r.GetName() == "" || r.GetSourceVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "the snapshot has no name or no source")
@@ -42,14 +42,14 @@ func snapshot(v volume.Volume) *spec.Snapshot {
 	}
 }
 
-// DeleteSnapshot removes a snapshot; one that is gone is no error.
+// DeleteSnapshot removes a snapshot and ignores a missing one.
 func (s *Server) DeleteSnapshot(_ context.Context, r *spec.DeleteSnapshotRequest) (*spec.DeleteSnapshotResponse, error) {
 	if r.GetSnapshotId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no snapshot is named")
 	}
 	_, name, ok := volume.ParseID(r.GetSnapshotId())
 	if !ok {
-		return &spec.DeleteSnapshotResponse{}, nil // none of ours can have that name
+		return &spec.DeleteSnapshotResponse{}, nil // none of ours has such an ID
 	}
 	unlock, err := s.locks.Lock(volume.SnapshotKey(name), "")
 	if err != nil {
@@ -59,9 +59,8 @@ func (s *Server) DeleteSnapshot(_ context.Context, r *spec.DeleteSnapshotRequest
 	return &spec.DeleteSnapshotResponse{}, coded(ignoreMissing(s.store.DeleteSnapshot(r.GetSnapshotId())))
 }
 
-// ListSnapshots lists them in the order of their identifiers; the token of a
-// page is the last identifier of the one before, so that what comes and goes
-// in between shifts nothing.
+// ListSnapshots lists snapshots in the order of their IDs. A page token is the last ID of the
+// previous page, so concurrent changes shift no page.
 func (s *Server) ListSnapshots(_ context.Context, r *spec.ListSnapshotsRequest) (*spec.ListSnapshotsResponse, error) {
 	all, err := s.store.Snapshots()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepareExt4 checks a filesystem before it is mounted, and lets it fill its
-// device where the volume has grown while it was nowhere mounted.
+// prepareExt4 checks a filesystem before it is mounted, and grows it if the volume has grown while
+// unmounted.
 func prepareExt4(ctx context.Context, device *os.File) error {
 	size, blocks, block, err := extent(device)
 	if err != nil {
@@ -33,11 +33,11 @@ func prepareExt4(ctx context.Context, device *os.File) error {
 	return run(ctx, "resize2fs", device.Name())
 }
 
-// fsck repairs what can be repaired without a question.
+// fsck runs e2fsck, which repairs without questions.
 func fsck(ctx context.Context, how, device string) error {
 	err := run(ctx, "e2fsck", how, device)
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 1 { // 1: it is in order now
+	if errors.As(err, &exit) && exit.ExitCode() == 1 { // errors were corrected
 		return nil
 	}
 	return err
@@ -51,7 +51,7 @@ func run(ctx context.Context, program string, args ...string) error {
 	return nil
 }
 
-// Where ext4's superblock lies, and what of it is read here.
+// Offsets, magic number and flag of ext4's superblock.
 const (
 	superblock   = 1024
 	blocksLow    = 0x04
@@ -63,7 +63,7 @@ const (
 	feature64    = 0x80
 )
 
-// extent compares a device with the filesystem on it.
+// extent returns the device's size in bytes, and the number and size of its filesystem's blocks.
 func extent(device *os.File) (size, blocks, block uint64, err error) {
 	end, err := device.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -86,7 +86,7 @@ func extent(device *os.File) (size, blocks, block uint64, err error) {
 // resizeFS is EXT4_IOC_RESIZE_FS, _IOW('f', 16, __u64).
 const resizeFS = 0x40086610
 
-// growExt4 lets a mounted filesystem fill its device.
+// growExt4 grows a mounted filesystem to the size of its device.
 func growExt4(mountpoint, device string) error {
 	d, err := os.Open(device)
 	if err != nil {

@@ -16,9 +16,9 @@ const (
 	thaw   = 0xC0045878
 )
 
-// Hold brings the filesystem of a volume to rest: all that was written is in
-// its file, and writers wait. While it lasts the volume is neither mounted nor
-// unmounted. A volume that is not mounted here is at rest already.
+// Hold freezes the filesystem of a volume: all writes are in its file, and writers wait. Until
+// release the volume is neither mounted nor unmounted. A volume that is not mounted here needs no
+// freeze.
 func (s *Server) Hold(id string) (release func(), err error) {
 	unlock, err := s.locks.Lock(id, "")
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Server) Hold(id string) (release func(), err error) {
 	}, nil
 }
 
-// Thaw ends what a killed process has held.
+// Thaw thaws filesystems that a killed process has left frozen.
 func (s *Server) Thaw() error {
 	devices, err := loop.Under(s.Tag, "/dev/null")
 	if err != nil {
@@ -73,12 +73,12 @@ func (s *Server) Thaw() error {
 			return fmt.Errorf("thawing the filesystem at %s: %w", mountpoint, err)
 		}
 		_ = unix.IoctlSetInt(int(f.Fd()), thaw, 0) // EINVAL: it was not frozen
-		_ = f.Close()                              // it was only looked at
+		_ = f.Close()                              // opened only for the ioctl
 	}
 	return nil
 }
 
-// mountOf finds where a device is mounted, if it is.
+// mountOf returns the mount point of a device, empty if it is not mounted.
 func mountOf(device string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(device, &st); err != nil {

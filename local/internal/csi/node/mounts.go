@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountFlags are the options that the kernel takes as bits.
+// mountFlags maps mount options to the kernel's flags.
 var mountFlags = map[string]uintptr{
 	"ro": unix.MS_RDONLY, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
 	"strictatime": unix.MS_STRICTATIME, "lazytime": unix.MS_LAZYTIME, "sync": unix.MS_SYNCHRONOUS, "dirsync": unix.MS_DIRSYNC,
 	"nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "nosuid": unix.MS_NOSUID,
 }
 
-// mountOptions splits the options of a class into bits and what the filesystem reads.
+// mountOptions splits mount options into flags and data for the filesystem.
 func mountOptions(options []string) (flags uintptr, data string) {
 	var rest []string
 	for _, option := range options {
@@ -31,7 +31,6 @@ func mountOptions(options []string) (flags uintptr, data string) {
 	return flags, strings.Join(rest, ",")
 }
 
-// isMounted reports whether something is mounted at a path.
 func isMounted(path string) (bool, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -47,7 +46,7 @@ func isMounted(path string) (bool, error) {
 	return len(mounts) > 0, nil
 }
 
-// bind lets a folder appear at a path.
+// bind bind-mounts a folder.
 func bind(from, to string, readOnly bool, options []string) error {
 	mounted, err := isMounted(to)
 	if err != nil || mounted {
@@ -66,20 +65,20 @@ func bind(from, to string, readOnly bool, options []string) error {
 	if flags == 0 {
 		return nil
 	}
-	// A bind mount takes its options only when it is mounted once more.
+	// The kernel ignores options of the first bind mount; it takes them at a remount.
 	if err := unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
 		return errors.Join(fmt.Errorf("setting the options of %s: %w", to, err), unmount(to))
 	}
 	return nil
 }
 
-// unmount takes everything away that is mounted at a path.
+// unmount removes all mounts at a path.
 func unmount(path string) error {
 	for {
 		err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
 		switch {
 		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
-			return nil // nothing is mounted there any more
+			return nil // no mount is left
 		case err != nil:
 			return fmt.Errorf("unmounting %s: %w", path, err)
 		}

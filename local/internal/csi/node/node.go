@@ -1,14 +1,13 @@
-// Package node is the CSI driver's node service: it brings volumes that exist
-// as files to the pods of one node, as loop devices and mounts. It makes and
-// deletes no volume. It runs in the node's mount namespace, and its only state
-// is what the kernel shows: the mounts, and the loop devices with their tags.
+// Package node is the CSI driver's node service: it attaches volumes, which are files, to the pods
+// of one node as loop devices and mounts. It creates and deletes no volume. It runs in the node's
+// mount namespace. Its only state is in the kernel: the mounts, and the loop devices with their
+// tags.
 //
 //	NodeStage     block: a loop device       ext4: a loop device, mounted     folder: nothing
 //	NodePublish   block: the device's node   ext4, folder: a bind mount       at the pod's path
 //
-// Each step finds what an earlier call has done, also one that was killed in
-// the middle. A loop device of a filesystem goes with its mount; that of a block
-// volume goes when it is unstaged, or with the node (internal/loop.Detach).
+// Each step continues an earlier call, even one that was killed halfway. A filesystem's loop device
+// is freed by its unmount; a block volume's by unstaging, or with the node (internal/loop.Detach).
 package node
 
 import (
@@ -32,17 +31,16 @@ import (
 // Server is the node service.
 type Server struct {
 	spec.UnimplementedNodeServer
-	// Name is the node's.
+	// Name is the node's name.
 	Name string
-	// Tag marks the loop devices that are made here.
-	Tag string
-	// Store finds volumes.
+	// Tag is the prefix of the tags of this node's loop devices.
+	Tag   string
 	Store volume.Store
 
 	locks csi.Locks
 }
 
-// NodeGetCapabilities lists what is offered.
+// NodeGetCapabilities returns the supported calls.
 func (s *Server) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesRequest) (*spec.NodeGetCapabilitiesResponse, error) {
 	response := &spec.NodeGetCapabilitiesResponse{}
 	for _, t := range []spec.NodeServiceCapability_RPC_Type{
@@ -58,7 +56,7 @@ func (s *Server) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesR
 	return response, nil
 }
 
-// NodeGetInfo says which node this is.
+// NodeGetInfo returns the node's name and topology.
 func (s *Server) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
 	return &spec.NodeGetInfoResponse{
 		NodeId:             s.Name,
@@ -66,7 +64,7 @@ func (s *Server) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.N
 	}, nil
 }
 
-// target is a volume and the path that a call is about.
+// target is the volume and the path of a call.
 type target struct {
 	volume volume.Volume
 	// data is the volume's file or folder.
@@ -74,14 +72,14 @@ type target struct {
 	path string
 }
 
-// tag marks the loop device of a volume on this node.
+// tag returns the tag of a volume's loop device on this node.
 func (s *Server) tag(id string) string {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(id)) // never fails, says its documentation
+	_, _ = h.Write([]byte(id)) // Write of a hash never fails
 	return fmt.Sprintf("%s/%x", s.Tag, h.Sum64())
 }
 
-// find looks a volume up that must be there.
+// find returns an error for a missing volume, and for one that this node can't reach.
 func (s *Server) find(id, path string) (target, error) {
 	if id == "" || path == "" {
 		return target{}, status.Error(codes.InvalidArgument, "no volume or no path is given")
@@ -103,7 +101,7 @@ func (s *Server) find(id, path string) (target, error) {
 	return target{volume: v, data: volume.Data(root, v.Name), path: path}, nil
 }
 
-// NodeStageVolume makes a volume's loop device and mounts the filesystem in it.
+// NodeStageVolume attaches a volume's loop device and mounts its filesystem.
 func (s *Server) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
 	if err := checkCapability(r.GetVolumeCapability()); err != nil {
 		return nil, err
@@ -142,7 +140,7 @@ func readOnly(c *spec.VolumeCapability) bool {
 		mode == spec.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
 }
 
-// device finds the loop device of a block volume, or makes it.
+// device returns the loop device of a block volume. It attaches one if there is none.
 func (s *Server) device(t target, readOnly bool) (string, error) {
 	found, err := loop.Find(s.tag(t.volume.ID()))
 	if err != nil {
@@ -158,7 +156,7 @@ func (s *Server) device(t target, readOnly bool) (string, error) {
 	return f.Name(), f.Close()
 }
 
-// mountExt4 mounts a filesystem with a loop device that lives as long as the mount.
+// mountExt4 mounts a filesystem on a loop device that is freed by the unmount.
 func (s *Server) mountExt4(ctx context.Context, t target, c *spec.VolumeCapability) error {
 	mounted, err := isMounted(t.path)
 	if err != nil || mounted {
@@ -187,8 +185,8 @@ func (s *Server) mountExt4(ctx context.Context, t target, c *spec.VolumeCapabili
 	return nil
 }
 
-// NodeUnstageVolume undoes NodeStageVolume, whatever of it was done; it does
-// not ask whether the volume still exists.
+// NodeUnstageVolume undoes a complete or partial NodeStageVolume. The volume need not exist any
+// more.
 func (s *Server) NodeUnstageVolume(_ context.Context, r *spec.NodeUnstageVolumeRequest) (*spec.NodeUnstageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no volume or no path is given")
@@ -204,10 +202,10 @@ func (s *Server) NodeUnstageVolume(_ context.Context, r *spec.NodeUnstageVolumeR
 	return &spec.NodeUnstageVolumeResponse{}, nil
 }
 
-// detach frees the volume's loop device, which for a filesystem went with its mount.
+// detach frees a block volume's loop device; a filesystem's was freed by the unmount.
 func (s *Server) detach(id string) error { return loop.Free(s.tag(id)) }
 
-// NodePublishVolume lets a staged volume appear at a pod's path.
+// NodePublishVolume mounts a staged volume at a pod's path.
 func (s *Server) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
 	if err := checkCapability(r.GetVolumeCapability()); err != nil {
 		return nil, err
@@ -238,7 +236,7 @@ func (s *Server) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeR
 	return &spec.NodePublishVolumeResponse{}, nil
 }
 
-// publishDevice mounts the device's node on a file: that is how the kubelet gets it.
+// publishDevice bind-mounts the device node on a file, as the kubelet expects.
 func (s *Server) publishDevice(t target, readOnly bool) error {
 	device, err := s.device(t, readOnly)
 	if err != nil {
@@ -264,7 +262,7 @@ func (s *Server) publishDevice(t target, readOnly bool) error {
 	return nil
 }
 
-// NodeUnpublishVolume undoes NodePublishVolume, whatever of it was done.
+// NodeUnpublishVolume undoes a complete or partial NodePublishVolume.
 func (s *Server) NodeUnpublishVolume(_ context.Context, r *spec.NodeUnpublishVolumeRequest) (*spec.NodeUnpublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no volume or no path is given")
@@ -284,7 +282,7 @@ func (s *Server) NodeUnpublishVolume(_ context.Context, r *spec.NodeUnpublishVol
 	return &spec.NodeUnpublishVolumeResponse{}, nil
 }
 
-// NodeExpandVolume lets a volume whose file has grown be seen larger.
+// NodeExpandVolume grows the loop device and the filesystem of a volume whose file has grown.
 func (s *Server) NodeExpandVolume(_ context.Context, r *spec.NodeExpandVolumeRequest) (*spec.NodeExpandVolumeResponse, error) {
 	t, err := s.find(r.GetVolumeId(), r.GetVolumePath())
 	if err != nil {
@@ -318,7 +316,7 @@ func (s *Server) expand(t target) error {
 	return err
 }
 
-// NodeGetVolumeStats returns how full a volume is.
+// NodeGetVolumeStats returns the usage of a volume.
 func (s *Server) NodeGetVolumeStats(_ context.Context, r *spec.NodeGetVolumeStatsRequest) (*spec.NodeGetVolumeStatsResponse, error) {
 	t, err := s.find(r.GetVolumeId(), r.GetVolumePath())
 	if err != nil {

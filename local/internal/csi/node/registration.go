@@ -10,15 +10,14 @@ import (
 	"drydock.dev/local/internal/csi"
 )
 
-// Registrar tells the kubelet, which watches a folder for sockets, that the
-// driver is there and where.
+// Registrar registers the driver with the kubelet, which finds it by its socket.
 type Registrar struct {
 	registration.UnimplementedRegistrationServer
 	// Endpoint is the socket of the node service.
 	Endpoint string
 }
 
-// GetInfo answers the kubelet's question what has appeared.
+// GetInfo returns the driver's name and endpoint.
 func (r Registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	return &registration.PluginInfo{
 		Type: registration.CSIPlugin, Name: csi.Driver, Endpoint: r.Endpoint,
@@ -26,7 +25,7 @@ func (r Registrar) GetInfo(context.Context, *registration.InfoRequest) (*registr
 	}, nil
 }
 
-// NotifyRegistrationStatus hears how it went. The kubelet tries again by itself.
+// NotifyRegistrationStatus logs a failed registration, which the kubelet retries.
 func (r Registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !s.GetPluginRegistered() {
 		fmt.Fprintf(os.Stderr, "the kubelet did not register the driver: %s\n", s.GetError())

@@ -1,14 +1,14 @@
 // Package podsync makes kubelets sync pods whose claims have grown.
 //
-// A kubelet expands a mounted volume when it syncs the pod. By itself it does that
-// once in a minute or so; to do it more often costs for every pod, and for one with an
-// image volume an event each time. A pod that has changed is synced at once: so when
-// a claim waits for its node, an annotation of the pods that use it is changed.
+// A kubelet expands a mounted volume when it syncs the pod, about once a minute. Shorter sync
+// periods cost CPU for every pod, and one event each time for a pod with an image volume. The
+// kubelet also syncs a changed pod at once. Therefore, when a claim waits for its node, podsync
+// changes an annotation of the pods that use it (decision 205).
 //
 //	claim's status: NodeResizePending -> annotation -> kubelet syncs the pod -> expanded
 //
-// It owns that annotation and must not touch anything else of a pod. All state is
-// in the claim and the annotation, so that a restart loses and repeats nothing. See decision 205.
+// It owns that annotation and must not touch anything else of a pod. All state is in the claim and
+// the annotation, so that a restart loses and repeats nothing.
 package podsync
 
 import (
@@ -31,17 +31,17 @@ import (
 	"drydock.dev/local/internal/csi"
 )
 
-// Annotation names the claim that last grew under a pod, and its size.
+// Annotation holds the name and size of the pod's claim that last grew.
 const Annotation = csi.Driver + "/grown-claim"
 
-// Controller is the loop.
+// Controller annotates the pods of grown claims.
 type Controller struct {
 	core   kubernetes.Interface
 	claims corelisters.PersistentVolumeClaimLister
 	queue  workqueue.TypedRateLimitingInterface[string]
 }
 
-// New makes the loop; the informer is started by its owner.
+// New returns a controller; the caller starts the informer.
 func New(core kubernetes.Interface, claims coreinformers.PersistentVolumeClaimInformer, retries workqueue.TypedRateLimiter[string]) (*Controller, error) {
 	c := &Controller{core: core, claims: claims.Lister(), queue: workqueue.NewTypedRateLimitingQueue(retries)}
 	look := func(object any) {
@@ -59,7 +59,7 @@ func New(core kubernetes.Interface, claims coreinformers.PersistentVolumeClaimIn
 	return c, nil
 }
 
-// Run works until the context ends.
+// Run processes the queue until the context ends.
 func (c *Controller) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, c.queue.ShutDown)
 	defer stop()
@@ -78,7 +78,7 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// sync marks the pods of one claim.
+// sync annotates the pods of one claim.
 func (c *Controller) sync(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if !waitsForNode(claim) {
 		return nil
 	}
-	// Claims grow seldom: pods are listed then instead of being watched all the time.
+	// Claims rarely grow, so a list costs less than a watch of all pods.
 	pods, err := c.core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing the pods of namespace %s: %w", namespace, err)
@@ -117,7 +117,7 @@ func (c *Controller) mark(ctx context.Context, pod *corev1.Pod, value string) er
 	}
 	_, err = c.core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it is gone, or another pod has its name
+		return nil // the pod is gone or replaced
 	}
 	if err != nil {
 		return fmt.Errorf("annotating pod %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -125,7 +125,7 @@ func (c *Controller) mark(ctx context.Context, pod *corev1.Pod, value string) er
 	return nil
 }
 
-// waitsForNode reports whether the volume has grown and its node has to follow.
+// waitsForNode reports whether the volume has grown and its node must expand it.
 func waitsForNode(claim *corev1.PersistentVolumeClaim) bool {
 	if claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == corev1.PersistentVolumeClaimNodeResizePending {
 		return true
@@ -138,7 +138,7 @@ func waitsForNode(claim *corev1.PersistentVolumeClaim) bool {
 	return false
 }
 
-// toMark reports whether a pod uses the claim on a node and does not have its mark yet.
+// toMark reports whether a scheduled, unfinished pod uses the claim and lacks the annotation.
 func toMark(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return false
@@ -158,7 +158,7 @@ func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	return false
 }
 
-// mark differs for each size of each claim.
+// mark is different for each size of each claim.
 func mark(claim *corev1.PersistentVolumeClaim) string {
 	return claim.Name + "=" + claim.Spec.Resources.Requests.Storage().String()
 }

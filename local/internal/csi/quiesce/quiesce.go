@@ -1,17 +1,15 @@
-// Package quiesce lets the controller freeze a volume on the node where it is
-// mounted, while it is copied. It carries the request and its end between the two
-// processes; the node service decides how a volume is frozen.
+// Package quiesce is the protocol by which the controller freezes a volume on the node that has it
+// mounted, during a copy. The node service decides how to freeze a volume.
 //
 //	controller                     node
 //	    | ---- volume's ID ------>  |  holds it
 //	    | <--- "held" ------------  |
 //	    |      (copies)             |
-//	    | ---- "done" ----------->  |  lets go
+//	    | ---- "done" ----------->  |  releases it
 //	    | <--- "held until now" --  |
 //
-// The connection is the lease: when it ends, for whatever reason, or lasts too
-// long, the node lets go. The controller then misses the last answer and knows
-// that its copy is worth nothing.
+// The connection is the lease: when it breaks or lasts too long, the node releases the volume. The
+// controller then gets no last answer, and its copy is invalid.
 package quiesce
 
 import (
@@ -30,8 +28,7 @@ import (
 	"drydock.dev/local/internal/csi"
 )
 
-// longest is how long writers are made to wait. A guest's own disk timeouts
-// begin at half a minute.
+// longest is the limit for a freeze. A guest's own disk timeouts begin at half a minute.
 const longest = 25 * time.Second
 
 const (
@@ -40,8 +37,7 @@ const (
 	until = "held until now"
 )
 
-// Serve answers on a socket until the context ends. hold brings a volume to rest
-// and returns what ends that.
+// Serve serves on a socket until the context ends. hold freezes a volume and returns its release.
 func Serve(ctx context.Context, socket string, hold func(id string) (release func(), err error)) error {
 	listener, err := csi.Listen(socket)
 	if err != nil {
@@ -93,8 +89,8 @@ func serve(conn net.Conn, hold func(string) (func(), error)) error {
 	return err
 }
 
-// Hold asks a node to hold a volume still. A node that does not answer at all is
-// off, and writes nothing. release fails when the volume was not held all the time.
+// Hold asks a node to freeze a volume. A node that refuses connections is off and writes nothing.
+// release fails if the volume was not frozen throughout.
 func Hold(ctx context.Context, socket, id string) (release func() error, err error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)

@@ -25,14 +25,15 @@ import (
 )
 
 const (
-	// capacityManager marks the CSIStorageCapacity objects that are ours to change.
+	// capacityManager labels the CSIStorageCapacity objects that this process manages.
 	capacityManager = "external-provisioner"
-	// capacityPeriod is between two looks at the free space; making and deleting
-	// volumes is a reason to look at once.
+	// capacityPeriod is the interval between updates of the free space. Creating and deleting
+	// volumes updates it at once.
 	capacityPeriod = time.Minute
 )
 
-// provisioner is csi-provisioner: volumes for claims, and how much each node can take.
+// provisioner is csi-provisioner. It creates volumes for claims and publishes the capacity of each
+// node.
 func (c *clients) provisioner(ctx context.Context) (func(context.Context), error) {
 	plugin, driver, err := provision.GetDriverCapabilities(c.conn, callTimeout)
 	if err != nil {
@@ -41,9 +42,9 @@ func (c *clients) provisioner(ctx context.Context) (func(context.Context), error
 	core, storage := c.coreInformers.Core().V1(), c.coreInformers.Storage().V1()
 	provisioner := provision.NewCSIProvisioner(
 		c.core, callTimeout,
-		fmt.Sprintf("%d-%s", os.Getpid(), csi.Driver), "pvc", -1, // names of volumes: pvc-<UID>
+		fmt.Sprintf("%d-%s", os.Getpid(), csi.Driver), "pvc", -1, // volume names are pvc-<UID>
 		c.conn, c.snapshots, csi.Driver, plugin, driver, "",
-		true, true, // topology: the pod's node and no other, or else any node
+		true, true, // topology: only the pod's node, or else any
 		translation.New(),
 		storage.StorageClasses().Lister(), storage.CSINodes().Lister(), core.Nodes().Lister(),
 		core.PersistentVolumeClaims().Lister(), nil, nil,
@@ -78,8 +79,8 @@ func (c *clients) provisioner(ctx context.Context) (func(context.Context), error
 	}, nil
 }
 
-// capacities keeps one CSIStorageCapacity for each node and class that waits
-// for its pod: the scheduler chooses by them.
+// capacities maintains one CSIStorageCapacity per node and WaitForFirstConsumer class, which the
+// scheduler uses to choose a node.
 func (c *clients) capacities(rate workqueue.RateLimiter) (*capacity.Controller, func(context.Context)) { //nolint:staticcheck // the library's signature asks for it
 	core, storage := c.coreInformers.Core().V1(), c.coreInformers.Storage().V1()
 	nodes := topology.NewNodeTopology(csi.Driver, c.core, core.Nodes(), storage.CSINodes(),

@@ -1,8 +1,7 @@
-// Package sidecar runs the controllers between Kubernetes and the CSI driver:
-// the projects' own code of csi-provisioner, csi-resizer, csi-snapshotter and
-// snapshot-controller, and podsync, as one process with one set of watches. It
-// decides only how they are configured. The driver behind the socket knows what a
-// volume is.
+// Package sidecar runs the controllers between Kubernetes and the CSI driver in one process with
+// one set of watches: the upstream code of csi-provisioner, csi-resizer, csi-snapshotter and
+// snapshot-controller, and podsync. It decides only their configuration. The driver behind the
+// socket knows the volumes.
 package sidecar
 
 import (
@@ -31,23 +30,23 @@ const (
 	// Namespace holds the CSIStorageCapacity objects.
 	Namespace = "kube-system"
 
-	// A call may copy a whole disk where the filesystem can't share blocks.
+	// callTimeout allows for the copy of a whole disk, if the filesystem can't share blocks.
 	callTimeout = 10 * time.Minute
-	// resync is only for what the controllers themselves have forgotten.
+	// resync only covers objects that a controller has forgotten.
 	resync = 15 * time.Minute
-	// The first retry of a call that failed, and the longest wait between two.
+	// The first and the longest delay before the retry of a failed call.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 30 * time.Second
 	workers    = 8
 )
 
-// clients is what all controllers share.
+// clients is shared by all controllers.
 type clients struct {
 	config    *rest.Config
 	core      kubernetes.Interface
 	snapshots snapclient.Interface
 	conn      *grpc.ClientConn
-	// socket is the driver's, for who insists on a connection of his own.
+	// socket is the driver's, for csi-resizer, which makes its own connection.
 	socket  string
 	metrics metrics.CSIMetricsManager
 
@@ -55,7 +54,7 @@ type clients struct {
 	snapshotInformers snapinformers.SharedInformerFactory
 }
 
-// Run runs the controllers against the driver behind the socket until the context ends.
+// Run runs the controllers against the driver on the socket until the context ends.
 func Run(ctx context.Context, kubeconfig, socket string) error {
 	c, err := connect(ctx, kubeconfig, socket)
 	if err != nil {
@@ -80,9 +79,8 @@ func Run(ctx context.Context, kubeconfig, socket string) error {
 	for _, run := range controllers {
 		go run(ctx)
 	}
-	// All of them hear of the end, but not all return then: some wait for their
-	// queues forever. They keep nothing that could be lost, and the process ends
-	// with us.
+	// Some controllers wait for their queues forever and never return. They hold no state, so the
+	// process may end without them.
 	<-ctx.Done()
 	return nil
 }
@@ -114,8 +112,8 @@ func connect(ctx context.Context, kubeconfig, socket string) (*clients, error) {
 	return c, nil
 }
 
-// awaitSnapshotAPI waits for the definitions that `up` installs, so that no
-// watch begins with a failure and a pause after it.
+// awaitSnapshotAPI waits for the CRDs that `up` installs, because a watch that fails at first
+// retries only after a delay.
 func (c *clients) awaitSnapshotAPI(ctx context.Context) error {
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
 		found, err := c.core.Discovery().ServerResourcesForGroupVersion("snapshot.storage.k8s.io/v1")

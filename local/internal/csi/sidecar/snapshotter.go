@@ -24,8 +24,8 @@ func retries() workqueue.TypedRateLimiter[string] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
 }
 
-// snapshotter is snapshot-controller, which binds snapshots to contents, and
-// csi-snapshotter, which has the driver make them.
+// snapshotter is snapshot-controller, which binds snapshots to contents, and csi-snapshotter, which
+// calls the driver.
 func (c *clients) snapshotter(context.Context) (func(context.Context), error) {
 	core := c.coreInformers.Core().V1()
 	snapshots, groups := c.snapshotInformers.Snapshot().V1(), c.snapshotInformers.Groupsnapshot().V1beta1()
@@ -45,7 +45,7 @@ func (c *clients) snapshotter(context.Context) (func(context.Context), error) {
 		c.snapshots, c.core, csi.Driver,
 		snapshots.VolumeSnapshotContents(), snapshots.VolumeSnapshotClasses(),
 		snapshotter.NewSnapshotter(c.conn), nil, callTimeout, resync,
-		"snapshot", -1, "groupsnapshot", -1, // names of snapshots: snapshot-<UID>
+		"snapshot", -1, "groupsnapshot", -1, // snapshot names are snapshot-<UID>
 		false, retries(), false,
 		groups.VolumeGroupSnapshotContents(), groups.VolumeGroupSnapshotClasses(), retries())
 	return func(ctx context.Context) {
@@ -56,7 +56,6 @@ func (c *clients) snapshotter(context.Context) (func(context.Context), error) {
 	}, nil
 }
 
-// resizer is csi-resizer.
 func (c *clients) resizer(ctx context.Context) (func(context.Context), error) {
 	client, err := resizecsi.New(ctx, c.socket, callTimeout, c.metrics)
 	if err != nil {
@@ -66,13 +65,13 @@ func (c *clients) resizer(ctx context.Context) (func(context.Context), error) {
 	if err != nil {
 		return nil, fmt.Errorf("making csi-resizer: %w", err)
 	}
-	// A volume in use is grown as well, so that no pod needs to be watched.
+	// The driver expands volumes in use, so pods need no watch.
 	const watchPods = false
 	growing := resize.NewResizeController(csi.Driver, made, c.core, resync, c.coreInformers, retries(), watchPods, lastRetry)
 	return func(ctx context.Context) { growing.Run(workers, ctx) }, nil
 }
 
-// podSync has the kubelets expand what csi-resizer has grown.
+// podSync makes the kubelets expand the volumes that csi-resizer has grown.
 func (c *clients) podSync(context.Context) (func(context.Context), error) {
 	made, err := podsync.New(c.core, c.coreInformers.Core().V1().PersistentVolumeClaims(), retries())
 	if err != nil {

@@ -11,14 +11,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// waitingSnapshots are the VolumeSnapshots for snapshot-controller. It leaves one that is deleted alone while a claim is being
-// made of it, and does not look again when that has ended: the snapshot, and its namespace, would stay until the next resync.
+// waitingSnapshots is the VolumeSnapshot informer for snapshot-controller. The controller ignores a deleted
+// snapshot while a claim is being created from it, and gets no event when the claim is done: the snapshot and its
+// namespace would stay until the next resync.
 type waitingSnapshots struct {
 	snapinformers.VolumeSnapshotInformer
 	informer *retold
 }
 
-// waiting has snapshot-controller hear of a deleted snapshot again when a claim that is made of it is bound or gone.
+// waiting repeats the update of a deleted snapshot to snapshot-controller when a claim from it changes its phase or
+// is deleted.
 func waiting(snapshots snapinformers.VolumeSnapshotInformer, claims coreinformers.PersistentVolumeClaimInformer) (snapinformers.VolumeSnapshotInformer, error) {
 	w := waitingSnapshots{snapshots, &retold{SharedIndexInformer: snapshots.Informer()}}
 	_, err := claims.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -49,14 +51,14 @@ func (w waitingSnapshots) retell(claim *corev1.PersistentVolumeClaim) {
 	}
 	snapshot, err := w.Lister().VolumeSnapshots(claim.Namespace).Get(from.Name)
 	if err != nil || snapshot.DeletionTimestamp == nil {
-		return // it is gone, or nothing waits with it
+		return // the snapshot is gone or not deleted
 	}
 	for _, handler := range w.informer.handlers {
 		handler.OnUpdate(snapshot, snapshot)
 	}
 }
 
-// retold is an informer that remembers its handlers, which are added before it runs.
+// retold is an informer that remembers the handlers that were added before it runs.
 type retold struct {
 	cache.SharedIndexInformer
 	handlers []cache.ResourceEventHandler

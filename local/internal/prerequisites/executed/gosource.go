@@ -1,7 +1,6 @@
-// Package executed finds the programs that source code executes: Go code by the calls
-// of os/exec and of what wraps them, shell scripts and recipes by their commands. It
-// serves the tests of the table of programs. It reads files, and runs none of what it
-// finds.
+// Package executed finds the programs that source code executes: in Go code by calls of os/exec and
+// its wrappers, in shell scripts and make recipes by their commands. It serves the tests of the
+// table of programs. It executes nothing.
 package executed
 
 import (
@@ -14,23 +13,23 @@ import (
 	"strings"
 )
 
-// Call is one place where a program is executed.
+// Call is a place where a program is executed.
 type Call struct {
-	// Where is the file and the line.
+	// Where is the file and line.
 	Where string
-	// Program is the program's name, empty where it is only known at run time; then
-	// Expression is what the code has in its place.
+	// Program is the program's name, empty if it is only known at run time; then Expression is the
+	// code in its place.
 	Program    string
 	Expression string
 }
 
-// goPackage is the files of one folder.
+// goPackage is the state of an analysis of one package.
 type goPackage struct {
 	fset   *token.FileSet
 	files  []*ast.File
 	consts map[string]ast.Expr
-	// wrappers maps functions that execute what their caller names to the position
-	// of the parameter. Shell is true where the parameter is a script.
+	// wrappers maps functions that execute a parameter to the parameter's position. With shell the
+	// parameter is a script.
 	wrappers map[string]wrapper
 	calls    []Call
 }
@@ -40,7 +39,7 @@ type wrapper struct {
 	shell     bool
 }
 
-// Go finds the programs that Go files of one package execute.
+// Go finds the programs that the Go files of one package execute.
 func Go(files []string) ([]Call, error) {
 	p := &goPackage{fset: token.NewFileSet(), consts: map[string]ast.Expr{}, wrappers: map[string]wrapper{}}
 	for _, file := range files {
@@ -51,7 +50,7 @@ func Go(files []string) ([]Call, error) {
 		p.files = append(p.files, parsed)
 		p.collectConsts(parsed)
 	}
-	// A wrapper of a wrapper is found in the next round.
+	// Each round finds wrappers of the previous round's wrappers.
 	for known := -1; known != len(p.wrappers); {
 		known = len(p.wrappers)
 		p.calls = nil
@@ -62,8 +61,7 @@ func Go(files []string) ([]Call, error) {
 	return p.calls, nil
 }
 
-// collectConsts remembers the constants and variables of the package, and the
-// constants of its functions.
+// collectConsts collects all constants and variables with values, also those in functions.
 func (p *goPackage) collectConsts(file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
@@ -95,7 +93,7 @@ func (p *goPackage) visitFile(file *ast.File) {
 	}
 }
 
-// positions maps the names of parameters to their positions.
+// positions maps parameters to their positions.
 func positions(f *ast.FuncType) map[string]int {
 	found := map[string]int{}
 	i := 0
@@ -111,7 +109,7 @@ func positions(f *ast.FuncType) map[string]int {
 	return found
 }
 
-// visitCall looks whether a call executes the program, or script, of an argument.
+// visitCall records a call that executes a program or script.
 func (p *goPackage) visitCall(in *ast.FuncDecl, parameters map[string]int, call *ast.CallExpr) {
 	at, ok := p.executes(call.Fun)
 	if !ok || at.parameter >= len(call.Args) {
@@ -119,7 +117,7 @@ func (p *goPackage) visitCall(in *ast.FuncDecl, parameters map[string]int, call 
 	}
 	argument := call.Args[at.parameter]
 	if list, ok := argument.(*ast.CompositeLit); ok && len(list.Elts) > 0 {
-		argument = list.Elts[0] // a whole command line, whose first word is the program
+		argument = list.Elts[0] // a whole command line, which begins with the program
 	}
 	if i, isParameter := parameterOf(argument, parameters); isParameter {
 		p.wrappers[in.Name.Name] = wrapper{parameter: i, shell: at.shell}
@@ -141,7 +139,7 @@ func (p *goPackage) visitCall(in *ast.FuncDecl, parameters map[string]int, call 
 	p.addShell(in, parameters, name, call, call.Args[at.parameter+1:])
 }
 
-// addShell reads the script of a call of a shell.
+// addShell records the script of a shell call.
 func (p *goPackage) addShell(in *ast.FuncDecl, parameters map[string]int, shell string, call *ast.CallExpr, args []ast.Expr) {
 	for i, arg := range args {
 		option, _ := p.text(arg, 0)
@@ -179,7 +177,7 @@ func (p *goPackage) addScript(call *ast.CallExpr, argument ast.Expr) {
 	}
 }
 
-// executes reports whether a function executes a program, and which argument names it.
+// executes returns which argument of a function is executed, if any.
 func (p *goPackage) executes(function ast.Expr) (wrapper, bool) {
 	switch f := function.(type) {
 	case *ast.SelectorExpr:
@@ -197,14 +195,14 @@ func (p *goPackage) executes(function ast.Expr) (wrapper, bool) {
 	return wrapper{}, false
 }
 
-// isExec reports whether an expression is the package os/exec or one of the values
-// that stand for it, such as Kubernetes' exec.Interface.
+// isExec reports whether an expression is the package os/exec or a similar value, such as
+// Kubernetes' exec.Interface.
 func isExec(x ast.Expr) bool {
 	text := strings.ToLower(printed(x))
 	return strings.HasSuffix(text, "exec") || strings.HasSuffix(text, "executor") || strings.HasSuffix(text, "execer")
 }
 
-// parameterOf reports which parameter an expression is, or is an element of.
+// parameterOf returns which parameter an expression is, or is the first element of.
 func parameterOf(x ast.Expr, parameters map[string]int) (int, bool) {
 	if index, ok := x.(*ast.IndexExpr); ok {
 		if first, ok := index.Index.(*ast.BasicLit); !ok || first.Value != "0" {
@@ -220,7 +218,7 @@ func parameterOf(x ast.Expr, parameters map[string]int) (int, bool) {
 	return i, ok
 }
 
-// text evaluates an expression that is a string known before the program runs.
+// text evaluates a constant string.
 func (p *goPackage) text(x ast.Expr, depth int) (string, bool) {
 	switch e := x.(type) {
 	case *ast.BasicLit:
@@ -234,10 +232,10 @@ func (p *goPackage) text(x ast.Expr, depth int) (string, bool) {
 	return "", false
 }
 
-// unknown stands in a script for what is only known at run time.
+// unknown replaces the parts of a script that are only known at run time.
 const unknown = "unknown"
 
-// template evaluates a script as far as it is known.
+// template evaluates a script, with unknown for its other parts.
 func (p *goPackage) template(x ast.Expr) (string, bool) {
 	switch e := x.(type) {
 	case *ast.BinaryExpr:
@@ -265,7 +263,7 @@ func (p *goPackage) where(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", position.Filename, position.Line)
 }
 
-// printed is an expression as the code has it, as far as names go.
+// printed returns an expression roughly as in the source.
 func printed(x ast.Expr) string {
 	switch e := x.(type) {
 	case *ast.Ident:

@@ -10,20 +10,19 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// builtins are what bash itself executes.
+// builtins are bash's own commands.
 var builtins = strings.Fields(`. : [ [[ alias bg break builtin cd command continue declare echo eval exec exit export
 	false fg getopts hash help jobs kill let local mapfile printf pushd popd pwd read readarray readonly return set
 	shift shopt source test time times trap true type ulimit umask unalias unset wait`)
 
-// prefixes are programs that execute the one that their arguments name.
+// prefixes are programs that execute another program in their arguments.
 var prefixes = []string{"exec", "command", "env", "timeout", "xargs", "sudo", "nice", "nohup", "setsid", "unshare", "builtin"}
 
-// noProgram is what a prefix has before the program: options, durations, variables.
+// noProgram matches a prefix's arguments before the program: options, durations, variables.
 var noProgram = regexp.MustCompile(`^(-|[0-9]|[A-Za-z_0-9]+=|$)`)
 
-// Shell returns the programs that a script executes, each once, sorted. Left out are
-// builtins, functions of the script, programs that are named by a variable, and those
-// with a relative path, which are the repository's own.
+// Shell returns the programs that a script executes, sorted. It leaves out builtins, the script's
+// functions, programs in variables, and relative paths, which are the repository's own.
 func Shell(script string) ([]string, error) {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(script), "")
 	if err != nil {
@@ -45,8 +44,8 @@ func Shell(script string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// commandNames returns what a command executes: its first word, and after a prefix the
-// first word that can be a program.
+// commandNames returns the programs of a command: its first word, and after a prefix the next word
+// that can be a program.
 func commandNames(words []*syntax.Word) []string {
 	var names []string
 	for i, word := range words {
@@ -77,7 +76,7 @@ func Makefile(text string) ([]string, error) {
 		recipe, ok := strings.CutPrefix(line, "\t")
 		if !ok {
 			recipe = ""
-			// `$(shell …)` in a variable is a command as well.
+			// `$(shell …)` in a variable is a command, too.
 			if _, call, found := strings.Cut(line, "$(shell "); found {
 				recipe, _, _ = strings.Cut(call, ")")
 				recipe += "\n"
