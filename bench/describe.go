@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// describeMachine says on what and of what the figures are.
+// describeMachine reports the machine and the versions.
 func describeMachine(ctx context.Context, r *report.Report) {
 	r.Machine = machine()
 	r.Versions["go"] = runtime.Version()
@@ -28,7 +28,7 @@ func describeMachine(ctx context.Context, r *report.Report) {
 	}
 }
 
-// machine is what the kernel says of the machine. What it does not say stays empty.
+// machine returns the kernel's data about the machine. Unknown fields stay empty.
 func machine() report.Machine {
 	out := report.Machine{CPUs: runtime.NumCPU()}
 	fs, err := procfs.NewDefaultFS()
@@ -44,14 +44,14 @@ func machine() report.Machine {
 	if release, err := fs.SysctlStrings("kernel.osrelease"); err == nil && len(release) > 0 {
 		out.Kernel = release[0]
 	}
-	// How many processes wanted a CPU in the last minute.
+	// The number of processes that wanted a CPU in the last minute.
 	if load, err := fs.LoadAvg(); err == nil {
 		out.Load = load.Load1
 	}
 	return out
 }
 
-// describeCluster says what the cluster is made of.
+// describeCluster reports the cluster's versions and accelerator.
 func describeCluster(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	client, err := discovery.NewDiscoveryClientForConfig(c.Config)
 	if err != nil {
@@ -74,7 +74,7 @@ func describeCluster(ctx context.Context, c *cluster.Cluster, r *report.Report) 
 	return nil
 }
 
-// said is the first line that a program prints, or nothing.
+// said returns the first line of a program's output, empty on failure.
 func said(ctx context.Context, program string, args ...string) string {
 	out, err := exec.CommandContext(ctx, program, args...).Output()
 	if err != nil {

@@ -1,12 +1,11 @@
-// Command bench measures what a VM costs on the embedded cluster: time, requests
-// to the API server, memory, and the controllers' work when there are many.
+// Command bench measures the costs of VMs on the embedded cluster: time, requests to the API
+// server, memory, and the controllers' work at scale.
 //
 //	bench -what start,api,idle,memory,hotplug,migrate,snapshot,maintenance,scale,import,up
 //
-// It owns the list of benchmarks, the cluster that they run on, and the files of
-// results. What is measured, and how, is in the packages beside it. It changes
-// nothing in Drydock: it uses it as anybody would. It leaves nothing behind,
-// whether it comes to its end, fails or is interrupted.
+// It owns the list of benchmarks, their cluster and the result files. The packages beside it
+// measure. It uses Drydock as any user would and changes nothing in it. It leaves nothing behind,
+// whether it succeeds, fails or is interrupted.
 package main
 
 import (
@@ -40,10 +39,9 @@ import (
 	"drydock.dev/drydock/bench/up"
 )
 
-// benchmark is one part of what can be measured.
 type benchmark struct {
 	name string
-	// run measures on a cluster; alone needs none, but the folder of the programs.
+	// run measures on a cluster. alone measures without one and gets the folder of the programs.
 	run   func(context.Context, *cluster.Cluster, *report.Report) error
 	alone func(ctx context.Context, programs string, r *report.Report) error
 }
@@ -67,9 +65,8 @@ type settings struct {
 	imports     imports.Options
 }
 
-// benchmarks are all there are, in the order in which they run: what needs no
-// cluster comes before there is one, what is idle is measured before the cluster
-// has worked, and what stops it comes last.
+// benchmarks returns all benchmarks in order: those without a cluster first, idle memory before the
+// cluster has worked, and the one that stops the cluster last.
 func benchmarks(s settings) []benchmark {
 	return []benchmark{
 		{name: "import", alone: s.imports.Run},
@@ -92,7 +89,7 @@ func main() {
 	ctrl.SetLogger(klog.NewKlogr())
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
-		os.Exit(1) // the process ends; nothing is left to stop
+		os.Exit(1) // the deferred stop is not needed
 	}
 }
 
@@ -121,7 +118,7 @@ func parse(args []string) (settings, error) {
 	return s, err
 }
 
-// choose refuses what there is no benchmark for.
+// choose returns an error for unknown benchmarks.
 func choose(what string, all []benchmark) ([]string, error) {
 	var names []string
 	for _, b := range all {
@@ -149,7 +146,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	describeMachine(ctx, r)
 	session := &session{settings: s, report: r}
 	defer func() { err = errors.Join(err, session.end(ctx)) }()
-	// One that fails does not cost the others' figures.
+	// After a failure the other benchmarks still run.
 	for _, b := range chosen {
 		err = errors.Join(err, session.measure(ctx, b))
 		if ctx.Err() != nil {
@@ -159,8 +156,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	return errors.Join(err, r.Table())
 }
 
-// session is one run and its cluster, which is started for the first benchmark
-// that needs one.
+// session is one run and its cluster, which starts with the first benchmark that needs one.
 type session struct {
 	settings
 	report  *report.Report
@@ -168,8 +164,7 @@ type session struct {
 	cluster *cluster.Cluster
 }
 
-// measure runs one benchmark and keeps what was measured, also when it fails half
-// way.
+// measure runs one benchmark and writes its figures, even if it fails halfway.
 func (s *session) measure(ctx context.Context, b benchmark) error {
 	if b.alone == nil {
 		if err := s.connect(ctx); err != nil {
@@ -192,7 +187,7 @@ func (s *session) measure(ctx context.Context, b benchmark) error {
 	return errors.Join(err, s.report.Write(s.out))
 }
 
-// connect starts the cluster, once.
+// connect starts the cluster once.
 func (s *session) connect(ctx context.Context) error {
 	if s.cluster != nil {
 		return nil
@@ -219,7 +214,7 @@ func (s *session) connect(ctx context.Context) error {
 	return nil
 }
 
-// end takes the cluster down, also after an interrupt.
+// end stops the cluster, even after an interrupt.
 func (s *session) end(ctx context.Context) error {
 	if !s.begun || s.keep {
 		return nil

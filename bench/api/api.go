@@ -1,11 +1,10 @@
-// Package api measures what a VM costs the API server: the requests in the life of
-// one VMI and of one VM. Package idle measures VMs that only run.
+// Package api measures the API requests in the lives of one VMI and one VM. Package idle measures
+// running VMs.
 //
-// A life begins with the creation and ends when the object is gone; in between
-// the guest has booted and its agent has answered. The requests of Drydock's
-// components are counted separately, and the writes of all components together:
-// scheduler, kubelet and controllers write for the launcher pod, too. The cost of a
-// bare pod is measured beside it.
+// A life begins with the creation, continues until the guest has booted and its agent is connected,
+// and ends when the object is gone. The requests of Drydock's components are counted separately.
+// The writes of all components are counted too, because scheduler, kubelet and controllers write
+// for the launcher pod. A bare pod is the baseline.
 package api
 
 import (
@@ -22,7 +21,7 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// Options are what can be chosen.
+// Options are the benchmark's options.
 type Options struct {
 	rounds int
 }
@@ -32,7 +31,7 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.rounds, "api-rounds", 3, "api: lives of a VMI, of a VM and of a bare pod")
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	logs, err := c.AuditLogs(ctx)
 	if err != nil {
@@ -56,7 +55,7 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return nil
 }
 
-// addLife adds the figures of one life. A bare pod's is nothing to Drydock.
+// addLife adds the figures of one life. Drydock has no part in a bare pod's.
 func addLife(r *report.Report, kind string, all []audit.Request) {
 	r.Add(fmt.Sprintf("api.writes_all_per_%s_life", kind), "requests", float64(audit.Count(all, audit.Write)))
 	events := audit.Of(all, func(q audit.Request) bool { return q.Resource == "events" })
@@ -66,7 +65,7 @@ func addLife(r *report.Report, kind string, all []audit.Request) {
 	}
 }
 
-// addDrydocks adds the figures of Drydock's own requests.
+// addDrydocks adds the figures of Drydock's requests.
 func addDrydocks(r *report.Report, kind string, requests []audit.Request) {
 	for what, name := range map[audit.Kind]string{
 		audit.Write: "writes", audit.Read: "reads", audit.List: "lists", audit.Watch: "watches", audit.Review: "reviews",
@@ -79,7 +78,7 @@ func addDrydocks(r *report.Report, kind string, requests []audit.Request) {
 	}
 }
 
-// life lets a VMI, a VM with one, or a bare pod live and returns what it took.
+// life runs the life of a VMI, a VM or a bare pod and returns its requests.
 func life(ctx context.Context, c *cluster.Cluster, logs, kind string) ([]audit.Request, error) {
 	ns, remove, err := c.NewNamespace(ctx)
 	if err != nil {
@@ -96,7 +95,7 @@ func life(ctx context.Context, c *cluster.Cluster, logs, kind string) ([]audit.R
 	}), err
 }
 
-// live is a life from the creation until everybody has said what there is to say.
+// live runs a life and waits until the components have written their last updates.
 func live(ctx context.Context, c *cluster.Cluster, kind, ns string) error {
 	const name = "counted"
 	var object client.Object
@@ -107,7 +106,7 @@ func live(ctx context.Context, c *cluster.Cluster, kind, ns string) error {
 		object = cluster.VM(cluster.VMI(ns, name))
 	default:
 		pod := cluster.BarePod(ns, name)
-		if _, err := c.TimePod(ctx, pod); err != nil { // which ends it as well
+		if _, err := c.TimePod(ctx, pod); err != nil { // TimePod also deletes it
 			return err
 		}
 		return cluster.Wait(ctx, cluster.Settle)

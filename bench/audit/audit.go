@@ -1,9 +1,7 @@
-// Package audit counts requests by the API server's audit log: who asked for
-// what, how often.
+// Package audit counts API requests in the API server's audit log.
 //
-// It reads the log of the embedded cluster, whose policy records every write of
-// everybody and what Drydock's components read. It must not ask the API server
-// anything.
+// It reads the log of the embedded cluster, whose policy records all writes, and the reads of
+// Drydock's components. It must not send requests to the API server.
 package audit
 
 import (
@@ -20,10 +18,10 @@ import (
 	"time"
 )
 
-// drydock is what the names of the components' users begin with.
+// drydock is the prefix of the components' users.
 const drydock = "system:serviceaccount:kubevirt:kubevirt-"
 
-// Kind sorts requests by what they cost.
+// Kind is a class of requests by their cost.
 type Kind string
 
 const (
@@ -31,26 +29,26 @@ const (
 	Write Kind = "write"
 	// Read is a get of one object.
 	Read Kind = "read"
-	// List reads many objects, as a cache does when it is filled.
+	// List reads many objects, like a cache that is being filled.
 	List Kind = "list"
 	// Watch stays open.
 	Watch Kind = "watch"
-	// Review asks for an opinion (may this user, is this token) and stores nothing.
+	// Review asks for a decision, such as a SubjectAccessReview, and stores nothing.
 	Review Kind = "review"
-	// Lease is what a component does to say that it is still there; that has
-	// nothing to do with virtual machines, and is counted apart.
+	// Lease renews a component's lease. It is unrelated to virtual machines and is counted
+	// separately.
 	Lease Kind = "lease"
 )
 
 // Request is one request of a component.
 type Request struct {
-	// Component is apiserver (virt-api), controller or handler, of Drydock's; of the
-	// others a name that componentOf gives.
+	// Component is apiserver (virt-api), controller or handler for Drydock, and a name from
+	// componentOf for others.
 	Component string
-	// Drydock is whether the component is one of Drydock's.
+	// Drydock means that the component is Drydock's.
 	Drydock bool
 	Verb    string
-	// Resource has the subresource behind a slash.
+	// Resource includes the subresource after a slash.
 	Resource        string
 	Namespace, Name string
 	At              time.Time
@@ -58,7 +56,7 @@ type Request struct {
 	Agent           string
 }
 
-// Kind says what the request costs.
+// Kind returns the class of the request.
 func (r Request) Kind() Kind {
 	if r.Resource == "leases" {
 		return Lease
@@ -77,7 +75,7 @@ func (r Request) Kind() Kind {
 	return Write
 }
 
-// event is what is read of an entry.
+// event has the used fields of an audit event.
 type event struct {
 	Stage     string    `json:"stage"`
 	Verb      string    `json:"verb"`
@@ -100,29 +98,27 @@ type event struct {
 	} `json:"responseStatus"`
 }
 
-// ErrRotated says that the log does not reach back to the moment that was asked
-// for: the API server keeps three files, and removes what is older.
+// ErrRotated means that the log does not reach back far enough. The API server keeps three files
+// and removes older ones.
 var ErrRotated = errors.New("the beginning of the audit log is gone, more was written since than it keeps")
 
-// Since returns the requests of Drydock's components from a moment on, as the log
-// in a folder has them, in no particular order. Whoever plays a component by
-// impersonation counts as that component.
+// Since returns the requests of Drydock's components since a time, in no particular order. An
+// impersonated request counts for the impersonated component.
 func Since(folder string, from time.Time) ([]Request, error) {
 	return since(folder, from, ours)
 }
 
-// AllSince returns the requests of all components, Kubernetes' own among them, from
-// a moment on. Of these the log has only what they write. What people ask for,
-// and the benchmark itself, is not in it.
+// AllSince returns the requests of all components since a time. For components other than
+// Drydock's, the log has only writes. Requests of people and of the benchmark are left out.
 func AllSince(folder string, from time.Time) ([]Request, error) {
 	return since(folder, from, everyone)
 }
 
-// choice is whose requests count.
+// choice selects the requests to count.
 type choice struct {
-	// mark is in every line that counts; reading the others would cost more.
+	// mark occurs in every line to count; parsing the others would cost more.
 	mark []byte
-	// component names the component that a user is, and reports whether it counts.
+	// component names a user's component, and reports whether it counts.
 	component func(user string) (name string, counts bool)
 }
 
@@ -133,19 +129,19 @@ var (
 
 func drydockComponent(user string) (string, bool) { return strings.CutPrefix(user, drydock) }
 
-// componentOf names the component behind a user. All nodes' kubelets are one.
-// People have names without a colon.
+// componentOf names a user's component. The kubelets of all nodes count as one. Names of people
+// have no colon.
 func componentOf(user string) (string, bool) {
 	name, component := strings.CutPrefix(user, "system:")
 	switch {
 	case strings.HasPrefix(user, drydock):
 		return drydockComponent(user)
 	case name == "apiserver":
-		return "kube-apiserver", true // apiserver alone is virt-api
+		return "kube-apiserver", true // plain apiserver is virt-api
 	case strings.HasPrefix(name, "node:"):
 		return "kubelet", true
 	}
-	// The embedded cluster's own have names like drydock:storage.
+	// Users of the embedded cluster's own components have names like drydock:storage.
 	return strings.TrimPrefix(name, "serviceaccount:"), component || strings.HasPrefix(user, "drydock:")
 }
 
@@ -173,7 +169,7 @@ func since(folder string, from time.Time, of choice) ([]Request, error) {
 	return out, nil
 }
 
-// readFile also tells when the file's first request was made.
+// readFile returns the requests of a file and the time of its first one.
 func readFile(path string, from time.Time, of choice) (out []Request, begins time.Time, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -199,7 +195,7 @@ func readFile(path string, from time.Time, of choice) (out []Request, begins tim
 	return out, begins, nil
 }
 
-// received is when a request was made; long ago when its line does not tell.
+// received returns the time of a line's request, the zero time if it is invalid.
 func received(line []byte) time.Time {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil {
@@ -208,8 +204,7 @@ func received(line []byte) time.Time {
 	return e.Received
 }
 
-// parse gives the request of a component that counts; the last line may be half
-// written, and is none then.
+// parse returns the request of a line if it counts. It skips a partly written last line.
 func parse(line []byte, of choice) (Request, bool) {
 	if !bytes.Contains(line, of.mark) {
 		return Request{}, false
@@ -223,7 +218,7 @@ func parse(line []byte, of choice) (Request, bool) {
 		user = e.Impersonated.Username
 	}
 	component, counts := of.component(user)
-	// A watch is complete when it ends; what counts is that it began.
+	// A watch completes only at its end, so it counts when it starts.
 	if !counts || e.Verb != "watch" && e.Stage != "ResponseComplete" || e.Verb == "watch" && e.Stage != "ResponseStarted" {
 		return Request{}, false
 	}
@@ -238,7 +233,7 @@ func parse(line []byte, of choice) (Request, bool) {
 	}, true
 }
 
-// Count is how many of the requests are of a kind.
+// Count returns the number of requests of a kind.
 func Count(requests []Request, kind Kind) int {
 	n := 0
 	for _, r := range requests {
@@ -249,17 +244,17 @@ func Count(requests []Request, kind Kind) int {
 	return n
 }
 
-// OfNamespace reports whether a request makes what every new namespace gets.
+// OfNamespace reports whether a request creates one of the default objects of a namespace.
 func OfNamespace(r Request) bool {
 	return r.Resource == "serviceaccounts" || r.Resource == "configmaps" && r.Name == "kube-root-ca.crt"
 }
 
-// Of returns the requests for which a test holds.
+// Of returns the requests for which holds is true.
 func Of(requests []Request, holds func(Request) bool) []Request {
 	return slices.DeleteFunc(slices.Clone(requests), func(r Request) bool { return !holds(r) })
 }
 
-// Sums counts equal requests, "handler patch virtualmachineinstances", the most
+// Sums counts equal requests, such as "handler patch virtualmachineinstances", with the most
 // frequent first.
 func Sums(requests []Request) []string {
 	counts := map[string]int{}

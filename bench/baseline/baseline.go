@@ -1,10 +1,8 @@
-// Package baseline starts QEMU without Kubernetes and without Drydock: the baseline
-// that VMIs are compared with.
+// Package baseline starts QEMU without Kubernetes and Drydock, as the baseline for VMIs.
 //
-// It uses the arguments of a VMI's QEMU, read from the process, with other paths and
-// QEMU's own network, since the tap belongs to the pod. It runs beside the pods, with
-// the same share of the CPUs (share): otherwise a busy machine would slow down one of
-// the two more than the other.
+// It uses the arguments of a VMI's QEMU process, with other paths and with QEMU's user network, because
+// the tap belongs to the pod. It runs in a cgroup beside the pods' with the same CPU share: otherwise a
+// busy machine would slow down one of the two more than the other.
 //
 // It must not measure; it returns the time at which the guest was started.
 package baseline
@@ -30,18 +28,18 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// Machine is a VMI's machine that can be started as the baseline.
+// Machine is a VMI's machine, ready to start as the baseline.
 type Machine struct {
 	dir string
-	// args are those of the VMI's QEMU, as they are there.
+	// args are the arguments of the VMI's QEMU.
 	args  []string
 	share *share
-	// size is the disk's in bytes, if each guest writes into an overlay of its own; 0 for a disk
-	// that is written to itself, as that of a claim is.
+	// size is the disk's size in bytes if each guest gets its own overlay, and 0 if guests write to the
+	// disk itself, like a claim.
 	size int64
 }
 
-// Where a VMI's QEMU has its files.
+// The files of a VMI's QEMU.
 const (
 	privateDir = "/var/run/kubevirt/"
 	guestDisk  = "/var/run/kubevirt-volumes/root/disk/guest.qcow2"
@@ -49,9 +47,8 @@ const (
 	claimDisk  = "/var/run/kubevirt-volumes/root/disk.img"
 )
 
-// Learn looks how the QEMU in a launcher pod is started, and copies its disk; what the guest writes into
-// a claim must stand still meanwhile. The VMI is not needed afterwards. Forget removes what Learn
-// has made.
+// Learn reads the arguments of the QEMU in a launcher pod and copies its disk. The guest must not write
+// to a claim during the copy. The VMI is not needed afterwards. Forget removes Learn's files.
 func Learn(ctx context.Context, pod *corev1.Pod) (*Machine, error) {
 	processes, err := proc.OfPod(string(pod.UID))
 	if err != nil {
@@ -85,16 +82,16 @@ func learn(ctx context.Context, p proc.Process) (*Machine, error) {
 	return m, nil
 }
 
-// IsQEMU reports whether a process is one.
+// IsQEMU reports whether a process is QEMU.
 func IsQEMU(p proc.Process) bool { return strings.HasPrefix(p.Name(), "qemu-system-") }
 
-// onClaim reports whether a machine's disk is in a claim.
+// onClaim reports whether the machine's disk is on a claim.
 func onClaim(args []string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, claimDisk) })
 }
 
 func (m *Machine) copyDisk(p proc.Process, disk string) error {
-	// /var/run is a link there, which would lead to this machine's own /run.
+	// /var/run is a link in the container, which would lead to the host's /run.
 	from, err := os.Open(fmt.Sprintf("/proc/%d/root%s", p.PID, strings.TrimPrefix(disk, "/var")))
 	if err != nil {
 		return fmt.Errorf("opening the guest's disk: %w", err)
@@ -111,8 +108,8 @@ func (m *Machine) copyDisk(p proc.Process, disk string) error {
 	return nil
 }
 
-// ownPaths are QEMU's arguments with the disks and the sockets in other folders, the tap
-// exchanged, and without virt-launcher's monitor, which it inherits.
+// ownPaths replaces the paths of disks and sockets and the tap in QEMU's arguments. It drops
+// virt-launcher's monitor, whose descriptor is inherited.
 func ownPaths(args []string, disks, sockets string) []string {
 	replace := strings.NewReplacer(
 		guestDisk, filepath.Join(disks, "guest.qcow2"), claimDisk, filepath.Join(disks, "disk.img"),
@@ -146,10 +143,10 @@ func (m *Machine) readSize(ctx context.Context) error {
 	return nil
 }
 
-// Path is where the machine has a file.
+// Path returns the path of one of the machine's files.
 func (m *Machine) Path(name string) string { return filepath.Join(m.dir, name) }
 
-// Forget removes the machine's files and its share.
+// Forget removes the machine's files and cgroup.
 func (m *Machine) Forget() error {
 	err := os.RemoveAll(m.dir)
 	if m.share != nil {
@@ -161,16 +158,16 @@ func (m *Machine) Forget() error {
 	return nil
 }
 
-// Guest is a machine that runs.
+// Guest is a running machine.
 type Guest struct {
-	// Began is the moment before QEMU was started.
+	// Began is the time before QEMU was started.
 	Began time.Time
 	// dir has its sockets.
 	dir  string
 	qemu *exec.Cmd
 }
 
-// Start starts QEMU with a fresh overlay, if its guest writes into one. The caller ends it by Stop.
+// Start starts QEMU, with a new overlay if it uses one. The caller stops it with Stop.
 func (m *Machine) Start(ctx context.Context) (*Guest, error) {
 	if m.size > 0 {
 		create := exec.CommandContext(ctx, "qemu-img", "create", "-q", "-f", "qcow2", m.Path("root.qcow2"), fmt.Sprint(m.size))
@@ -181,8 +178,8 @@ func (m *Machine) Start(ctx context.Context) (*Guest, error) {
 	return m.start(ctx, m.dir)
 }
 
-// StartTwin starts a QEMU on the same disks that waits for the guest of another one. name is its own
-// among the twins. The caller ends it by Stop.
+// StartTwin starts a QEMU on the same disks that waits for an incoming migration. name must be unique.
+// The caller stops it with Stop.
 func (m *Machine) StartTwin(ctx context.Context, name string) (*Guest, error) {
 	dir := m.Path(name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -191,7 +188,7 @@ func (m *Machine) StartTwin(ctx context.Context, name string) (*Guest, error) {
 	return m.start(ctx, dir, "-incoming", "defer", "-S")
 }
 
-// start starts QEMU with its sockets in a folder, and with more arguments.
+// start starts QEMU with its sockets in a folder and with additional arguments.
 func (m *Machine) start(ctx context.Context, sockets string, more ...string) (*Guest, error) {
 	qemu := m.share.command(ctx, "qemu-system-x86_64", append(ownPaths(m.args, m.dir, sockets), more...))
 	qemu.Stderr = os.Stderr
@@ -205,14 +202,13 @@ func (m *Machine) start(ctx context.Context, sockets string, more ...string) (*G
 // Stop ends QEMU.
 func (g *Guest) Stop() {
 	_ = g.qemu.Process.Kill()
-	_ = g.qemu.Wait() // it was killed
+	_ = g.qemu.Wait() // killed
 }
 
-// PID is QEMU's process.
+// PID returns QEMU's process ID.
 func (g *Guest) PID() int { return g.qemu.Process.Pid }
 
-// Console connects to the serial console as soon as there is one. Whoever asks
-// closes the connection.
+// Console connects to the serial console as soon as it exists. The caller closes the connection.
 func (g *Guest) Console(ctx context.Context) (net.Conn, error) {
 	var conn net.Conn
 	err := cluster.Eventually(ctx, "QEMU's serial console", func(context.Context) (bool, error) {
@@ -223,8 +219,8 @@ func (g *Guest) Console(ctx context.Context) (net.Conn, error) {
 	return conn, err
 }
 
-// Monitor connects to QEMU's monitor as soon as there is one. events, which may be nil, is called with
-// every event in its order. The caller closes the connection.
+// Monitor connects to QEMU's monitor as soon as it exists. events, which may be nil, is called for every
+// event in order. The caller closes the connection.
 func (g *Guest) Monitor(ctx context.Context, events func(qmp.Event)) (*qmp.Client, error) {
 	var monitor *qmp.Client
 	err := cluster.Eventually(ctx, "QEMU's monitor", func(ctx context.Context) (bool, error) {

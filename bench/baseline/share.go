@@ -14,19 +14,17 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// share is a cgroup beside a pod's, with the same weight of the CPUs. It is a
-// child of what the kubelet gives to pods of that class, so that it gets what a pod
-// would get, whoever else is at work on the machine.
+// share is a cgroup beside a pod's with the same CPU weight. Its parent is the kubelet's cgroup for
+// pods of that QoS class, so it competes for CPU time like a pod.
 type share struct{ dir string }
 
-// shareName is no pod's name, so that the kubelet leaves the cgroup alone.
+// shareName is no pod's name, so the kubelet ignores the cgroup.
 const shareName = "by-hand"
 
-// weights are the files that say how much of the CPUs a cgroup gets, where there
-// is one hierarchy for each controller and where there is one for all.
+// weights are the files with the CPU weight in cgroup v1 and v2.
 var weights = []string{"cpu.shares", "cpu.weight"}
 
-// shareLike makes a share like that of the pod that a process runs in.
+// shareLike creates a share with the weight of the pod of a process.
 func shareLike(pid int) (*share, error) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
@@ -52,7 +50,7 @@ func shareLike(pid int) (*share, error) {
 	return s, s.weighLike(pod)
 }
 
-// weighLike takes over a pod's weight.
+// weighLike copies a pod's weight.
 func (s *share) weighLike(pod string) error {
 	for _, name := range weights {
 		weight, err := os.ReadFile(filepath.Join(pod, name))
@@ -70,8 +68,8 @@ func (s *share) weighLike(pod string) error {
 	return fmt.Errorf("taking over a pod's share of the CPUs: %s has none of %v", pod, weights)
 }
 
-// cpuCgroup is the folder of the cgroup that decides about a process's CPU time,
-// given its cgroups and /proc/self/mountinfo; empty if there is none.
+// cpuCgroup returns the folder of a process's CPU cgroup, given its cgroups and
+// /proc/self/mountinfo; empty if there is none.
 func cpuCgroup(memberships []procfs.Cgroup, mounts string) string {
 	unified := ""
 	for _, m := range memberships {
@@ -85,7 +83,7 @@ func cpuCgroup(memberships []procfs.Cgroup, mounts string) string {
 	return filepath.Join(mountOf(mounts, "cgroup2", ""), unified)
 }
 
-// mountOf is where a file system of a type, with an option, is mounted.
+// mountOf returns the mount point of a file system of a type and with an option.
 func mountOf(mounts, kind, option string) string {
 	lines := bufio.NewScanner(strings.NewReader(mounts))
 	for lines.Scan() {
@@ -101,13 +99,13 @@ func mountOf(mounts, kind, option string) string {
 	return ""
 }
 
-// command is a program that is in the share from its beginning on.
+// command returns a program that runs in the share from its start.
 func (s *share) command(ctx context.Context, program string, args []string) *exec.Cmd {
 	enter := []string{"-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(s.dir, "cgroup.procs"), program}
 	return exec.CommandContext(ctx, "sh", append(enter, args...)...)
 }
 
-// remove removes the cgroup, which nothing runs in any more.
+// remove removes the empty cgroup.
 func (s *share) remove() error {
 	if err := os.Remove(s.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -15,20 +15,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Patience is how long one step of a benchmark may take.
+// Patience is the time limit of one step of a benchmark.
 const Patience = 2 * time.Minute
 
-// Settle is how long a component may take to write what it has to say about something that has happened: events wait for
-// their batch.
+// Settle is the time for components to write updates after an event. Kubernetes events are sent in batches.
 const Settle = 3 * time.Second
 
-// poll is how often what can't be watched is looked at.
+// poll is the interval of polling.
 const poll = 50 * time.Millisecond
 
-// Watch tells see of every state of an object, from its first on, until see
-// returns true or the context ends. It returns when the watch is established;
-// the channel then gives one answer. Whoever creates the object afterwards misses
-// nothing.
+// Watch calls see with every state of an object until see returns true or the context ends. It returns once the
+// watch is established, so an object that is created afterwards is not missed. The channel then yields one result.
 func (c *Cluster) Watch(ctx context.Context, list client.ObjectList, namespace string, selector client.ListOption, see func(watch.EventType, client.Object) bool) (<-chan error, error) {
 	options := []client.ListOption{client.InNamespace(namespace)}
 	if selector != nil {
@@ -62,8 +59,8 @@ func Named(name string) client.ListOption {
 	return client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)}
 }
 
-// CreateAndAwait creates an object and waits until seen accepts its state. It
-// returns when it was created and when that state was seen.
+// CreateAndAwait creates an object and waits until seen accepts its state. It returns the times of the creation and
+// of that state.
 func (c *Cluster) CreateAndAwait(ctx context.Context, object client.Object, list client.ObjectList, seen func(client.Object) bool) (began, ended time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -81,7 +78,7 @@ func (c *Cluster) CreateAndAwait(ctx context.Context, object client.Object, list
 	return began, time.Now(), err
 }
 
-// TimePod is the time from a pod's creation until it runs. It is gone afterwards.
+// TimePod returns the time from a pod's creation until it runs, and deletes it.
 func (c *Cluster) TimePod(ctx context.Context, pod *corev1.Pod) (time.Duration, error) {
 	began, ended, err := c.CreateAndAwait(ctx, pod, &corev1.PodList{}, PodRunning)
 	if err != nil {
@@ -90,13 +87,13 @@ func (c *Cluster) TimePod(ctx context.Context, pod *corev1.Pod) (time.Duration, 
 	return ended.Sub(began), c.DeleteAndAwait(ctx, pod)
 }
 
-// PodRunning accepts a pod that runs.
+// PodRunning accepts a running pod.
 func PodRunning(o client.Object) bool {
 	pod, ok := o.(*corev1.Pod)
 	return ok && pod.Status.Phase == corev1.PodRunning
 }
 
-// Running accepts a VMI whose guest runs.
+// Running accepts a running VMI.
 func Running(o client.Object) bool {
 	vmi, ok := o.(*v1.VirtualMachineInstance)
 	return ok && vmi.Status.Phase == v1.Running
@@ -116,7 +113,7 @@ func (c *Cluster) DeleteAndAwait(ctx context.Context, object client.Object) erro
 	})
 }
 
-// Eventually asks until the answer is yes; what completes "waiting for".
+// Eventually polls until the answer is yes; what completes "waiting for".
 func Eventually(ctx context.Context, what string, ask func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -135,7 +132,7 @@ func Eventually(ctx context.Context, what string, ask func(context.Context) (boo
 	}
 }
 
-// AwaitAgents waits until the agents of a namespace's guests have answered.
+// AwaitAgents waits until the agents of a namespace's guests are connected.
 func (c *Cluster) AwaitAgents(ctx context.Context, namespace string) error {
 	return Eventually(ctx, "the guest's agent", func(ctx context.Context) (bool, error) {
 		var vmis v1.VirtualMachineInstanceList
@@ -150,7 +147,7 @@ func (c *Cluster) AwaitAgents(ctx context.Context, namespace string) error {
 	})
 }
 
-// Wait lets a time pass in which something is measured.
+// Wait waits for a fixed time.
 func Wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

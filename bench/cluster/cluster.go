@@ -1,7 +1,5 @@
-// Package cluster is the embedded cluster that is measured: a client of it, the
-// objects that are measured in it, and waits that return when something happened.
-//
-// It must not measure; the packages that use it know what a time means.
+// Package cluster is the client of the measured embedded cluster: its objects, and waits for
+// events. It must not measure; its callers decide the meaning of a time.
 package cluster
 
 import (
@@ -30,10 +28,10 @@ import (
 	"drydock.dev/drydock/bench/audit"
 )
 
-// Namespace is where Drydock's components run.
+// Namespace is the namespace of Drydock's components.
 const Namespace = "kubevirt"
 
-// Cluster is a cluster that is up, with Drydock deployed in it.
+// Cluster is a running cluster with Drydock.
 type Cluster struct {
 	Client client.WithWatch
 	Config *rest.Config
@@ -62,7 +60,7 @@ func Connect(kubeconfig, programs string) (*Cluster, error) {
 	return c, nil
 }
 
-// As is the configuration of a client that acts as one of Drydock's components.
+// As returns the configuration of a client that impersonates one of Drydock's components.
 func (c *Cluster) As(serviceAccount string) *rest.Config {
 	config := rest.CopyConfig(c.Config)
 	config.Impersonate = rest.ImpersonationConfig{
@@ -72,13 +70,13 @@ func (c *Cluster) As(serviceAccount string) *rest.Config {
 	return config
 }
 
-// Program is a process of the cluster's own.
+// Program is a process of the cluster itself.
 type Program struct {
 	Name string `json:"name"`
 	PID  int    `json:"pid"`
 }
 
-// Status is what the cluster itself says of its processes.
+// Status is the output of drydock status.
 type Status struct {
 	Dir          string    `json:"dir"`
 	Supervisor   int       `json:"supervisor"`
@@ -89,7 +87,7 @@ type Status struct {
 	} `json:"nodes"`
 }
 
-// Status asks for the cluster's processes.
+// Status returns the cluster's processes.
 func (c *Cluster) Status(ctx context.Context) (Status, error) {
 	out, err := c.Run(ctx, "drydock", "status", "-o", "json")
 	if err != nil {
@@ -102,13 +100,13 @@ func (c *Cluster) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// AuditLogs is the folder of the API server's audit log.
+// AuditLogs returns the folder of the API server's audit log.
 func (c *Cluster) AuditLogs(ctx context.Context) (string, error) {
 	s, err := c.Status(ctx)
 	return filepath.Join(s.Dir, "logs"), err
 }
 
-// RequestsSince are the requests of Drydock's components from a moment on.
+// RequestsSince returns the requests of Drydock's components since a time.
 func (c *Cluster) RequestsSince(ctx context.Context, began time.Time) ([]audit.Request, error) {
 	logs, err := c.AuditLogs(ctx)
 	if err != nil {
@@ -117,7 +115,7 @@ func (c *Cluster) RequestsSince(ctx context.Context, began time.Time) ([]audit.R
 	return audit.Since(logs, began)
 }
 
-// Run runs one of the built programs and returns what it prints.
+// Run runs one of the built programs and returns its output.
 func (c *Cluster) Run(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.Programs, program), args...)
 	var complaint strings.Builder
@@ -129,8 +127,7 @@ func (c *Cluster) Run(ctx context.Context, program string, args ...string) (stri
 	return string(out), nil
 }
 
-// Components are the running pods of a component, virt-api for example, on real
-// nodes.
+// Components returns the running pods of a component, such as virt-api, on real nodes.
 func (c *Cluster) Components(ctx context.Context, name string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods, client.InNamespace(Namespace), client.MatchingLabels{v1.AppLabel: name}); err != nil {
@@ -157,11 +154,10 @@ func (c *Cluster) Components(ctx context.Context, name string) ([]corev1.Pod, er
 	return out, nil
 }
 
-// SimulatedLabel is on the nodes that exist only as objects.
+// SimulatedLabel is on nodes that exist only as objects.
 const SimulatedLabel = "bench.drydock.dev/simulated"
 
-// NewNamespace makes a namespace for one benchmark. The function that it returns
-// has it removed.
+// NewNamespace creates a namespace for one benchmark. The returned function deletes it.
 func (c *Cluster) NewNamespace(ctx context.Context) (string, func(), error) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
 	if err := c.Client.Create(ctx, ns); err != nil {

@@ -22,7 +22,7 @@ func (c *Cluster) Console(ctx context.Context, namespace, name string) (net.Conn
 	return conn, nil
 }
 
-// Login logs in to the test guest on a serial console, as soon as it is up.
+// Login logs in to the test guest on a serial console, once it has booted.
 func Login(ctx context.Context, conn net.Conn) (*console.Console, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()

@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// Up starts the embedded cluster that the environment names (DRYDOCK_NAME,
-// DRYDOCK_DIR), with Drydock deployed in it. It can be repeated. What it starts is
-// to be taken down even when it fails half way.
+// Up starts the embedded cluster of the environment (DRYDOCK_NAME, DRYDOCK_DIR) with Drydock. It
+// can be repeated. The caller must stop the cluster even if Up fails.
 func Up(ctx context.Context, programs string) error {
 	images, err := filepath.Glob(filepath.Join("build", "images", "*.tar"))
 	if err != nil {
@@ -27,7 +26,7 @@ func Up(ctx context.Context, programs string) error {
 		{drydock, "up", "--nodes", "2"},
 		append([]string{drydock, "image", "load"}, images...),
 		{drydock, "deploy", "config", filepath.Join("config", "kubevirt", "emulated.yaml")},
-		// The figures are of one replica each: what a second costs is its memory at rest.
+		// All figures are for one replica: a second one costs only its idle memory.
 		{drydock, "kubectl", "-n", Namespace, "scale", "--replicas=1", "deployment/virt-api", "deployment/virt-controller"},
 	} {
 		if err := tell(ctx, step); err != nil {
@@ -45,9 +44,9 @@ func Down(ctx context.Context, programs string) error {
 	return nil
 }
 
-// tell runs a program and lets it speak. An interrupt at the terminal reaches
-// this process alone, which ends the program by the context: so taking the cluster
-// down is not interrupted by the Ctrl-C that asked for it.
+// tell runs a program with its output on the terminal. Only this process gets an interrupt of the
+// terminal and ends the program by the context, so that a Ctrl-C does not interrupt the shutdown of
+// the cluster.
 func tell(ctx context.Context, command []string) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

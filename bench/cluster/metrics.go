@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// metricsPort is the name of the port at which each component serves its metrics.
+	// metricsPort is the name of the components' metrics port.
 	metricsPort = "metrics"
-	// metricsName is in their certificate, whose authority the ConfigMap has.
+	// metricsName is the name in their certificate; the ConfigMap has its authority.
 	metricsName                         = "kubevirt-prometheus-metrics." + Namespace + ".svc"
 	metricsTrust, metricsAuthoritiesKey = "kubevirt-ca", "kubevirt-metrics-certs.crt"
-	// metricsReader is the service account that is made to read them.
+	// metricsReader is a service account that may read metrics.
 	metricsReader = "bench-metrics"
 )
 
-// Metrics reads what one of the components' pods says to Prometheus, at the pod's own address, which this machine
-// reaches: the API server passes no token on.
+// Metrics reads the Prometheus metrics of a component's pod at the pod's address, which this machine can reach.
+// The API server's proxy would not pass on the token.
 func (c *Cluster) Metrics(ctx context.Context, name string) (string, error) {
 	var pod corev1.Pod
 	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, &pod); err != nil {
@@ -66,7 +66,7 @@ func (c *Cluster) Metrics(ctx context.Context, name string) (string, error) {
 	return string(page), nil
 }
 
-// metricsAddress is where a pod's metrics are.
+// metricsAddress returns the address of a pod's metrics port.
 func metricsAddress(pod *corev1.Pod) string {
 	for _, container := range pod.Spec.Containers {
 		for _, port := range container.Ports {
@@ -78,7 +78,7 @@ func metricsAddress(pod *corev1.Pod) string {
 	return pod.Status.PodIP
 }
 
-// metricsToken is that of an account that may read metrics, which is made if it is not there yet.
+// metricsToken returns a token of metricsReader, which it creates if needed.
 func (c *Cluster) metricsToken(ctx context.Context) (string, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: metricsReader}}
 	for _, object := range []client.Object{account, &rbacv1.ClusterRoleBinding{
@@ -97,7 +97,7 @@ func (c *Cluster) metricsToken(ctx context.Context) (string, error) {
 	return token.Status.Token, nil
 }
 
-// metricsAuthorities are those of the certificate that metrics are served with.
+// metricsAuthorities returns the authorities for the metrics' certificate.
 func (c *Cluster) metricsAuthorities(ctx context.Context) (*x509.CertPool, error) {
 	var trusted corev1.ConfigMap
 	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: metricsTrust}, &trusted); err != nil {
@@ -110,7 +110,7 @@ func (c *Cluster) metricsAuthorities(ctx context.Context) (*x509.CertPool, error
 	return roots, nil
 }
 
-// Page reads a page of one of the components' pods, through the API server.
+// Page reads a page of a component's pod through the API server.
 func (c *Cluster) Page(ctx context.Context, pod string, port int, path string, query map[string]string) ([]byte, error) {
 	clientset, err := kubernetes.NewForConfig(c.Config)
 	if err != nil {

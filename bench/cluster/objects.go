@@ -12,16 +12,15 @@ import (
 )
 
 const (
-	// LauncherImage is what launcher pods, and the bare pods that they are
-	// compared with, are made of.
+	// LauncherImage is the image of launcher pods and of the bare pods for comparison.
 	LauncherImage = layout.DevelLauncherImage
 	// GuestImage is a containerDisk with the test guest.
 	GuestImage = "drydock.dev/test-guest:devel"
-	// GuestMemoryMiB is the guest's memory everywhere here.
+	// GuestMemoryMiB is the memory of all guests.
 	GuestMemoryMiB = 128
 )
 
-// VMI is a small machine that boots the test guest from a containerDisk.
+// VMI returns a small machine that boots the test guest from a containerDisk.
 func VMI(namespace, name string) *v1.VirtualMachineInstance {
 	return &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -42,7 +41,7 @@ func VMI(namespace, name string) *v1.VirtualMachineInstance {
 	}
 }
 
-// VM is a VM that always runs a VMI.
+// VM returns a VM that always runs a VMI.
 func VM(vmi *v1.VirtualMachineInstance) *v1.VirtualMachine {
 	return &v1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: vmi.Name},
@@ -53,10 +52,10 @@ func VM(vmi *v1.VirtualMachineInstance) *v1.VirtualMachine {
 	}
 }
 
-// boundAtOnce is the embedded cluster's class whose claims need no pod.
+// boundAtOnce is the embedded cluster's StorageClass with immediate binding.
 const boundAtOnce = "local-immediate"
 
-// BlockClaim is a small claim of a device that is bound at once.
+// BlockClaim returns a small block claim with immediate binding.
 func BlockClaim(namespace, name string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -68,7 +67,7 @@ func BlockClaim(namespace, name string) *corev1.PersistentVolumeClaim {
 	}
 }
 
-// AddDisk gives a VM a disk on the claim of that name.
+// AddDisk adds a disk on the claim of that name to a VM.
 func AddDisk(vm *v1.VirtualMachine, name string) {
 	spec := &vm.Spec.Template.Spec
 	spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{
@@ -78,7 +77,7 @@ func AddDisk(vm *v1.VirtualMachine, name string) {
 		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}})
 }
 
-// AddDevice gives a pod's only container the device /name, which is a claim.
+// AddDevice adds a claim as the device /name to a pod's only container.
 func AddDevice(pod *corev1.Pod, name, claim string) {
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
@@ -86,8 +85,7 @@ func AddDevice(pod *corev1.Pod, name, claim string) {
 	container.VolumeDevices = append(container.VolumeDevices, corev1.VolumeDevice{Name: name, DevicePath: "/" + name})
 }
 
-// BarePod is a pod of the launcher's image that does nothing, with what every pod
-// has that `kubectl run` makes.
+// BarePod returns an idle pod of the launcher's image, with the fields that `kubectl run` sets.
 func BarePod(namespace, name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},

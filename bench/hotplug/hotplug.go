@@ -1,12 +1,11 @@
-// Package hotplug measures how long it takes to plug a volume into a running guest
-// and to unplug it, beside what can't be saved: a bare pod with that claim, and QEMU's
-// own device_add. The three are measured alternately in one run, since machines are
-// noisy.
+// Package hotplug measures the time to plug a volume into a running guest and to unplug it. The
+// unavoidable parts are measured interleaved in the same run, because machines are noisy: a bare
+// pod with the claim, and QEMU's own device_add.
 //
-// A disk is there when a shell in the guest, which looks fifty times a second, prints
-// so on the serial console; the same holds for the baseline.
+// A shell in the guest polls for the disk fifty times a second and prints the result on the serial
+// console, for VMI and baseline alike.
 //
-// It must not judge whether hotplug is right: tests do.
+// It must not test whether hotplug is correct.
 package hotplug
 
 import (
@@ -28,7 +27,7 @@ import (
 	virtctl "drydock.dev/drydock/internal/virtctl/client"
 )
 
-// Options are what can be chosen.
+// Options are the benchmark's options.
 type Options struct {
 	rounds int
 }
@@ -38,10 +37,10 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.rounds, "hotplug-rounds", 13, "hotplug: how often a volume is plugged and unplugged")
 }
 
-// volume is the name of the hotplugged volume, and of its claim.
+// volume is the name of the hotplugged volume and its claim.
 const volume = "vol"
 
-// Run measures.
+// Run runs the benchmark.
 func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) (err error) {
 	ns, remove, err := c.NewNamespace(ctx)
 	if err != nil {
@@ -58,7 +57,7 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 		if err := t.run(ctx); err != nil {
 			return fmt.Errorf("in turn %d: %w", i, err)
 		}
-		// The first volume is still an empty claim, and all is cold.
+		// In the first round the claim is empty and all caches are cold.
 		if i > 0 {
 			t.record(r)
 		}
@@ -66,7 +65,7 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return nil
 }
 
-// round plugs and unplugs a disk each way, and keeps how long that took.
+// round plugs and unplugs a disk each way and keeps the times.
 type round struct {
 	*setting
 	number int
@@ -75,7 +74,6 @@ type round struct {
 	seen, ready, out, cycle time.Duration
 }
 
-// run goes through the three ways.
 func (t *round) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*cluster.Patience)
 	defer cancel()
@@ -95,7 +93,7 @@ func (t *round) record(r *report.Report) {
 		t.pod.Seconds(), t.deviceAdd.Seconds(), t.seen.Seconds(), t.ready.Seconds(), t.out.Seconds())
 }
 
-// startPod starts and ends a bare pod with the claim, where the guest runs.
+// startPod times a bare pod with the claim on the guest's node.
 func (t *round) startPod(ctx context.Context) error {
 	took, err := t.cluster.TimePod(ctx, t.barePod("bare-"+strconv.Itoa(t.number)))
 	if err != nil {
@@ -105,7 +103,7 @@ func (t *round) startPod(ctx context.Context) error {
 	return nil
 }
 
-// plugBaseline plugs and unplugs a disk in the baseline.
+// plugBaseline times a disk in the baseline.
 func (t *round) plugBaseline(ctx context.Context) error {
 	if err := t.baseline.watch(ctx, true); err != nil {
 		return err
@@ -124,7 +122,7 @@ func (t *round) plugBaseline(ctx context.Context) error {
 	return nil
 }
 
-// plug plugs and unplugs the volume in the VMI.
+// plug times the volume in the VMI.
 func (t *round) plug(ctx context.Context) error {
 	if err := t.guest.watch(ctx, true); err != nil {
 		return err
@@ -165,7 +163,7 @@ func (t *round) ref() virtctl.Ref {
 	return virtctl.Ref{Resource: virtctl.VirtualMachineInstances, Namespace: t.namespace, Name: guestName}
 }
 
-// addition is what `virtctl addvolume` asks for.
+// addition returns the request of `virtctl addvolume`.
 func addition() *v1.AddVolumeOptions {
 	return &v1.AddVolumeOptions{
 		Name: volume,
@@ -177,8 +175,8 @@ func addition() *v1.AddVolumeOptions {
 	}
 }
 
-// watch watches the volume's status from now on. The function that it returns
-// waits for the status that is wanted and says when it was seen.
+// watch watches the volume's status from now on. The returned function waits for the wanted status
+// and returns the time of its observation.
 func (t *round) watch(ctx context.Context, wanted func(*v1.VolumeStatus) bool) (func() (time.Time, error), error) {
 	var at time.Time
 	done, err := t.cluster.Watch(ctx, &v1.VirtualMachineInstanceList{}, t.namespace, cluster.Named(guestName), func(_ watch.EventType, o client.Object) bool {
@@ -191,7 +189,7 @@ func (t *round) watch(ctx context.Context, wanted func(*v1.VolumeStatus) bool) (
 	}, err
 }
 
-// phase is what the VMI says of the volume when it does not come.
+// phase formats the volume's status for an error.
 func (t *round) phase(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cluster.Patience)
 	defer cancel()
@@ -206,7 +204,7 @@ func (t *round) phase(ctx context.Context) string {
 	return fmt.Sprintf("%s (%s)", s.Phase, s.Message)
 }
 
-// statusOf is what is said of the volume; nil when there is none.
+// statusOf returns the status of the volume, nil if there is none.
 func statusOf(vmi *v1.VirtualMachineInstance) *v1.VolumeStatus {
 	for i := range vmi.Status.VolumeStatus {
 		if vmi.Status.VolumeStatus[i].Name == volume {

@@ -27,12 +27,12 @@ const (
 	guestName = "guest"
 	// claimSize is large enough that a file system's own share is a small part.
 	claimSize = 1 << 30
-	// diskSize is the size of the disk that the baseline gets.
+	// diskSize is the size of the baseline's disk.
 	diskSize = 64 << 20
 )
 
-// setting is what all rounds happen in: a claim, a VMI, and the baseline, a QEMU that is
-// started like the VMI's.
+// setting is shared by all rounds: a claim, a VMI, and the baseline, a QEMU with the VMI's
+// arguments.
 type setting struct {
 	cluster   *cluster.Cluster
 	client    *virtctl.Client
@@ -45,13 +45,13 @@ type setting struct {
 	monitor         *qmp.Client
 }
 
-// shell is a shell in a guest, on its serial console.
+// shell is a shell on a guest's serial console.
 type shell struct {
 	conn    net.Conn
 	console *console.Console
 }
 
-// prepare makes all of it. What it made when it fails, it ends itself.
+// prepare creates the setting. On failure it removes its parts.
 func prepare(ctx context.Context, c *cluster.Cluster, ns string) (*setting, error) {
 	s := &setting{cluster: c, namespace: ns}
 	for _, step := range []func(context.Context) error{s.makeClaim, s.startGuest, s.startBaseline} {
@@ -80,16 +80,16 @@ func (s *setting) makeClaim(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("creating a claim: %w", err)
 	}
-	// It is bound by its first consumer, which is none of those that are measured.
+	// The first consumer binds the claim and is not measured.
 	if _, err := s.cluster.TimePod(ctx, s.barePod("first")); err != nil {
 		return fmt.Errorf("binding the claim: %w", err)
 	}
 	return nil
 }
 
-// barePod is a pod that has the claim, on the guest's node. It ends as attachment
-// pods do: without a grace period it would be gone for the API server at once, and
-// the kubelet would take it apart while the next step is being timed.
+// barePod returns a pod with the claim on the guest's node. It has the grace period of attachment
+// pods: without one the object would vanish at once, and the kubelet would tear the pod down during
+// the next measurement.
 func (s *setting) barePod(name string) *corev1.Pod {
 	pod := cluster.BarePod(s.namespace, name)
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: s.node}
@@ -101,7 +101,7 @@ func (s *setting) barePod(name string) *corev1.Pod {
 	return pod
 }
 
-// startGuest starts the VMI and learns from it how to start the baseline.
+// startGuest starts the VMI and learns the baseline from it.
 func (s *setting) startGuest(ctx context.Context) error {
 	vmi := cluster.VMI(s.namespace, guestName)
 	vmi.Spec.NodeSelector = map[string]string{corev1.LabelHostname: s.node}
@@ -149,11 +149,11 @@ func (s *setting) startBaseline(ctx context.Context) error {
 	return err
 }
 
-// end ends what is outside the cluster; the namespace takes the rest with it.
+// end removes the parts outside the cluster; the namespace has the rest.
 func (s *setting) end() error {
 	for _, sh := range []shell{s.guest, s.baseline} {
 		if sh.conn != nil {
-			_ = sh.conn.Close() // all was read that is wanted
+			_ = sh.conn.Close() // all output has been read
 		}
 	}
 	if s.monitor != nil {
@@ -173,7 +173,7 @@ func (s *shell) login(ctx context.Context) (err error) {
 	return err
 }
 
-// watched is what a guest calls the only SCSI disk that it has.
+// watched is the guest's only SCSI disk.
 const watched = "/sys/block/sda"
 
 var (
@@ -181,14 +181,13 @@ var (
 	seen  = regexp.MustCompile(`it-is-so\n`)
 )
 
-// watch has the shell look for the disk until it is there, or is not. It returns
-// when the shell looks.
+// watch makes the shell poll until the disk is there, or is not. It returns once the shell polls.
 func (s *shell) watch(ctx context.Context, there bool) error {
 	test := "[ -e " + watched + " ]"
 	if !there {
 		test = "! " + test
 	}
-	// The shell joins the halves, so that an echo is never taken for them.
+	// The quotes keep an echo of the command from matching.
 	if err := s.console.Send("echo it-'waits'; until " + test + "; do sleep 0.02; done; echo it-is-'so'\n"); err != nil {
 		return err
 	}
@@ -196,13 +195,13 @@ func (s *shell) watch(ctx context.Context, there bool) error {
 	return err
 }
 
-// saw waits until what watch looks for is so.
+// saw waits for the result of watch.
 func (s *shell) saw(ctx context.Context) error {
 	_, err := s.console.Expect(ctx, seen)
 	return err
 }
 
-// lost waits until the guest has the disk no more.
+// lost waits until the guest has lost the disk.
 func (s *shell) lost(ctx context.Context) error {
 	if err := s.watch(ctx, false); err != nil {
 		return err
@@ -210,7 +209,7 @@ func (s *shell) lost(ctx context.Context) error {
 	return s.saw(ctx)
 }
 
-// addDevice plugs a disk as QEMU's monitor does.
+// addDevice plugs a disk by QEMU's monitor.
 func (s *setting) addDevice(ctx context.Context) error {
 	err := s.monitor.Execute(ctx, "blockdev-add", map[string]any{
 		"node-name": volume, "driver": "raw",
@@ -224,7 +223,7 @@ func (s *setting) addDevice(ctx context.Context) error {
 	}, nil)
 }
 
-// removeDevice takes it out again.
+// removeDevice unplugs it.
 func (s *setting) removeDevice(ctx context.Context) error {
 	if err := s.monitor.Execute(ctx, "device_del", map[string]any{"id": volume}, nil); err != nil {
 		return err

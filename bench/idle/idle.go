@@ -1,9 +1,8 @@
-// Package idle measures what VMIs cost that only run: the host's CPU time, and the
-// writes that the API server gets.
+// Package idle measures the costs of idle VMIs: the host's CPU time and the writes to the API
+// server.
 //
-// CPU time is that of the processes, so that other work on the machine hardly
-// changes it. Of the writes, those in the VMIs' namespace are theirs; the rest is
-// what the cluster writes without them.
+// CPU time is counted per process, so that other work on the machine hardly affects it. Writes in
+// the VMIs' namespace count for the VMIs; other writes are the cluster's own.
 package idle
 
 import (
@@ -22,7 +21,7 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// Options are what can be chosen.
+// Options are the benchmark's options.
 type Options struct {
 	vmis   int
 	window time.Duration
@@ -35,16 +34,15 @@ func (o *Options) Flags(f *flag.FlagSet) {
 }
 
 const (
-	// baselineWindow is how long virt-handler is looked at before there are VMIs.
+	// baselineWindow is the measured time of virt-handler without VMIs.
 	baselineWindow = time.Minute
-	// settle is how long guests are left alone after their agents have come: their
-	// addresses are asked for some times more, emulation translates what an idle guest
-	// needs, and the kubelet writes a pod's status once more at its first sync by the
-	// clock, 90 s after the start at the latest.
+	// settle is the wait after the agents are connected: their addresses are polled a few times,
+	// emulation translates the idle guest's code, and the kubelet writes each pod's status once
+	// more at its first periodic sync, at most 90 s after the start.
 	settle = 100 * time.Second
 )
 
-// Run measures.
+// Run runs the benchmark.
 func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	logs, err := c.AuditLogs(ctx)
 	if err != nil {
@@ -98,8 +96,7 @@ func (o *Options) startGuests(ctx context.Context, c *cluster.Cluster, ns string
 	return cluster.Wait(ctx, settle)
 }
 
-// handlersAlone is the share of a core, in per cent, that all virt-handlers use
-// without VMIs.
+// handlersAlone returns the CPU use of all virt-handlers without VMIs, in per cent of a core.
 func handlersAlone(ctx context.Context, c *cluster.Cluster) (float64, error) {
 	began := time.Now()
 	before, err := handlers(ctx, c)
@@ -113,7 +110,7 @@ func handlersAlone(ctx context.Context, c *cluster.Cluster) (float64, error) {
 	return percent(after-before, time.Since(began)), err
 }
 
-// handlers is the CPU time that all virt-handlers have used so far.
+// handlers returns the CPU time of all virt-handlers so far.
 func handlers(ctx context.Context, c *cluster.Cluster) (time.Duration, error) {
 	pods, err := c.Components(ctx, "virt-handler")
 	if err != nil {
@@ -136,14 +133,14 @@ func handlers(ctx context.Context, c *cluster.Cluster) (time.Duration, error) {
 	return sum, nil
 }
 
-// spent is the CPU time that has been used so far: of each guest by its QEMU and by
-// its virt-launcher, by the launcher pod's UID, and by all virt-handlers.
+// spent is CPU time so far: of each guest's QEMU and virt-launcher by the launcher pod's UID, and
+// of all virt-handlers.
 type spent struct {
 	qemu, launcher map[string]time.Duration
 	handlers       time.Duration
 }
 
-// look adds up what has been used so far.
+// look returns the CPU time so far.
 func (o *Options) look(ctx context.Context, c *cluster.Cluster, ns string) (spent, error) {
 	s := spent{qemu: map[string]time.Duration{}, launcher: map[string]time.Duration{}}
 	var pods corev1.PodList
@@ -200,7 +197,7 @@ func (o *Options) addCPU(r *report.Report, before, after spent, window time.Dura
 	return nil
 }
 
-// percent is the share of one core.
+// percent returns the share of one core.
 func percent(used, in time.Duration) float64 { return 100 * used.Seconds() / in.Seconds() }
 
 func (o *Options) addRequests(r *report.Report, ns string, all []audit.Request, window time.Duration) {

@@ -1,9 +1,9 @@
-// Package imports measures the import worker: the time that an image takes from
-// the network to a disk, alternately with curl and qemu-img in one run; the memory
-// that it takes; and what is fetched again after a worker was killed half way.
+// Package imports measures the import worker, interleaved with curl and qemu-img in one run: the
+// time of an image from the network to a disk, the memory, and the amount that is downloaded again
+// after a worker was killed halfway.
 //
-// It needs no cluster: it runs the worker as its pod would, on a server of its own.
-// It must not judge whether disks are right beyond that both ways make the same.
+// It needs no cluster: it runs the worker as its pod would, with a local server. It must not test
+// whether disks are correct, except that both ways have the same result.
 package imports
 
 import (
@@ -22,7 +22,7 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// Options are what can be chosen.
+// Options are the benchmark's options.
 type Options struct {
 	rounds int
 }
@@ -32,23 +32,22 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.rounds, "import-rounds", 3, "import: how often an image is imported each way first, and then each way last")
 }
 
-// diskSize is the virtual size of the image; two thirds of it are data, so that
-// the image has a GiB.
+// diskSize is the virtual size of the image. Two thirds of it are data, so the image has one GiB.
 const diskSize = 3 << 29
 
-// bench is what all rounds share.
+// bench is shared by all rounds.
 type bench struct {
 	report *report.Report
 	dir    string
 	// program is the worker.
 	program string
 	url     string
-	// size is the image's, and sent what of it was sent so far.
+	// size is the image's size, and sent the number of bytes that the server has sent.
 	size int64
 	sent atomic.Int64
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (o *Options) Run(ctx context.Context, programs string, r *report.Report) (err error) {
 	program, err := filepath.Abs(filepath.Join(programs, "virt-importer"))
 	if err != nil {
@@ -76,7 +75,7 @@ func (o *Options) Run(ctx context.Context, programs string, r *report.Report) (e
 	return nil
 }
 
-// serve makes an image and serves it.
+// serve creates an image and serves it.
 func (b *bench) serve(ctx context.Context) (stop func(), err error) {
 	image := b.path("image.qcow2")
 	if b.size, err = makeImage(ctx, b.dir, image); err != nil {
@@ -95,19 +94,19 @@ func (b *bench) serve(ctx context.Context) (stop func(), err error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = server.Serve(listener) // whoever fetches tells when it ended too early
+		_ = server.Serve(listener) // the client reports a truncated download
 	}()
 	b.url = "http://" + listener.Addr().String()
 	return func() {
-		_ = server.Close() // nobody fetches any more
+		_ = server.Close() // no client is left
 		<-ended
 	}, nil
 }
 
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 
-// round imports the image both ways, there and back: whoever is second finds a
-// disk that has just been written a lot, and takes up to twice as long.
+// round imports the image both ways, in both orders: the second one of a pair writes to a disk that
+// is still busy and takes up to twice as long.
 func (b *bench) round(ctx context.Context) error {
 	there, err := b.compare(ctx, 0)
 	if err != nil {
@@ -124,7 +123,7 @@ func (b *bench) round(ctx context.Context) error {
 	return nil
 }
 
-// comparison is one import each way.
+// comparison has one import each way.
 type comparison struct {
 	worker   imported
 	baseline fetched
@@ -155,7 +154,7 @@ func (b *bench) record(ours imported, usual fetched) {
 		ours.took.Seconds(), ours.memory>>20, usual.took.Seconds(), usual.flushed.Seconds())
 }
 
-// killed kills a worker half way and has another one go on.
+// killed kills a worker halfway and lets another one resume.
 func (b *bench) killed(ctx context.Context) (err error) {
 	root, err := b.newRoot()
 	if err != nil {
@@ -171,7 +170,7 @@ func (b *bench) killed(ctx context.Context) (err error) {
 	if err := errors.Join(halfway, first.Process.Kill()); err != nil {
 		return err
 	}
-	_ = first.Wait() // it was killed
+	_ = first.Wait() // killed
 	if _, err := run(b.worker(ctx, root)); err != nil {
 		return err
 	}

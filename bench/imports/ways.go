@@ -19,8 +19,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// makeImage makes an image of a GiB, of what does not compress and of holes. It
-// returns the image's size.
+// makeImage creates an image of one GiB with incompressible data and holes. It returns the image's
+// size.
 func makeImage(ctx context.Context, dir, name string) (int64, error) {
 	raw := filepath.Join(dir, "raw")
 	if err := writeRaw(raw); err != nil {
@@ -44,16 +44,16 @@ func writeRaw(name string) error {
 	random := rand.NewChaCha8([32]byte{1})
 	data := make([]byte, 2<<20)
 	for at := int64(0); at < diskSize && err == nil; at += 3 << 20 {
-		_, _ = random.Read(data) // it never fails
+		_, _ = random.Read(data) // never fails
 		_, err = file.WriteAt(data, at)
 	}
 	return errors.Join(err, file.Truncate(diskSize), file.Close())
 }
 
-// fetched is what the usual way took: curl, and then qemu-img convert.
+// fetched is the result of curl and qemu-img convert.
 type fetched struct {
 	disk string
-	// flushed has the disk on stable storage, as an import leaves it.
+	// flushed includes flushing the disk, as the import worker does.
 	took, flushed time.Duration
 }
 
@@ -78,11 +78,11 @@ func (b *bench) fetchAndConvert(ctx context.Context) (fetched, error) {
 	return f, err
 }
 
-// imported is what the worker took.
+// imported is the result of the worker.
 type imported struct {
 	root, disk string
 	took       time.Duration
-	// memory is the most that it and its children had together, in bytes.
+	// memory is the peak of the worker and its children, in bytes.
 	memory int64
 }
 
@@ -98,13 +98,13 @@ func (b *bench) importIt(ctx context.Context) (imported, error) {
 	return i, err
 }
 
-// settled is now, with everything on the disk that others have written.
+// settled flushes all disks and returns the time.
 func settled() time.Time {
 	unix.Sync()
 	return time.Now()
 }
 
-// newRoot is what a worker's pod has for its root.
+// newRoot creates the root folder of a worker's pod.
 func (b *bench) newRoot() (string, error) {
 	root, err := os.MkdirTemp(b.dir, "worker")
 	for _, dir := range []string{"data", "work"} {
@@ -128,7 +128,7 @@ func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, name, args...)
 }
 
-// awaitSent waits until the server has sent so much.
+// awaitSent waits until the server has sent that many bytes.
 func (b *bench) awaitSent(ctx context.Context, size int64) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -142,7 +142,7 @@ func (b *bench) awaitSent(ctx context.Context, size int64) error {
 	return nil
 }
 
-// run runs a program and answers how much memory it and its children took.
+// run runs a program and returns its peak memory with its children.
 func run(cmd *exec.Cmd) (int64, error) {
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -161,13 +161,13 @@ func run(cmd *exec.Cmd) (int64, error) {
 	return memory, nil
 }
 
-// weighing counts what an answer sends.
+// weighing counts the bytes of a response.
 type weighing struct {
 	http.ResponseWriter
 	sent *atomic.Int64
 }
 
-// Write sends a part of the answer.
+// Write implements io.Writer.
 func (w *weighing) Write(p []byte) (int, error) {
 	n, err := w.ResponseWriter.Write(p)
 	w.sent.Add(int64(n))

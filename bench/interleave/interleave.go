@@ -1,6 +1,5 @@
-// Package interleave orders what is compared, so that no side always comes first (decision 144).
-//
-// It measures nothing.
+// Package interleave orders the sides of a comparison, so that none always comes first
+// (decision 144). It measures nothing.
 package interleave
 
 import (
@@ -11,9 +10,8 @@ import (
 // Step is one side of a comparison, or a part of it.
 type Step func(context.Context) error
 
-// Run goes through the steps up to one that fails, there in even turns and back in
-// odd ones: what load does while it grows or falls, and what each step leaves to
-// the next, is shared out.
+// Run runs the steps until one fails, forwards for even numbers and backwards for odd ones. This
+// balances the effects of changing load and of each step on the next.
 func Run(ctx context.Context, number int, steps ...Step) error {
 	order := slices.Clone(steps)
 	if number%2 == 1 {

@@ -1,7 +1,7 @@
-// Package maintenance measures how long a maintenance pod of a halted VM takes to run, beside what can't be saved: a bare
-// pod with the same claims. The two are measured alternately in one run.
+// Package maintenance measures how long a maintenance pod of a halted VM takes to run, interleaved in one run with
+// a bare pod with the same claims.
 //
-// It must not judge whether the lock is right: tests do.
+// It must not test whether the lock is correct.
 package maintenance
 
 import (
@@ -24,7 +24,7 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// Options are what can be chosen.
+// Options are the benchmark's options.
 type Options struct {
 	rounds int
 }
@@ -39,7 +39,7 @@ const vmName = "vm"
 // disks are the VM's volumes and their claims.
 var disks = []string{"one", "two"}
 
-// Run measures.
+// Run runs the benchmark.
 func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	ns, remove, err := c.NewNamespace(ctx)
 	if err != nil {
@@ -55,14 +55,14 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 		if err := t.run(ctx); err != nil {
 			return fmt.Errorf("in round %d: %w", i, err)
 		}
-		if i > 0 { // the first one finds everything cold
+		if i > 0 { // the first round has cold caches
 			t.record(r)
 		}
 	}
 	return countWrites(ctx, c, ns, r, began, o.rounds+1)
 }
 
-// prepare makes the claims and the VM, which is halted.
+// prepare creates the claims and the halted VM.
 func prepare(ctx context.Context, c *cluster.Cluster, ns string) error {
 	vm := cluster.VM(cluster.VMI(ns, vmName))
 	vm.Spec.RunStrategy = new(v1.RunStrategyHalted)
@@ -106,7 +106,7 @@ func (t *round) record(r *report.Report) {
 	r.Logf("bare pod %.2f s, maintenance pod %.2f s; deleted, and unlocked after %.2f s", t.bare.Seconds(), t.maintainer.Seconds(), t.released.Seconds())
 }
 
-// pod has the claims of both disks.
+// pod returns a pod with the claims of both disks.
 func (t *round) pod(name string) *corev1.Pod {
 	pod := cluster.BarePod(t.namespace, name+"-"+strconv.Itoa(t.number))
 	for _, disk := range disks {
@@ -115,7 +115,7 @@ func (t *round) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// startBare starts and ends a bare pod with the claims.
+// startBare times a bare pod with the claims.
 func (t *round) startBare(ctx context.Context) error {
 	took, err := t.cluster.TimePod(ctx, t.pod("bare"))
 	if err != nil {
@@ -125,7 +125,7 @@ func (t *round) startBare(ctx context.Context) error {
 	return nil
 }
 
-// maintain takes the VM to maintenance, and back.
+// maintain times a maintenance pod, and the VM's unlocking after its deletion.
 func (t *round) maintain(ctx context.Context) error {
 	pod := t.pod("maintainer")
 	pod.Labels = map[string]string{layout.MaintenanceForLabel: vmName}
@@ -157,7 +157,7 @@ func (t *round) maintain(ctx context.Context) error {
 	return nil
 }
 
-// countWrites adds what Drydock has written for each maintenance.
+// countWrites adds Drydock's writes per maintenance.
 func countWrites(ctx context.Context, c *cluster.Cluster, ns string, r *report.Report, began time.Time, rounds int) error {
 	if err := cluster.Wait(ctx, cluster.Settle); err != nil {
 		return err

@@ -1,11 +1,10 @@
-// Package memory measures what a running guest costs beside its own memory, and
-// what Drydock and the embedded cluster take when nothing runs.
+// Package memory measures the costs of a running guest beside its own memory, and the idle memory
+// of Drydock and the embedded cluster.
 //
-// All is proportional set size: a page that several processes share counts in
-// parts, so that sums are true.
+// All figures are proportional set sizes: a shared page counts in parts, so that sums are correct.
 //
-// A guest is measured twice: when it has just booted, and when it has worked, since
-// emulation keeps what it has translated. What a pod requests must be enough for the second.
+// A guest is measured after its boot, and again after work, because emulation keeps its translated
+// code. A pod's memory request must cover the second figure.
 package memory
 
 import (
@@ -25,7 +24,7 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// Options are what can be chosen.
+// Options are the benchmark's options.
 type Options struct {
 	vmis int
 }
@@ -35,15 +34,15 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.vmis, "memory-vmis", 4, "memory: guests that run at the same time")
 }
 
-// warmUp is how long a guest has run when it is measured: it has booted by then,
-// and emulation has translated what an idle guest needs.
+// warmUp is how long a guest runs before it is measured: it has booted, and emulation has
+// translated the idle guest's code.
 const warmUp = 15 * time.Second
 
 const mib = 1024 // in KiB
 
 var components = []string{"virt-api", "virt-controller", "virt-handler"}
 
-// Run measures.
+// Run runs the benchmark.
 func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	idle, err := measureIdle(ctx, c, r)
 	if err != nil {
@@ -92,12 +91,11 @@ func guestName(number int) string { return fmt.Sprintf("guest-%d", number) }
 const (
 	// load runs some hundred short programs, as a guest does in its first minutes.
 	load = "for i in $(seq 100); do ls -lR /etc /bin | md5sum; done >/dev/null"
-	// settled is how little QEMU grows, in KiB, when more work changes nothing: its
-	// translation cache, which is bounded, is full.
+	// settled is QEMU's growth in KiB below which its translation cache, which is bounded, is full.
 	settled = mib / 2
 )
 
-// work has all guests work at the same time until they take no more memory.
+// work makes all guests work at the same time until their memory stops growing.
 func (o *Options) work(ctx context.Context, c *cluster.Cluster, ns string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*cluster.Patience)
 	defer cancel()
@@ -108,7 +106,7 @@ func (o *Options) work(ctx context.Context, c *cluster.Cluster, ns string) error
 	return group.Wait()
 }
 
-// workIn has one guest work.
+// workIn makes one guest work.
 func workIn(ctx context.Context, c *cluster.Cluster, ns, name string) error {
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods, client.InNamespace(ns), client.MatchingLabels{v1.DeprecatedVirtualMachineNameLabel: name}); err != nil {
@@ -141,7 +139,7 @@ func workIn(ctx context.Context, c *cluster.Cluster, ns, name string) error {
 	}
 }
 
-// eachGuest looks into each guest's pod.
+// eachGuest measures each guest's pod.
 func eachGuest(ctx context.Context, c *cluster.Cluster, ns string, tell func(usage)) error {
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods, client.InNamespace(ns)); err != nil {
@@ -157,7 +155,7 @@ func eachGuest(ctx context.Context, c *cluster.Cluster, ns string, tell func(usa
 	return nil
 }
 
-// addIdle adds what a guest costs that has booted and does nothing.
+// addIdle adds the figures of an idle guest after its boot.
 func (u usage) addIdle(r *report.Report) {
 	r.Add("memory.beside_qemu_mib", "MiB", float64(u.beside)/mib)
 	r.Add("memory.launcher_rss_mib", "MiB", float64(u.launcherRSS)/mib)
@@ -167,31 +165,30 @@ func (u usage) addIdle(r *report.Report) {
 	r.Add("memory.overhead_used_idle_mib", "MiB", float64(u.overhead())/mib)
 }
 
-// addWorked adds what a guest costs that has worked, and what was requested for it.
+// addWorked adds the figures of a guest after work, and its memory request.
 func (u usage) addWorked(r *report.Report) {
 	requested := u.requested - guestRAM
 	r.Add("memory.overhead_requested_mib", "MiB", float64(requested)/mib)
 	r.Add("memory.overhead_used_mib", "MiB", float64(u.overhead())/mib)
 	r.Add("memory.overhead_requested_over_used", "ratio", float64(requested)/float64(u.overhead()))
-	// The guest may touch all of its memory at any time, so that counts fully.
+	// The guest may touch all of its memory at any time, so it counts fully.
 	r.Add("memory.requested_over_used", "ratio", float64(u.requested)/float64(guestRAM+u.overhead()))
 }
 
-// guestRAM is the guest's memory, in KiB.
+// guestRAM is the guest's memory in KiB.
 const guestRAM = cluster.GuestMemoryMiB * mib
 
-// overhead is what is charged to the pod beside the guest's RAM.
+// overhead is the pod's memory beside the guest's RAM.
 func (u usage) overhead() int { return u.qemu - u.guest + u.launcher + u.pageTables }
 
-// usage is the memory of the processes that exist only for one guest, in KiB.
+// usage is the memory of the processes of one guest, in KiB.
 type usage struct {
-	// qemu is all of QEMU and guest what it has of the guest's RAM.
+	// qemu is all of QEMU's memory and guest the guest's RAM in it.
 	qemu, guest int
-	// launcher is virt-launcher, sandbox the pod's pause and the runtime's shim,
-	// which every pod has; beside is both.
+	// launcher is virt-launcher, sandbox the pod's pause and the runtime's shim, which every pod
+	// has; beside is both.
 	launcher, launcherRSS, sandbox, beside int
-	// pageTables are what the kernel has for QEMU, and requested is what the pod
-	// requests, guest and all.
+	// pageTables are QEMU's page tables, and requested is the pod's whole request.
 	pageTables, requested int
 }
 
@@ -233,8 +230,8 @@ func usageOf(pod *corev1.Pod) (usage, error) {
 	return u, nil
 }
 
-// shimsOf finds the runtime's shim, which is in no pod's cgroup: it is the parent
-// of the pod's first processes.
+// shimsOf finds the runtime's shim, which is in no pod's cgroup: it is the parent of the pod's
+// first processes.
 func shimsOf(processes []proc.Process) ([]proc.Process, error) {
 	shims, err := proc.ByArgs("containerd-shim")
 	if err != nil {
@@ -257,8 +254,7 @@ func shimsOf(processes []proc.Process) ([]proc.Process, error) {
 	return out, nil
 }
 
-// measureIdle measures what there is without any guest. It returns the
-// components' memory.
+// measureIdle measures the memory without guests. It returns the components' memory.
 func measureIdle(ctx context.Context, c *cluster.Cluster, r *report.Report) (map[string]int, error) {
 	idle, err := componentsMemory(ctx, c)
 	if err != nil {
@@ -282,7 +278,7 @@ func measureIdle(ctx context.Context, c *cluster.Cluster, r *report.Report) (map
 	return idle, nil
 }
 
-// componentsMemory is the memory of Drydock's components, all their pods summed.
+// componentsMemory returns the memory of Drydock's components, summed over their pods.
 func componentsMemory(ctx context.Context, c *cluster.Cluster) (map[string]int, error) {
 	out := map[string]int{}
 	for _, name := range components {
@@ -307,8 +303,8 @@ func componentsMemory(ctx context.Context, c *cluster.Cluster) (map[string]int, 
 	return out, nil
 }
 
-// kubernetesMemory is what runs the cluster itself: the control plane, the nodes'
-// programs and the supervisor.
+// kubernetesMemory returns the memory of the cluster itself: the control plane, the nodes' programs
+// and the supervisor.
 func kubernetesMemory(s cluster.Status) (int, error) {
 	pids := []int{s.Supervisor}
 	for _, p := range s.ControlPlane {

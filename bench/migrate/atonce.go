@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// measureAtOnce migrates many guests at the same time, each with a limited bandwidth, and compares the
-// time until all have succeeded with that in which what they send can be sent.
+// measureAtOnce migrates many guests at the same time, each with a limited bandwidth. It compares the
+// total time with the time that sending their data takes at that bandwidth.
 func (o *Options) measureAtOnce(ctx context.Context, c *cluster.Cluster, r *report.Report) (err error) {
 	ns, remove, err := c.NewNamespace(ctx)
 	if err != nil {
@@ -58,7 +58,7 @@ func (o *Options) measureAtOnce(ctx context.Context, c *cluster.Cluster, r *repo
 	return nil
 }
 
-// bootAll starts the guests, one after another.
+// bootAll starts the guests one after another.
 func (o *Options) bootAll(ctx context.Context, c *cluster.Cluster, ns string) ([]string, error) {
 	var names []string
 	for i := range o.atOnce {
@@ -74,8 +74,8 @@ func (o *Options) bootAll(ctx context.Context, c *cluster.Cluster, ns string) ([
 	return names, nil
 }
 
-// allow lets all of the guests migrate at the same time, with the bandwidth. The function that it
-// returns takes that back.
+// allow permits all guests to migrate at the same time, with the bandwidth. The returned function
+// restores the configuration.
 func (o *Options) allow(ctx context.Context, c *cluster.Cluster) (func() error, error) {
 	var list v1.KubeVirtList
 	if err := c.Client.List(ctx, &list, client.InNamespace(cluster.Namespace)); err != nil {
@@ -105,7 +105,7 @@ func (o *Options) allow(ctx context.Context, c *cluster.Cluster) (func() error, 
 	}, err
 }
 
-// migrateAll returns how long it took until all have succeeded.
+// migrateAll returns the time until all migrations have succeeded.
 func migrateAll(ctx context.Context, c *cluster.Cluster, ns string, names []string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*cluster.Patience)
 	defer cancel()
@@ -140,7 +140,7 @@ func migrateAll(ctx context.Context, c *cluster.Cluster, ns string, names []stri
 	return time.Since(began), err
 }
 
-// awaitFigures waits until the virt-handlers have counted so many migrations more than before.
+// awaitFigures waits until the virt-handlers have counted that many more migrations than before.
 func awaitFigures(ctx context.Context, c *cluster.Cluster, before figures, count int) (figures, error) {
 	var sum figures
 	err := cluster.Eventually(ctx, fmt.Sprintf("virt-handler to count %d migrations", count), func(ctx context.Context) (bool, error) {
@@ -151,7 +151,7 @@ func awaitFigures(ctx context.Context, c *cluster.Cluster, before figures, count
 	return sum, err
 }
 
-// checkLimits makes sure that the bandwidth was that of the option.
+// checkLimits makes sure that the migrations had the option's bandwidth.
 func (o *Options) checkLimits(ctx context.Context, c *cluster.Cluster, ns string) error {
 	var vmis v1.VirtualMachineInstanceList
 	if err := c.Client.List(ctx, &vmis, client.InNamespace(ns)); err != nil {

@@ -6,13 +6,13 @@ import (
 	"drydock.dev/drydock/bench/cluster"
 )
 
-// figures are what all virt-handlers together say of the migrations that they have sent.
+// figures are the migration metrics of all virt-handlers at the source, summed.
 type figures struct {
-	// migrations is how many have been counted with their downtime; the others are sums over them.
+	// migrations counts those with a known downtime; the others are sums over them.
 	migrations, downtime, duration, sent float64
 }
 
-// readFigures reads them from the nodes' metrics.
+// readFigures reads the nodes' metrics.
 func readFigures(ctx context.Context, c *cluster.Cluster) (figures, error) {
 	pods, err := c.Components(ctx, "virt-handler")
 	if err != nil {
@@ -29,7 +29,7 @@ func readFigures(ctx context.Context, c *cluster.Cluster) (figures, error) {
 	return sum, nil
 }
 
-// figuresOf are those of one virt-handler's page.
+// figuresOf parses one virt-handler's metrics.
 func figuresOf(page string) figures {
 	const of = "drydock_vmi_migration_"
 	return figures{

@@ -1,13 +1,13 @@
-// Package migrate measures how long a live migration takes and how long the guest stands still, beside
-// what can't be saved: a bare pod with the VMI's claim, and a migration between two QEMUs without
-// Kubernetes that have the same arguments, capabilities and parameters. The three are measured
-// alternately in one run, since machines are noisy (decision 306). Many migrations at once are
-// compared with the time that their bandwidth allows.
+// Package migrate measures the duration and the downtime of a live migration. The unavoidable parts
+// are measured interleaved in the same run, because machines are noisy (decision 306): a bare pod with
+// the VMI's claim, and a migration between two QEMUs without Kubernetes with the same arguments,
+// capabilities and parameters. Many migrations at once are compared with the time that their bandwidth
+// allows.
 //
-// The guest's downtime is what virt-handler itself says of it; the baseline's is between QEMU's
-// events STOP at the source and RESUME at the target.
+// The guest's downtime is virt-handler's metric; the baseline's is the time between QEMU's events STOP
+// at the source and RESUME at the target.
 //
-// It must not judge whether migrations are right: tests do.
+// It must not test whether migrations are correct.
 package migrate
 
 import (
@@ -23,7 +23,7 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// Options are what can be chosen.
+// Options are the benchmark's options.
 type Options struct {
 	rounds, atOnce, bandwidth int
 }
@@ -35,7 +35,7 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.bandwidth, "migrate-at-once-bandwidth", 4, "migrate: MiB in a second that each of those may send")
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	if err := o.compare(ctx, c, r); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return nil
 }
 
-// compare migrates one guest again and again.
+// compare migrates one guest repeatedly.
 func (o *Options) compare(ctx context.Context, c *cluster.Cluster, r *report.Report) (err error) {
 	ns, remove, err := c.NewNamespace(ctx)
 	if err != nil {
@@ -66,14 +66,14 @@ func (o *Options) compare(ctx context.Context, c *cluster.Cluster, r *report.Rep
 		if err := interleave.Run(ctx, i, t.startPod, t.moveBaseline, t.moveVMI); err != nil {
 			return fmt.Errorf("in round %d: %w", i, err)
 		}
-		if i > 0 { // at first all is cold
+		if i > 0 { // the first round has cold caches
 			t.record(r)
 		}
 	}
 	return nil
 }
 
-// round migrates each way once, and keeps what that has cost.
+// round migrates each way once and keeps the costs.
 type round struct {
 	*setting
 	number int
@@ -104,7 +104,7 @@ func (t *round) moveVMI(ctx context.Context) (err error) {
 
 const (
 	mib = 1 << 20
-	// inMs is of seconds.
+	// inMs converts seconds.
 	inMs = 1000
 )
 

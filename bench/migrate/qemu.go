@@ -15,16 +15,16 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// The settings of Drydock's migrations, which a test compares with those that virt-handler makes.
+// The settings of Drydock's migrations. A test compares them with virt-handler's.
 const (
-	// unlimited is as many bytes in a second as no network sends.
+	// unlimited is more bytes per second than any network sends.
 	unlimited = 1 << 50
-	// downtimeLimit is how many milliseconds QEMU may stop a guest for the last of its memory: as many as virt-handler
-	// allows at most, which begins with less.
+	// downtimeLimit is QEMU's limit for stopping the guest, in milliseconds: the maximum of virt-handler, which
+	// begins with less.
 	downtimeLimit = 100
 )
 
-// capability is one of QEMU's that is switched on for a migration.
+// capability is a migration capability of QEMU.
 type capability struct {
 	Name  string `json:"capability"`
 	State bool   `json:"state"`
@@ -38,7 +38,7 @@ func capabilities(names ...string) map[string]any {
 	return map[string]any{"capabilities": list}
 }
 
-// prepareSource makes Drydock's settings in a QEMU that sends its guest.
+// prepareSource makes Drydock's settings in the sending QEMU.
 func prepareSource(ctx context.Context, source *qmp.Client) error {
 	if err := source.Execute(ctx, "migrate-set-capabilities", capabilities("events", "return-path", "pause-before-switchover"), nil); err != nil {
 		return err
@@ -46,7 +46,7 @@ func prepareSource(ctx context.Context, source *qmp.Client) error {
 	return source.Execute(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": unlimited, "downtime-limit": downtimeLimit}, nil)
 }
 
-// prepareTarget makes those in a QEMU that takes it, and has it listen.
+// prepareTarget makes Drydock's settings in the receiving QEMU, and lets it listen.
 func prepareTarget(ctx context.Context, target *qmp.Client, uri string) error {
 	if err := target.Execute(ctx, "migrate-set-capabilities", capabilities("events", "return-path", "late-block-activate"), nil); err != nil {
 		return err
@@ -54,8 +54,7 @@ func prepareTarget(ctx context.Context, target *qmp.Client, uri string) error {
 	return target.Execute(ctx, "migrate-incoming", map[string]any{"uri": uri}, nil)
 }
 
-// moments notes when QEMU says that something has happened, by the machine's clock. The
-// monitor's goroutine writes them.
+// moments has the times of QEMU's events, by the machine's clock. The monitor's goroutine writes them.
 type moments struct {
 	mu      sync.Mutex
 	seen    map[string]time.Time
@@ -68,14 +67,14 @@ func newMoments() *moments {
 	return m
 }
 
-// forget forgets what an earlier migration has left.
+// forget clears the events of an earlier migration.
 func (m *moments) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen = map[string]time.Time{}
 }
 
-// reached is what a migration's status is noted as.
+// reached returns the key of a migration status.
 func reached(status migrationstatus.Status) string { return "MIGRATION " + string(status) }
 
 func (m *moments) note(e qmp.Event) {
@@ -90,7 +89,7 @@ func (m *moments) note(e qmp.Event) {
 	m.changed = make(chan struct{})
 }
 
-// await waits until something has happened, unless the migration fails before.
+// await waits for an event and fails when the migration does.
 func (m *moments) await(ctx context.Context, name string) (time.Time, error) {
 	for {
 		m.mu.Lock()
@@ -119,7 +118,7 @@ type end struct {
 	moments *moments
 }
 
-// attach connects to the monitor of a QEMU that was just started, and ends it if that fails.
+// attach connects to the monitor of a new QEMU, and stops it on failure.
 func attach(ctx context.Context, qemu *baseline.Guest) (*end, error) {
 	e := &end{qemu: qemu, moments: newMoments()}
 	var err error
@@ -135,15 +134,15 @@ func (e *end) stop() {
 	e.qemu.Stop()
 }
 
-// bare is what a migration between two QEMUs has cost.
+// bare has the costs of a migration between two QEMUs.
 type bare struct {
-	// start is how long the target took until its monitor answered; it is no part of total, which
-	// is the time from the command until the target says that the guest runs.
+	// start is the time until the target's monitor answers. It is not part of total, the time from the command
+	// until the target's event RESUME.
 	start, total, downtime time.Duration
 	sent                   float64
 }
 
-// migrateBaseline brings the baseline's guest to another QEMU, which is the baseline from then on.
+// migrateBaseline migrates the baseline's guest to another QEMU, which becomes the baseline.
 func (s *setting) migrateBaseline(ctx context.Context, number int) (bare, error) {
 	twin, err := s.machine.StartTwin(ctx, "twin-"+strconv.Itoa(number))
 	if err != nil {
@@ -163,8 +162,8 @@ func (s *setting) migrateBaseline(ctx context.Context, number int) (bare, error)
 	return cost, nil
 }
 
-// migrate does what virt-handler does, as fast as it can be done: the target's guest is run when both
-// QEMUs say that it is there, and the source's is not.
+// migrate does virt-handler's steps without delay. The target's guest runs once both QEMUs report completion, when
+// the source's can't run any more.
 func (b *bare) migrate(ctx context.Context, source, target *end, uri string) error {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()
@@ -202,7 +201,7 @@ func (b *bare) migrate(ctx context.Context, source, target *end, uri string) err
 	return b.readSent(ctx, source.monitor)
 }
 
-// readSent asks how much the source has sent.
+// readSent reads the number of bytes that the source has sent.
 func (b *bare) readSent(ctx context.Context, source *qmp.Client) error {
 	var info struct {
 		RAM struct {
@@ -216,7 +215,7 @@ func (b *bare) readSent(ctx context.Context, source *qmp.Client) error {
 	return nil
 }
 
-// statusOf is the status that an event MIGRATION tells; empty if it tells none.
+// statusOf returns the status in an event MIGRATION, empty if there is none.
 func statusOf(e qmp.Event) migrationstatus.Status {
 	var data struct {
 		Status migrationstatus.Status `json:"status"`

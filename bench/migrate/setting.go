@@ -23,15 +23,15 @@ import (
 
 const (
 	guestName = "guest"
-	// disk is the name of the volume, and what the names of claims begin with.
+	// disk is the name of the volume and the prefix of the claims' names.
 	disk = "root"
-	// classShared has volumes that every node sees.
+	// classShared is the StorageClass of volumes on all nodes.
 	classShared = "shared"
 	diskSize    = "64Mi"
 )
 
-// setting is what all rounds happen in: a claim that all nodes see, a VMI with it, and the baseline, a
-// QEMU that is started like the VMI's, with a disk of its own.
+// setting is shared by all rounds: a claim on all nodes, a VMI with it, and the baseline, a QEMU with
+// the VMI's arguments and its own disk.
 type setting struct {
 	cluster   *cluster.Cluster
 	report    *report.Report
@@ -41,11 +41,11 @@ type setting struct {
 
 	machine  *baseline.Machine
 	baseline *end
-	// listed means that the requests of one migration were printed.
+	// listed means that the requests of one migration have been printed.
 	listed bool
 }
 
-// prepare makes all of it. What it made when it fails, it ends itself.
+// prepare creates the setting. On failure it removes its parts.
 func prepare(ctx context.Context, c *cluster.Cluster, ns string, r *report.Report) (*setting, error) {
 	s := &setting{cluster: c, namespace: ns, report: r}
 	for _, step := range []func(context.Context) error{s.findLogs, s.startGuest, s.startBaseline} {
@@ -61,7 +61,7 @@ func (s *setting) findLogs(ctx context.Context) (err error) {
 	return err
 }
 
-// newDisk is a disk of the test guest's in a claim that all nodes see.
+// newDisk returns a DataVolume of the test guest's disk, in a claim on all nodes.
 func newDisk(namespace, name string) *cdiv1.DataVolume {
 	return &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{layout.AnnImmediate: ""}},
@@ -77,7 +77,7 @@ func newDisk(namespace, name string) *cdiv1.DataVolume {
 	}
 }
 
-// newVMI is a VMI that can migrate, with such a disk.
+// newVMI returns a VMI with such a disk that can migrate.
 func newVMI(namespace, name, claim string) *v1.VirtualMachineInstance {
 	vmi := cluster.VMI(namespace, name)
 	vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: claim}}
@@ -88,7 +88,7 @@ func newVMI(namespace, name, claim string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// boot starts a VMI with a disk of its own, and returns when its guest has booted.
+// boot starts a VMI with its own disk and waits until its guest has booted.
 func boot(ctx context.Context, c *cluster.Cluster, namespace, name, claim string) error {
 	_, _, err := c.CreateAndAwait(ctx, newDisk(namespace, claim), &cdiv1.DataVolumeList{}, func(o client.Object) bool {
 		dv, ok := o.(*cdiv1.DataVolume)
@@ -109,8 +109,8 @@ func boot(ctx context.Context, c *cluster.Cluster, namespace, name, claim string
 	return err
 }
 
-// startGuest starts the VMI and learns from it how to start the baseline. The guest is paused
-// meanwhile: its disk is copied, and must not change.
+// startGuest starts the VMI and learns the baseline from it. The guest is paused during the copy of
+// its disk, which must not change.
 func (s *setting) startGuest(ctx context.Context) error {
 	if err := boot(ctx, s.cluster, s.namespace, guestName, disk); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (s *setting) startBaseline(ctx context.Context) error {
 	return err
 }
 
-// end ends what is outside the cluster; the namespace takes the rest with it.
+// end removes the parts outside the cluster; the namespace has the rest.
 func (s *setting) end() error {
 	if s.baseline != nil {
 		s.baseline.stop()
@@ -183,9 +183,9 @@ func (s *setting) end() error {
 	return nil
 }
 
-// barePod is a pod that has the VMI's claim. It ends as attachment pods do: without a grace period it
-// would be gone for the API server at once, and the kubelet would take it apart while the next step
-// is being timed.
+// barePod returns a pod with the VMI's claim. It has the grace period of attachment pods: without one
+// the object would vanish at once, and the kubelet would tear the pod down during the next
+// measurement.
 func (s *setting) barePod(name string) *corev1.Pod {
 	pod := cluster.BarePod(s.namespace, name)
 	pod.Spec.TerminationGracePeriodSeconds = new(int64(hotplugpod.GracePeriodSeconds))

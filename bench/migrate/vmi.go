@@ -19,12 +19,12 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// stages are the moments of a migration that watches show, in their order.
+// stages are the observable steps of a migration, in order.
 var stages = []string{"created", "pod", "bound", "container", "handed_over", "ready", "started", "completed", "succeeded"}
 
-// course is when a migration has reached its stages. Three watches write it.
+// course has the times of a migration's stages. Three watches write it.
 type course struct {
-	// known are the migration and the pods that were there before it.
+	// known is the UID of the previous migration, sources are the UIDs of its pods.
 	known   types.UID
 	sources []types.UID
 
@@ -33,7 +33,7 @@ type course struct {
 	failure string
 }
 
-// note keeps the first time that a stage was seen, of those whose condition holds.
+// note stores the time of a stage's first observation.
 func (c *course) note(seen map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,8 +83,8 @@ func (c *course) sawMigration(_ watch.EventType, o client.Object) bool {
 	return true
 }
 
-// durations are the stages' own, by their names with their numbers. A stage that was seen before the one
-// before it has taken no time.
+// durations returns the duration of each stage by its number and name. A stage that was observed before
+// its predecessor counts as zero.
 func (c *course) durations() map[string]time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,25 +96,24 @@ func (c *course) durations() map[string]time.Duration {
 	return out
 }
 
-// total is the time from the migration's creation until it has succeeded.
+// total returns the time from the migration's creation until it succeeded.
 func (c *course) total() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at["succeeded"].Sub(c.at["created"])
 }
 
-// moved is what the migration of a VMI has cost.
+// moved has the costs of a VMI's migration.
 type moved struct {
 	course *course
-	// gone is how long the source's pod was there after the migration has succeeded.
+	// gone is how long the source's pod remained after the success.
 	gone time.Duration
-	// told is what virt-handler says of it.
+	// told has virt-handler's metrics.
 	told figures
 	// writes are Drydock's, all those of all components.
 	writes, all int
 }
 
-// migrateVMI migrates the VMI.
 func (s *setting) migrateVMI(ctx context.Context, name string) (moved, error) {
 	before, err := readFigures(ctx, s.cluster)
 	if err != nil {
@@ -143,7 +142,8 @@ func (s *setting) migrateVMI(ctx context.Context, name string) (moved, error) {
 	if out.told.migrations != 1 {
 		return moved{}, fmt.Errorf("reading what virt-handler says of a migration: it has counted %g", out.told.migrations)
 	}
-	// Only a few that have ended are kept: without this, later ones would pay for the earlier ones' removal.
+	// Drydock keeps only a few finished migrations: without this, later rounds would pay for the removal
+	// of earlier ones.
 	return out, s.cluster.DeleteAndAwait(ctx, migration)
 }
 
@@ -154,7 +154,7 @@ func newMigration(namespace, name, vmi string) *v1.VirtualMachineInstanceMigrati
 	}
 }
 
-// follow creates a migration and notes what the watches show until it has ended.
+// follow creates a migration and records its stages until it has ended.
 func (s *setting) follow(ctx context.Context, migration *v1.VirtualMachineInstanceMigration) (*course, error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()
@@ -192,7 +192,7 @@ func (s *setting) follow(ctx context.Context, migration *v1.VirtualMachineInstan
 	return c, nil
 }
 
-// watch has the course noted. The first of the channels gives the migration's own end.
+// watch starts the watches. The first channel yields the migration's own end.
 func (s *setting) watch(ctx context.Context, c *course, migration string) ([]<-chan error, error) {
 	var ends []<-chan error
 	for _, w := range []struct {
@@ -216,7 +216,7 @@ func (s *setting) watch(ctx context.Context, c *course, migration string) ([]<-c
 // ofGuest selects launcher pods.
 var ofGuest = client.MatchingLabels{v1.AppLabel: layout.LauncherApp}
 
-// launchers are the launcher pods of the VMI, the only one of its namespace.
+// launchers returns the launcher pods of the VMI, the only one in its namespace.
 func (s *setting) launchers(ctx context.Context) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := s.cluster.Client.List(ctx, &pods, client.InNamespace(s.namespace), ofGuest); err != nil {
@@ -225,7 +225,7 @@ func (s *setting) launchers(ctx context.Context) ([]corev1.Pod, error) {
 	return pods.Items, nil
 }
 
-// awaitSourceGone waits until nothing is left of the guest where it was.
+// awaitSourceGone waits until the source's pod is gone.
 func (s *setting) awaitSourceGone(ctx context.Context, c *course) (time.Duration, error) {
 	err := cluster.Eventually(ctx, "the source's pod to be gone", func(ctx context.Context) (bool, error) {
 		pods, err := s.launchers(ctx)

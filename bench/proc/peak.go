@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Peak is the most memory in bytes that a process and its children had resident
-// together, looked at until the context ends.
+// Peak returns the peak resident memory of a process and its children in bytes, sampled until the
+// context ends.
 func Peak(ctx context.Context, pid int) int64 {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -30,7 +30,7 @@ func Peak(ctx context.Context, pid int) int64 {
 	}
 }
 
-// children are the processes that any thread of a process started.
+// children returns the child processes of all threads of a process.
 func children(pid int) []int {
 	var all []int
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
@@ -45,8 +45,7 @@ func children(pid int) []int {
 	return all
 }
 
-// highWater is the most memory in bytes that a process had resident so far; a
-// process that has ended has none.
+// highWater returns the peak resident memory of a process in bytes, 0 after its end.
 func highWater(pid int) int64 {
 	status, err := statusOf(pid)
 	if err != nil {

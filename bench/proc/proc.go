@@ -1,11 +1,9 @@
-// Package proc reads what processes cost: CPU time, memory, and when they were
-// started.
+// Package proc reads the CPU time, memory and start time of processes.
 //
-// It reads /proc of this machine, which sees the processes of the embedded
-// cluster's pods, too. It knows nothing of Kubernetes but that a pod's processes
-// are in cgroups whose names contain its UID. Package procfs reads what it covers:
-// not the memory of one mapping, a start to a hundredth of a second, nor the
-// children of a process.
+// It reads /proc of this machine, which includes the processes of the embedded cluster's pods. All
+// that it knows of Kubernetes is that the cgroups of a pod's processes contain its UID. It uses
+// package procfs, which lacks the memory of one mapping, a start to a hundredth of a second, and a
+// process's children.
 package proc
 
 import (
@@ -20,32 +18,31 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// tick is the kernel's unit of CPU time in /proc; it is the same everywhere.
+// tick is the kernel's unit of CPU time in /proc, the same on all architectures.
 const tick = 10 * time.Millisecond
 
-// Process is one process.
 type Process struct {
 	PID  int
 	Args []string
 }
 
-// Name is the name of the program.
+// Name returns the program's name.
 func (p Process) Name() string { return filepath.Base(p.Args[0]) }
 
-// OfPod are the processes of a pod. Its sandbox's own (pause) is one of them.
+// OfPod returns the processes of a pod, including its sandbox's pause.
 func OfPod(uid string) ([]Process, error) {
 	return find(func(cgroup string) bool {
 		return strings.Contains(cgroup, uid) || strings.Contains(cgroup, strings.ReplaceAll(uid, "-", "_"))
 	})
 }
 
-// ByArgs are the processes whose command line has a text in it.
+// ByArgs returns the processes whose command line contains a text.
 func ByArgs(text string) ([]Process, error) {
 	all, err := find(func(string) bool { return true })
 	return slices.DeleteFunc(all, func(p Process) bool { return !strings.Contains(strings.Join(p.Args, " "), text) }), err
 }
 
-// find returns the processes with a cgroup of the given paths.
+// find returns the processes with a matching cgroup.
 func find(in func(path string) bool) ([]Process, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
@@ -53,7 +50,7 @@ func find(in func(path string) bool) ([]Process, error) {
 	}
 	var out []Process
 	for _, p := range all {
-		// A process that ends meanwhile is none.
+		// Skip a process that has ended.
 		cgroups, err := p.Cgroups()
 		if err != nil || !slices.ContainsFunc(cgroups, func(c procfs.Cgroup) bool { return in(c.Path) }) {
 			continue
@@ -65,13 +62,13 @@ func find(in func(path string) bool) ([]Process, error) {
 	return out, nil
 }
 
-// CPU is the CPU time that a process has used so far.
+// CPU returns the CPU time of a process so far.
 func CPU(pid int) (time.Duration, error) {
 	stat, err := statOf(pid)
 	return time.Duration(stat.UTime+stat.STime) * tick, err
 }
 
-// Started is when a process was started, to a hundredth of a second.
+// Started returns the start of a process, to a hundredth of a second.
 func Started(pid int) (time.Time, error) {
 	stat, err := statOf(pid)
 	if err != nil {
@@ -90,13 +87,12 @@ func Started(pid int) (time.Time, error) {
 	return boot.Add(time.Duration(stat.Starttime) * tick), nil
 }
 
-// Parent is the process that a process belongs to.
+// Parent returns the parent process.
 func Parent(pid int) (int, error) {
 	stat, err := statOf(pid)
 	return stat.PPID, err
 }
 
-// statOf is what the kernel counts of a process.
 func statOf(pid int) (procfs.ProcStat, error) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
@@ -109,10 +105,10 @@ func statOf(pid int) (procfs.ProcStat, error) {
 	return stat, nil
 }
 
-// Memory is what a process has in memory, in KiB.
+// Memory is a process's memory in KiB.
 type Memory struct {
-	// PSS is the proportional set: a page that several processes map counts in
-	// parts. RSS counts it fully.
+	// PSS is the proportional set size: a page that several processes map counts in parts. RSS
+	// counts it fully.
 	PSS, RSS int
 }
 
@@ -129,13 +125,12 @@ func MemoryOf(pid int) (Memory, error) {
 	return Memory{PSS: int(sum.Pss >> 10), RSS: int(sum.Rss >> 10)}, nil
 }
 
-// PageTables is what the kernel has for a process's page tables, in KiB.
+// PageTables returns the size of a process's page tables in KiB.
 func PageTables(pid int) (int, error) {
 	status, err := statusOf(pid)
 	return int(status.VmPTE >> 10), err
 }
 
-// statusOf is what the kernel says of a process's memory.
 func statusOf(pid int) (procfs.ProcStatus, error) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
@@ -148,9 +143,8 @@ func statusOf(pid int) (procfs.ProcStatus, error) {
 	return status, nil
 }
 
-// GuestRAM is the memory of the mapping that has a guest's RAM in QEMU: what of it the guest has
-// touched. The mapping has the size of the guest's memory, or 8 KiB more where QEMU emulates the
-// machine (decision 302).
+// GuestRAM returns the resident part of the mapping of a guest's RAM in QEMU. The mapping has the
+// size of the guest's memory, or 8 KiB more if QEMU emulates the machine (decision 302).
 func GuestRAM(pid int, sizeKiB int) (Memory, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
 	if err != nil {
@@ -175,7 +169,7 @@ func GuestRAM(pid int, sizeKiB int) (Memory, error) {
 	return Memory{}, fmt.Errorf("looking for the guest's RAM: process %d has no mapping of %d KiB, nor of 8 KiB more", pid, sizeKiB)
 }
 
-// add counts a line of the mapping.
+// add adds a line of smaps.
 func (m *Memory) add(line string) {
 	name, rest, _ := strings.Cut(line, ":")
 	kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))

@@ -1,8 +1,8 @@
-// Package report keeps what was measured: raw samples, their medians and 95th
-// percentiles, a table for people and two files for programs.
+// Package report keeps measurements: raw samples, medians and 95th percentiles, a table for people
+// and two files for programs.
 //
-// It owns the form of bench/results.json, whose names other tools rely on. It
-// must not measure anything.
+// It owns the format of bench/results.json, whose names other tools rely on. It must not measure
+// anything.
 package report
 
 import (
@@ -18,7 +18,7 @@ import (
 	"text/tabwriter"
 )
 
-// Metric is what is left of a figure's samples.
+// Metric summarizes a figure's samples.
 type Metric struct {
 	Median float64 `json:"median"`
 	P95    float64 `json:"p95"`
@@ -26,20 +26,20 @@ type Metric struct {
 	N      int     `json:"n"`
 }
 
-// Machine is what the figures were taken on.
+// Machine is the machine of the measurements.
 type Machine struct {
 	CPU       string `json:"cpu"`
 	CPUs      int    `json:"cpus"`
 	MemoryMiB int    `json:"memoryMiB"`
 	Kernel    string `json:"kernel"`
-	// KVM is whether guests run with it; nil as long as no cluster was looked at.
+	// KVM means that guests use KVM; nil without a cluster.
 	KVM *bool `json:"kvm,omitempty"`
-	// Load is the load average of the last minute before the run: figures that
-	// were taken while others worked are worth little.
+	// Load is the load average of the minute before the run. Figures from a busy machine are worth
+	// little.
 	Load float64 `json:"load"`
 }
 
-// Report collects samples. It is used by one goroutine.
+// Report collects samples. It must be used by one goroutine.
 type Report struct {
 	Machine  Machine
 	Versions map[string]string
@@ -48,7 +48,7 @@ type Report struct {
 	out      io.Writer
 }
 
-// New makes a report that prints to out.
+// New returns a report that prints to out.
 func New(out io.Writer) *Report {
 	return &Report{Versions: map[string]string{}, samples: map[string][]float64{}, units: map[string]string{}, out: out}
 }
@@ -59,12 +59,12 @@ func (r *Report) Add(name, unit string, samples ...float64) {
 	r.units[name] = unit
 }
 
-// Logf prints what is being done, and what there is beside figures.
+// Logf prints progress and other output than figures.
 func (r *Report) Logf(format string, args ...any) {
 	fmt.Fprintf(r.out, format+"\n", args...)
 }
 
-// Metrics sums the samples up.
+// Metrics summarizes all samples.
 func (r *Report) Metrics() map[string]Metric {
 	out := map[string]Metric{}
 	for name, samples := range r.samples {
@@ -76,7 +76,7 @@ func (r *Report) Metrics() map[string]Metric {
 	return out
 }
 
-// quantile interpolates between the two samples that are nearest.
+// quantile interpolates between the two nearest samples.
 func quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return 0
@@ -88,7 +88,7 @@ func quantile(samples []float64, q float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
 }
 
-// round keeps the digits that mean something.
+// round rounds to three decimals.
 func round(x float64) float64 { return math.Round(x*1000) / 1000 }
 
 // Table prints the figures of this run.
@@ -106,15 +106,15 @@ func (r *Report) Table() error {
 	return nil
 }
 
-// file is the form of results.json.
+// file is the format of results.json.
 type file struct {
 	Machine  Machine           `json:"machine"`
 	Versions map[string]string `json:"versions"`
 	Metrics  map[string]Metric `json:"metrics"`
 }
 
-// Write writes the results to path and the raw samples beside it. Figures that
-// this run did not take stay as an earlier run on the same machine left them.
+// Write writes the results to path and the raw samples beside it. It keeps an earlier run's other
+// figures if they are from the same machine.
 func (r *Report) Write(path string) error {
 	results := file{Metrics: map[string]Metric{}}
 	raw := map[string][]float64{}
@@ -125,7 +125,7 @@ func (r *Report) Write(path string) error {
 	if !sameMachine(results.Machine, r.Machine) {
 		results, raw = file{Metrics: map[string]Metric{}}, map[string][]float64{}
 	}
-	// A run without a cluster does not know what the figures of clusters are of.
+	// A run without a cluster does not know whether guests use KVM.
 	if kvm := results.Machine.KVM; r.Machine.KVM == nil {
 		r.Machine.KVM = kvm
 	}

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// target is the most that a figure's median may be.
+// target is the maximum of a figure's median.
 type target struct {
-	// name ends with an underscore when the number of VMs follows.
+	// name ends with an underscore if a number of VMs follows.
 	name string
 	most float64
 }
 
-// targets are what the figures are held against; the figures of a comparison are
-// differences and ratios, so that they hold on any machine.
+// targets are the targets of the figures. Those of comparisons are differences and ratios, so that
+// they hold on any machine.
 var targets = []target{
 	{"start.vmi_running_minus_pod_s", 0.5},
 	{"start.vmi_guest_minus_qemu_and_pod_s", 0.3},
@@ -42,12 +42,12 @@ var targets = []target{
 	{"scale.cost_5000_over_500", 1.2},
 	{"scale.restart_ready_s_5000", 20},
 	{"scale.restart_writes_", 0},
-	// With few VMIs it is virt-controller's own warming up that is divided by them.
+	// With fewer VMIs the figure is dominated by virt-controller's own warm-up.
 	{"scale.rss_kib_per_vmi_1000", 40},
 	{"scale.rss_kib_per_vmi_5000", 40},
 }
 
-// verdict is the table's last column.
+// verdict returns the table's last column.
 func verdict(name string, median float64) string {
 	for _, t := range targets {
 		if name != t.name && (!strings.HasSuffix(t.name, "_") || !strings.HasPrefix(name, t.name)) {

@@ -24,33 +24,33 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
-// agent plays virt-handler for all simulated nodes: it watches VMIs and writes
-// what virt-handler would, as virt-handler.
+// agent simulates virt-handler on all simulated nodes: it watches VMIs and writes their status as
+// virt-handler.
 type agent struct {
 	client    client.Client
 	namespace string
 	vmis      client.Reader
-	// networks are what launcher pods are attached to; nil for none but their own.
+	// networks has the secondary networks of launcher pods, nil if they are not simulated.
 	networks atomic.Pointer[networks]
-	// tasks are the names of the VMIs that there is something to write about.
+	// tasks are the names of VMIs with a pending write.
 	tasks   workqueue.TypedInterface[string]
 	workers sync.WaitGroup
 
 	mu sync.Mutex
-	// newest are the VMIs that wait, as they were seen last.
+	// newest has the last observation of each VMI with a pending write.
 	newest map[string]*v1.VirtualMachineInstance
-	// running and gone are the VMIs that got so far, and when that was seen;
-	// changed is closed and replaced whenever there is one more.
+	// running and gone have the times at which VMIs were observed in these states; changed is closed
+	// and replaced at each addition.
 	running, gone map[types.UID]time.Time
 	changed       chan struct{}
 	err           error
 }
 
-// agentWorkers are enough that the agent is never what the others wait for.
+// agentWorkers are enough that other components never wait for the agent.
 const agentWorkers = 32
 
-// startAgent watches a namespace until the context ends. It watches as a cache
-// does, which goes on when the API server ends a watch, as it may under load.
+// startAgent watches a namespace until the context ends. It uses a cache, which resumes when the API
+// server ends a watch, as it may under load.
 func startAgent(ctx context.Context, c *cluster.Cluster, namespace string) (*agent, error) {
 	config := c.As("kubevirt-handler")
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return onNode{next} })
@@ -72,7 +72,7 @@ func startAgent(ctx context.Context, c *cluster.Cluster, namespace string) (*age
 	return a, nil
 }
 
-// watch has handlers called for the objects of a kind in the agent's namespace, until the context ends.
+// watch calls handlers for the objects of a kind in the agent's namespace until the context ends.
 func (a *agent) watch(ctx context.Context, config *rest.Config, kind client.Object, handlers toolscache.ResourceEventHandler) (client.Reader, error) {
 	objects, err := cache.New(config, cache.Options{Scheme: a.client.Scheme(), DefaultNamespaces: map[string]cache.Config{a.namespace: {}}})
 	if err != nil {
@@ -93,12 +93,11 @@ func (a *agent) watch(ctx context.Context, config *rest.Config, kind client.Obje
 	return objects, nil
 }
 
-// onNode has the API server take a request for one of the virt-handler on the node
-// that its context names, as it does with the token of a pod: virt-handler's rights
-// end at its node.
+// onNode adds the node in a request's context to the impersonated user, like the token of a pod,
+// because virt-handler may only write objects of its own node.
 type onNode struct{ next http.RoundTripper }
 
-// nodeKey is that of the node's name in a context.
+// nodeKey is the context key of the node's name.
 type nodeKey struct{}
 
 // RoundTrip implements http.RoundTripper.
@@ -123,8 +122,7 @@ func (a *agent) handlers() toolscache.ResourceEventHandlerFuncs {
 	}
 }
 
-// see notes how far a VMI is and hands it to a worker if there is something to
-// write.
+// see records a VMI's state and enqueues it if there is something to write.
 func (a *agent) see(vmi *v1.VirtualMachineInstance, deleted bool) {
 	a.mu.Lock()
 	before := len(a.running) + len(a.gone)
@@ -148,7 +146,7 @@ func (a *agent) see(vmi *v1.VirtualMachineInstance, deleted bool) {
 	}
 }
 
-// again looks at a VMI again, in whose pod something has changed.
+// again looks at a VMI again after a change of its pod.
 func (a *agent) again(ctx context.Context, name string) error {
 	var vmi v1.VirtualMachineInstance
 	if err := a.vmis.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: name}, &vmi); err != nil {
@@ -166,7 +164,7 @@ func (a *agent) fail(err error) {
 	a.changed = make(chan struct{})
 }
 
-// await waits until so many VMIs are in the set that which chooses.
+// await waits until which returns n VMIs.
 func (a *agent) await(ctx context.Context, what string, n int, which func(*agent) map[types.UID]time.Time) error {
 	for {
 		a.mu.Lock()
@@ -189,7 +187,7 @@ func (a *agent) await(ctx context.Context, what string, n int, which func(*agent
 func running(a *agent) map[types.UID]time.Time { return a.running }
 func gone(a *agent) map[types.UID]time.Time    { return a.gone }
 
-// ranAt is when a VMI was first seen to run.
+// ranAt returns when a VMI was first observed running.
 func (a *agent) ranAt(uid types.UID) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -215,11 +213,10 @@ func (a *agent) work(ctx context.Context) {
 	}
 }
 
-// wait waits until the agent has ended, as it does with its context.
+// wait waits until the agent has ended with its context.
 func (a *agent) wait() { a.workers.Wait() }
 
-// write makes one of virt-handler's writes. Who was slower than another writer
-// gets the newer version by the watch.
+// write makes one of virt-handler's writes. After a conflict, the watch delivers the newer version.
 func (a *agent) write(ctx context.Context, instance *v1.VirtualMachineInstance) error {
 	f, _ := a.facts(instance, time.Now())
 	status := guestlifecycle.Status(instance, f)

@@ -19,13 +19,13 @@ import (
 	"drydock.dev/drydock/bench/proc"
 )
 
-// component is one process of Drydock's that is measured.
+// component is a measured process of Drydock.
 type component struct {
 	pod string
 	pid int
 }
 
-// find finds the one process of a component.
+// find finds the only process of a component.
 func find(ctx context.Context, c *cluster.Cluster, name string) (component, error) {
 	pods, err := c.Components(ctx, name)
 	if err != nil {
@@ -43,8 +43,8 @@ func find(ctx context.Context, c *cluster.Cluster, name string) (component, erro
 	return component{}, fmt.Errorf("looking for the process of %s: pod %s has none", name, pods[0].Name)
 }
 
-// anew replaces the pods of a component, so that its memory owes nothing to what
-// it did before, and waits until the new one is at work.
+// anew replaces the pod of a component, so that its memory is that of a fresh start, and waits
+// until the new one works.
 func anew(ctx context.Context, c *cluster.Cluster, name string, atWork func(context.Context, *cluster.Cluster, component) error) (component, error) {
 	before, err := find(ctx, c, name)
 	if err != nil {
@@ -66,7 +66,7 @@ func anew(ctx context.Context, c *cluster.Cluster, name string, atWork func(cont
 	return now, err
 }
 
-// leads reports whether a virt-controller is the one that acts.
+// leads returns an error unless a virt-controller is the leader.
 func leads(ctx context.Context, c *cluster.Cluster, controller component) error {
 	page, err := c.Metrics(ctx, controller.pod)
 	if err != nil {
@@ -78,13 +78,12 @@ func leads(ctx context.Context, c *cluster.Cluster, controller component) error 
 	return nil
 }
 
-// admits reports whether virt-api answers the API server.
+// admits returns an error unless virt-api answers the API server.
 func admits(ctx context.Context, c *cluster.Cluster, _ component) error {
 	return c.Client.Create(ctx, cluster.VMI(metav1.NamespaceDefault, "asked-for"), client.DryRunAll)
 }
 
-// kill ends virt-controller's process, and waits until the kubelet has started
-// it again.
+// kill kills virt-controller's process and waits until the kubelet has restarted it.
 func kill(ctx context.Context, c *cluster.Cluster, which component) (component, error) {
 	if err := syscall.Kill(which.pid, syscall.SIGKILL); err != nil {
 		return component{}, fmt.Errorf("killing virt-controller: %w", err)
@@ -98,8 +97,7 @@ func kill(ctx context.Context, c *cluster.Cluster, which component) (component, 
 	return now, err
 }
 
-// caughtUp waits until a virt-controller has looked at n VMIs and has nothing
-// left to do.
+// caughtUp waits until a virt-controller has reconciled n VMIs and its queue is empty.
 func caughtUp(ctx context.Context, c *cluster.Cluster, which component, n int) error {
 	return cluster.Eventually(ctx, "virt-controller to have looked at everything", func(ctx context.Context) (bool, error) {
 		page, err := c.Metrics(ctx, which.pod)
@@ -116,10 +114,10 @@ func caughtUp(ctx context.Context, c *cluster.Cluster, which component, n int) e
 	})
 }
 
-// profilerPort is where virt-controller serves profiles when it is asked to.
+// profilerPort is the port of virt-controller's optional profiler.
 const profilerPort = 6060
 
-// openProfiler has virt-controller deployed with its profiler open.
+// openProfiler enables the profiler in virt-controller's Deployment.
 func openProfiler(ctx context.Context, c *cluster.Cluster) error {
 	var d appsv1.Deployment
 	key := client.ObjectKey{Namespace: cluster.Namespace, Name: "virt-controller"}
@@ -141,8 +139,7 @@ func openProfiler(ctx context.Context, c *cluster.Cluster) error {
 	})
 }
 
-// profile writes a profile of virt-controller to a file; a CPU profile takes the
-// given time.
+// profile writes a profile of virt-controller to a file; a CPU profile takes the given time.
 func profile(ctx context.Context, c *cluster.Cluster, which component, kind, path string, d time.Duration) error {
 	page, query := "debug/pprof/heap", map[string]string{"gc": "1"}
 	if kind == "cpu" {

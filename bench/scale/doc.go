@@ -1,19 +1,18 @@
-// Package scale measures what many VMIs cost Drydock's central components.
+// Package scale measures the costs of many VMIs for Drydock's central components.
 //
-// What is real: etcd, kube-apiserver, scheduler, kube-controller-manager, virt-api
-// (admission) and virt-controller, all as they are deployed. What is simulated:
-// the nodes and the kubelets (kwok marks pods Running and takes deleted ones
-// away), and virt-handler: an agent here makes its writes, by the same functions
-// that decide virt-handler's own, with its service account. No guest runs.
+// Real are etcd, kube-apiserver, scheduler, kube-controller-manager, virt-api (admission) and
+// virt-controller, as they are deployed. Simulated are the nodes and kubelets (kwok marks pods
+// Running and removes deleted ones), and virt-handler: an agent makes its writes, with the
+// functions that decide virt-handler's own and with its service account. No guest runs.
 //
-// It must not be taken for a measurement of nodes or guests; those are measured
-// by package start and package memory.
+// It must not be taken for a measurement of nodes or guests, which packages start and memory
+// measure.
 //
-// One size is measured so:
+// The steps for one number of VMIs:
 //
 //	virt-controller anew ─> n VMIs created ─> all Running ─> rest ─> virt-controller
 //	killed and back ─> all deleted ─> all gone
 //
-// The cost of a life is the CPU time of the creation and the deletion; rest and
-// restart are counted apart.
+// The cost of a life is the CPU time of the creation and the deletion. Rest and restart are counted
+// separately.
 package scale

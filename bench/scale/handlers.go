@@ -13,9 +13,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// facts are what a virt-handler would have found, and whether there is something
-// to write about the VMI: that its guest runs, then that its agent has come, what it has of
-// interfaces and how it is migrated, and at last that it has shut down.
+// facts returns virt-handler's simulated observations of a VMI, and whether there is something to write: first the
+// running guest, then its agent, its interfaces and its migration, and at last its shutdown.
 func (a *agent) facts(instance *v1.VirtualMachineInstance, now time.Time) (guestlifecycle.Facts, bool) {
 	f := guestlifecycle.Facts{Node: instance.Status.NodeName, PodReady: true, Now: now}
 	agentCame := condition.IsTrue(instance.Status.Conditions, v1.VirtualMachineInstanceAgentConnected)
@@ -38,7 +37,7 @@ func (a *agent) facts(instance *v1.VirtualMachineInstance, now time.Time) (guest
 	return f, true
 }
 
-// migrating adds what the virt-handlers of both nodes would write next of a migration that was handed over to them.
+// migrating adds the next observation of the virt-handlers at source and target during a migration.
 func migrating(instance *v1.VirtualMachineInstance, f guestlifecycle.Facts) (guestlifecycle.Facts, bool) {
 	m := instance.Status.MigrationState
 	target := vmistatus.TargetMigration{UID: m.MigrationUID, Address: "192.0.2.1:49152"}
@@ -66,7 +65,7 @@ func (a *agent) guest(instance *v1.VirtualMachineInstance) *guestlifecycle.Guest
 	}
 }
 
-// secondary are the guest's interfaces on other networks than the pods': those that its pod has.
+// secondary returns the guest's secondary interfaces that its pod has.
 func (a *agent) secondary(instance *v1.VirtualMachineInstance) []guestlifecycle.Interface {
 	var list []guestlifecycle.Interface
 	networks := a.networks.Load()
@@ -80,7 +79,7 @@ func (a *agent) secondary(instance *v1.VirtualMachineInstance) []guestlifecycle.
 	return list
 }
 
-// plugged is how many interfaces on other networks than the pods' the guest was reported to have.
+// plugged counts the guest's secondary interfaces in the status.
 func plugged(instance *v1.VirtualMachineInstance) int {
 	count := 0
 	for i := range instance.Status.Interfaces {

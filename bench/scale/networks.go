@@ -17,19 +17,19 @@ import (
 	"drydock.dev/drydock/internal/rules/nichotplug"
 )
 
-// networks plays Multus for the launcher pods of a namespace on simulated nodes: each has what it was made with. With
-// inPlace it also plays a controller that attaches pods while they run.
+// networks simulates Multus for the launcher pods of a namespace on simulated nodes: each pod has the networks of
+// its creation. With inPlace it also simulates a controller that attaches running pods to networks.
 type networks struct {
 	client  client.Client
 	agent   *agent
 	inPlace bool
 
 	mu sync.Mutex
-	// interfaces are the pods' on other networks than their own, by pod.
+	// interfaces are the secondary interfaces by pod.
 	interfaces map[types.UID]map[string]bool
 }
 
-// startNetworks plays until the context ends.
+// startNetworks simulates until the context ends.
 func startNetworks(ctx context.Context, c *cluster.Cluster, a *agent, inPlace bool) error {
 	n := &networks{client: c.Client, agent: a, inPlace: inPlace, interfaces: map[types.UID]map[string]bool{}}
 	see := func(o any) {
@@ -45,7 +45,7 @@ func startNetworks(ctx context.Context, c *cluster.Cluster, a *agent, inPlace bo
 	return nil
 }
 
-// attach gives a pod the networks that it is to have, and says so in its annotation.
+// attach attaches a pod to its requested networks and sets the status annotation.
 func (n *networks) attach(ctx context.Context, pod *corev1.Pod) error {
 	annotation := launcherpod.MadeWithAnnotation
 	if n.inPlace {
@@ -68,7 +68,7 @@ func (n *networks) attach(ctx context.Context, pod *corev1.Pod) error {
 	return n.agent.again(ctx, launcherpod.VMIOf(pod))
 }
 
-// attached is what Multus says of a pod that asks for these networks.
+// attached returns Multus' status annotation for a pod that requests these networks.
 func attached(asked string) (status string, interfaces map[string]bool, err error) {
 	if asked == "" {
 		return "", nil, nil
@@ -87,7 +87,7 @@ func attached(asked string) (status string, interfaces map[string]bool, err erro
 	return string(out), interfaces, err
 }
 
-// note reports whether the interfaces of a pod are others than before.
+// note reports whether the number of a pod's interfaces has changed.
 func (n *networks) note(pod types.UID, interfaces map[string]bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -96,7 +96,7 @@ func (n *networks) note(pod types.UID, interfaces map[string]bool) bool {
 	return len(before) != len(interfaces)
 }
 
-// has reports whether the pod that a VMI's guest is in has an interface.
+// has reports whether the pod of a VMI's guest has an interface.
 func (n *networks) has(vmi *v1.VirtualMachineInstance, name string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	virtctl "drydock.dev/drydock/internal/virtctl/client"
 )
 
-// rollout gives all VMs another NIC, some at a time, until each guest runs with it.
+// rollout adds a NIC to all VMs, several at a time, until each guest runs with it.
 type rollout struct {
 	*pass
 	way
@@ -28,13 +28,13 @@ type rollout struct {
 	times []time.Duration
 }
 
-// way is how the NIC comes to a guest.
+// way is how a guest gets the NIC.
 type way struct {
-	// prefix is of the figures' names.
+	// prefix begins the figures' names.
 	prefix string
-	// strategy is the cluster's. With Stage, the change waits for a restart, which is asked for.
+	// strategy is the cluster's. With Stage, the change needs a restart, which the benchmark requests.
 	strategy v1.VMRolloutStrategy
-	// inPlace means that somebody attaches pods that run. Nobody does otherwise, and the guests migrate.
+	// inPlace means that a controller attaches running pods to networks. Without one the guests migrate.
 	inPlace bool
 }
 
@@ -63,7 +63,7 @@ func (o *Options) measureNICs(ctx context.Context, c *cluster.Cluster, measure f
 	return nil
 }
 
-// configure has the cluster roll changes out by a strategy, with as many migrations at a time as there are users.
+// configure sets the cluster's rollout strategy, and permits as many concurrent migrations as there are users.
 func configure(ctx context.Context, c *cluster.Cluster, strategy v1.VMRolloutStrategy) (reset func() error, err error) {
 	var list v1.KubeVirtList
 	if err := c.Client.List(ctx, &list, client.InNamespace(cluster.Namespace)); err != nil {
@@ -92,7 +92,7 @@ func configure(ctx context.Context, c *cluster.Cluster, strategy v1.VMRolloutStr
 	}, nil
 }
 
-// measure measures one way, in a namespace of its own.
+// measure measures one way in a separate namespace.
 func (r *rollout) measure(ctx context.Context) error {
 	if err := startNetworks(ctx, r.cluster, r.agent, r.inPlace); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (r *rollout) create(ctx context.Context) error {
 	return r.agent.await(ctx, "running", r.n, running)
 }
 
-// delete waits for the end of all instances, those before a restart as well.
+// delete waits for the end of all instances, including those before a restart.
 func (r *rollout) delete(ctx context.Context) error {
 	err := r.all(ctx, func(ctx context.Context, name string) error { return r.cluster.Client.Delete(ctx, r.vm(name)) })
 	if err != nil {
@@ -159,15 +159,15 @@ func (r *rollout) delete(ctx context.Context) error {
 	return r.agent.await(ctx, "gone", instances, gone)
 }
 
-// newNIC is what the change is called, and another is on.
+// newNIC is the name of the new NIC and its network.
 const newNIC = "blue"
 
-// plugNIC is the change: an interface on another network.
+// plugNIC is the patch that adds an interface on another network.
 const plugNIC = `[
 	{"op":"add","path":"/spec/template/spec/networks/-","value":{"name":"` + newNIC + `","multus":{"networkName":"` + newNIC + `"}}},
 	{"op":"add","path":"/spec/template/spec/domain/devices/interfaces/-","value":{"name":"` + newNIC + `","bridge":{}}}]`
 
-// change gives a VM another NIC and waits until a guest runs with it.
+// change adds a NIC to a VM and waits until a guest runs with it.
 func (r *rollout) change(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()

@@ -21,10 +21,10 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// vmisPerNode is what a big node carries.
+// vmisPerNode is the load of a big node.
 const vmisPerNode = 200
 
-// stages are what kwok does to simulated nodes and to pods on them.
+// stages are kwok's rules for simulated nodes and their pods.
 //
 //go:embed stages.yaml
 var stages []byte
@@ -38,8 +38,8 @@ type nodes struct {
 	exited chan struct{}
 }
 
-// simulateNodes makes nodes enough for so many VMIs, two at least, and starts kwok, which ends
-// with the context.
+// simulateNodes creates enough nodes for the VMIs, at least two, and starts kwok, which ends with
+// the context.
 func simulateNodes(ctx context.Context, c *cluster.Cluster, vmis int) (*nodes, error) {
 	folder, err := os.MkdirTemp("", "kwok")
 	if err != nil {
@@ -49,7 +49,7 @@ func simulateNodes(ctx context.Context, c *cluster.Cluster, vmis int) (*nodes, e
 	if err := n.startKwok(ctx); err != nil {
 		return nil, err
 	}
-	for i := range vmis/vmisPerNode + 2 { // a guest that migrates needs another one
+	for i := range vmis/vmisPerNode + 2 { // a migrating guest needs another node
 		if err := c.Client.Create(ctx, node(i)); err != nil && !apierrors.IsAlreadyExists(err) {
 			n.remove()
 			return nil, fmt.Errorf("creating a simulated node: %w", err)
@@ -103,12 +103,12 @@ func (n *nodes) startKwok(ctx context.Context) error {
 	}
 	go func() {
 		defer close(n.exited)
-		_ = n.kwok.Wait() // it is ended by us, or missed by what waits for its nodes
+		_ = n.kwok.Wait() // either remove has ended it, or the wait for its nodes fails
 	}()
 	return nil
 }
 
-// remove takes the nodes away and ends kwok.
+// remove deletes the nodes and stops kwok.
 func (n *nodes) remove() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -122,7 +122,7 @@ func (n *nodes) remove() {
 	}
 }
 
-// node is a simulated node, which only takes what tolerates it.
+// node returns a simulated node with a taint.
 func node(number int) *corev1.Node {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse("256"),

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// users are how many create and delete VMIs at the same time.
+	// users is the number of concurrent clients.
 	users = 16
-	// passPatience is how long a step with all VMIs may take.
+	// passPatience is the time limit of a step with all VMIs.
 	passPatience = 15 * time.Minute
 	// profileTime is the length of a CPU profile.
 	profileTime = 15 * time.Second
@@ -33,18 +33,18 @@ type pass struct {
 	cluster *cluster.Cluster
 	report  *report.Report
 	n       int
-	// restFor is how long nothing happens when all run.
+	// restFor is the measured time of rest when all VMIs run.
 	restFor time.Duration
 
 	namespace       string
 	agent           *agent
 	controller, api component
 	apiServer       int
-	// before is what the components had in memory before there was anything.
+	// before is the components' memory before the first VMI.
 	before resident
 }
 
-// resident is what the components have in memory, in KiB.
+// resident is the components' resident memory in KiB.
 type resident struct{ controller, api int }
 
 func (p *pass) resident() (resident, error) {
@@ -56,7 +56,7 @@ func (p *pass) resident() (resident, error) {
 	return resident{controller.RSS, api.RSS}, err
 }
 
-// spent is the CPU time that the processes have used so far.
+// spent is the CPU time of the processes so far.
 type spent struct {
 	controller, api, apiServer time.Duration
 }
@@ -69,8 +69,7 @@ func (s spent) plus(o spent) spent {
 	return spent{s.controller + o.controller, s.api + o.api, s.apiServer + o.apiServer}
 }
 
-// within measures something in a namespace of its own, with an agent there and
-// components that have seen nothing.
+// within measures in a separate namespace, with an agent and fresh components.
 func (p *pass) within(ctx context.Context, measure func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*passPatience)
 	defer cancel()
@@ -86,8 +85,8 @@ func (p *pass) within(ctx context.Context, measure func(context.Context) error) 
 	return measure(ctx)
 }
 
-// lives measures the lives of all VMIs and returns virt-controller's CPU time for
-// each in milliseconds.
+// lives measures the lives of all VMIs and returns virt-controller's CPU time per VMI in
+// milliseconds.
 func (p *pass) lives(ctx context.Context) (float64, error) {
 	var life spent
 	err := p.within(ctx, func(ctx context.Context) error {
@@ -129,7 +128,7 @@ func (p *pass) add(name, unit string, value float64) {
 
 func (p *pass) perVMI(d time.Duration) float64 { return d.Seconds() * 1000 / float64(p.n) }
 
-// prepare starts from components that have seen nothing.
+// prepare restarts the components and starts the agent.
 func (p *pass) prepare(ctx context.Context) (remove func(), err error) {
 	if p.api, err = anew(ctx, p.cluster, "virt-api", admits); err != nil {
 		return nil, err
@@ -160,7 +159,7 @@ func (p *pass) prepare(ctx context.Context) (remove func(), err error) {
 	return remove, err
 }
 
-// used is the CPU time so far.
+// used returns the CPU time so far.
 func (p *pass) used() (spent, error) {
 	var s spent
 	for pid, to := range map[int]*time.Duration{p.controller.pid: &s.controller, p.api.pid: &s.api, p.apiServer: &s.apiServer} {
@@ -172,7 +171,7 @@ func (p *pass) used() (spent, error) {
 	return s, nil
 }
 
-// during is the CPU time that something takes, until everything is quiet again.
+// during returns the CPU time of do, until all is quiet again.
 func (p *pass) during(ctx context.Context, do func(context.Context) error) (spent, error) {
 	before, err := p.used()
 	if err != nil {
@@ -188,8 +187,7 @@ func (p *pass) during(ctx context.Context, do func(context.Context) error) (spen
 	return after.minus(before), err
 }
 
-// quiet waits until virt-controller uses next to no CPU time: for two seconds
-// less than one in a hundred.
+// quiet waits until virt-controller uses at most one per cent of a CPU for two seconds.
 func (p *pass) quiet(ctx context.Context) error {
 	const window = 2 * time.Second
 	for {
@@ -219,8 +217,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// create creates all VMIs as fast as the API server takes them, and waits until
-// all run.
+// create creates all VMIs as fast as the API server permits and waits until all run.
 func (p *pass) create(ctx context.Context) error {
 	began := time.Now()
 	defer p.profiled(ctx, "creation")()
@@ -237,8 +234,7 @@ func (p *pass) create(ctx context.Context) error {
 	return nil
 }
 
-// profiled takes a CPU profile of what follows, if profiles are wanted. The function
-// that it returns waits for it.
+// profiled starts a CPU profile if profiles are enabled. The returned function waits for it.
 func (p *pass) profiled(ctx context.Context, what string) func() {
 	if p.profile == "" {
 		return func() {}
@@ -265,7 +261,7 @@ func (p *pass) delete(ctx context.Context) error {
 	return p.agent.await(ctx, "gone", p.n, gone)
 }
 
-// all does something with every VMI, some at the same time.
+// all calls do for every VMI, several at a time.
 func (p *pass) all(ctx context.Context, do func(context.Context, string) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(users)
@@ -277,7 +273,7 @@ func (p *pass) all(ctx context.Context, do func(context.Context, string) error) 
 
 func nameOf(number int) string { return fmt.Sprintf("vmi-%d", number) }
 
-// vmi is a VMI that only simulated nodes take.
+// vmi returns a VMI that runs only on simulated nodes.
 func (p *pass) vmi(name string) *v1.VirtualMachineInstance {
 	vmi := cluster.VMI(p.namespace, name)
 	vmi.Spec.NodeSelector = map[string]string{cluster.SimulatedLabel: "true"}
@@ -285,7 +281,7 @@ func (p *pass) vmi(name string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// measureRest measures what VMIs cost that only run.
+// measureRest measures running VMIs without changes.
 func (p *pass) measureRest(ctx context.Context) error {
 	memory, err := p.resident()
 	if err != nil {
@@ -319,8 +315,8 @@ func (p *pass) measureRest(ctx context.Context) error {
 	return nil
 }
 
-// measureRestart kills virt-controller and measures how long it takes until it
-// has looked at every VMI again, and what it writes.
+// measureRestart kills virt-controller and measures its writes and the time until it has reconciled
+// every VMI again.
 func (p *pass) measureRestart(ctx context.Context) error {
 	began := time.Now()
 	now, err := kill(ctx, p.cluster, p.controller)
@@ -362,13 +358,13 @@ func (p *pass) measureRestart(ctx context.Context) error {
 	return nil
 }
 
-// aboutVMs leaves out the status of the KubeVirt object, which tells that
-// virt-controller is away and back: once each, however many VMIs there are.
+// aboutVMs drops the writes of the KubeVirt object's status, which reports that virt-controller is
+// away and back, once each for any number of VMIs.
 func aboutVMs(requests []audit.Request) []audit.Request {
 	return slices.DeleteFunc(slices.Clone(requests), func(r audit.Request) bool { return r.Resource == "kubevirts/status" })
 }
 
-// countRequests counts what the components asked of the API server.
+// countRequests counts the components' API requests.
 func (p *pass) countRequests(ctx context.Context, began time.Time) error {
 	requests, err := p.cluster.RequestsSince(ctx, began)
 	if errors.Is(err, audit.ErrRotated) {

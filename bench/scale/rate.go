@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// measureRate creates VMIs at a fixed rate, whatever becomes of those before, and
-// takes the time that each needs to run: what a user waits while others work.
+// measureRate creates VMIs at a fixed rate, regardless of the state of earlier ones, and measures
+// the time until each runs: a user's wait while others work.
 func (p *pass) measureRate(ctx context.Context) error {
 	began := time.Now()
 	var created map[types.UID]time.Time
@@ -39,7 +39,7 @@ func (p *pass) measureRate(ctx context.Context) error {
 	return p.delete(ctx)
 }
 
-// createAtRate creates all VMIs at the rate and returns when each was asked for.
+// createAtRate creates all VMIs at the rate and returns the time of each request.
 func (p *pass) createAtRate(ctx context.Context) (map[types.UID]time.Time, error) {
 	created := map[types.UID]time.Time{}
 	var mu sync.Mutex

@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// Options are what can be chosen.
+// Options are the benchmark's options.
 type Options struct {
 	sizes   string
 	rest    time.Duration
@@ -51,7 +51,7 @@ func (o *Options) numbers() ([]int, error) {
 	return out, nil
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	sizes, err := o.numbers()
 	if err != nil {
@@ -100,7 +100,7 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return nil
 }
 
-// addGrowth adds how the cost grows with the number of VMIs.
+// addGrowth adds the growth of the cost with the number of VMIs.
 func addGrowth(r *report.Report, costs []cost) {
 	if len(costs) > 1 {
 		r.Add("scale.cost_exponent", "exponent", exponent(costs))
@@ -111,14 +111,14 @@ func addGrowth(r *report.Report, costs []cost) {
 	}
 }
 
-// cost is the CPU time of virt-controller per VMI, in milliseconds.
+// cost is virt-controller's CPU time per VMI in milliseconds.
 type cost struct {
 	n      int
 	perVMI float64
 }
 
-// exponent is how the whole cost grows with n: the slope of the line through the
-// logarithms. 1 is a cost per VMI that does not depend on how many there are.
+// exponent returns the growth of the total cost with n, the slope of the regression line of the
+// logarithms. 1 means that the cost per VMI does not depend on n.
 func exponent(costs []cost) float64 {
 	var sx, sy, sxx, sxy float64
 	for _, c := range costs {
@@ -138,7 +138,7 @@ func at(costs []cost, n int) float64 {
 	return 0
 }
 
-// profilePath is where a profile of one pass goes.
+// profilePath returns the file of a profile.
 func (o *Options) profilePath(kind string, n int) string {
 	return filepath.Join(o.profile, fmt.Sprintf("virt-controller-%s-%d.pprof", kind, n))
 }

@@ -22,14 +22,14 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// liveRounds is how often a guest that runs is snapshotted in each way.
+// liveRounds is the number of snapshots of a running guest in each way.
 const liveRounds = 10
 
-// way is how a guest that runs is held still for a snapshot.
+// way is how a running guest is quiesced for a snapshot.
 type way struct {
-	// name begins the names of figures.
+	// name begins the figures' names.
 	name string
-	// indication is what a snapshot that was taken so says of itself.
+	// indication is the snapshot's expected source indication.
 	indication snapshotv1.Indication
 }
 
@@ -38,8 +38,9 @@ var (
 	stopped = way{"snapshot.stopped", snapshotv1.VMSnapshotNoGuestAgentIndication}
 )
 
-// live measures how long a guest that runs is held still for a snapshot, beside what the driver takes for the cuts of that
-// snapshot, and for those of bare VolumeSnapshots of the same disks: first frozen by its agent, then, without one, stopped.
+// live measures how long a running guest is quiesced for a snapshot, compared with the driver's time for the
+// VolumeSnapshots of that snapshot, and for bare ones of the same disks. It measures first with a freeze by the
+// agent, then stopped without an agent.
 func (s *setting) live(ctx context.Context, r *report.Report, from int) error {
 	if err := s.start(ctx); err != nil {
 		return err
@@ -53,7 +54,7 @@ func (s *setting) live(ctx context.Context, r *report.Report, from int) error {
 	return s.hold(ctx, r, stopped, from+liveRounds)
 }
 
-// hold measures one way, when everything has been written of what was done to the guest before.
+// hold measures one way, once all writes for earlier steps are done.
 func (s *setting) hold(ctx context.Context, r *report.Report, how way, from int) error {
 	if err := cluster.Wait(ctx, cluster.Settle); err != nil {
 		return err
@@ -73,7 +74,7 @@ func (s *setting) hold(ctx context.Context, r *report.Report, how way, from int)
 	return s.countWrites(ctx, r, how.name, began, liveRounds)
 }
 
-// start has the VM run, alone with its disks.
+// start starts the VM, after the pods with its disks are deleted.
 func (s *setting) start(ctx context.Context) error {
 	for _, name := range []string{"writer", "reader"} {
 		if err := s.cluster.DeleteAndAwait(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}); err != nil {
@@ -92,7 +93,7 @@ func (s *setting) start(ctx context.Context) error {
 		"[ $(mount | grep -c ext4) = 2 ]")
 }
 
-// endAgent takes the guest's agent away, and waits until its status says so.
+// endAgent stops the guest's agent and waits until the status shows it.
 func (s *setting) endAgent(ctx context.Context) error {
 	if err := s.inGuest(ctx, "mv /usr/sbin/qemu-ga /tmp && killall qemu-ga; while pidof qemu-ga >/dev/null; do usleep 50000; done"); err != nil {
 		return err
@@ -125,11 +126,11 @@ func (s *setting) inGuest(ctx context.Context, command string) error {
 	return nil
 }
 
-// liveRound makes a snapshot of a guest that runs, and the bare VolumeSnapshots of the same disks.
+// liveRound makes a snapshot of a running guest, and bare VolumeSnapshots of the same disks.
 type liveRound struct {
 	round
 	how way
-	// held is how long the guest was, and driver how long of that the driver took for the cuts.
+	// held is how long the guest was quiesced, and driver the driver's part of it.
 	held, driver time.Duration
 }
 
@@ -150,7 +151,8 @@ func (t *liveRound) run(ctx context.Context) error {
 	return err
 }
 
-// watchCuts measures from when there is a VolumeSnapshot of the snapshot to come until all of its are taken.
+// watchCuts measures the time from the first VolumeSnapshot of the next snapshot until all of its VolumeSnapshots
+// are taken.
 func (t *liveRound) watchCuts(ctx context.Context) (func() (time.Duration, error), error) {
 	before := volumeSnapshots()
 	if err := t.cluster.Client.List(ctx, before, client.InNamespace(t.namespace)); err != nil {
@@ -182,10 +184,10 @@ func (t *liveRound) watchCuts(ctx context.Context) (func() (time.Duration, error
 	}, err
 }
 
-// stood finds in the snapshot's status for how long the guest was held.
+// stood finds the quiesced time in the snapshot's status.
 var stood = regexp.MustCompile(`for ([0-9.]+) s`)
 
-// saysHeld is for how long the guest was held as it was to be.
+// saysHeld returns how long the guest was quiesced in the expected way.
 func (t *liveRound) saysHeld(ctx context.Context) (time.Duration, error) {
 	var made snapshotv1.VirtualMachineSnapshot
 	if err := t.cluster.Client.Get(ctx, client.ObjectKey{Namespace: t.namespace, Name: nameOf(t.number)}, &made); err != nil {

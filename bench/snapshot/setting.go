@@ -25,13 +25,13 @@ const (
 // disks are the VM's volumes and their claims.
 var disks = []string{"one", "two"}
 
-// setting is a VM that is stopped, and a pod that writes to its disks.
+// setting is a stopped VM and a pod that writes to its disks.
 type setting struct {
 	cluster   *cluster.Cluster
 	namespace string
 }
 
-// prepare makes the claims, the VM and the pod.
+// prepare creates the claims, the VM and the pod.
 func (s *setting) prepare(ctx context.Context) error {
 	vm := cluster.VM(cluster.VMI(s.namespace, vmName))
 	vm.Spec.RunStrategy = new(v1.RunStrategyHalted)
@@ -47,7 +47,7 @@ func (s *setting) prepare(ctx context.Context) error {
 	return s.run(ctx, s.pod("writer", disks...))
 }
 
-// pod has the claims of both disks, as the devices /one and /two.
+// pod returns a pod with the claims as the devices /one and /two.
 func (s *setting) pod(name string, claims ...string) *corev1.Pod {
 	pod := cluster.BarePod(s.namespace, name)
 	container := &pod.Spec.Containers[0]
@@ -72,14 +72,14 @@ func (s *setting) exec(ctx context.Context, pod, command string) (string, error)
 	return s.cluster.Run(ctx, "drydock", "kubectl", "-n", s.namespace, "exec", pod, "--", "sh", "-c", command)
 }
 
-// write puts a number on both disks.
+// write writes a number to both disks.
 func (s *setting) write(ctx context.Context, number int) error {
 	_, err := s.exec(ctx, "writer", fmt.Sprintf("for d in one two; do echo %d | dd of=/$d conv=notrunc,fsync || exit; done", number))
 	return err
 }
 
-// timeBare is the time from the creation of a VolumeSnapshot of each disk until both are taken, and until both are ready
-// to use. They are gone afterwards.
+// timeBare creates a VolumeSnapshot of each disk. It returns the times until all are taken and until all are ready
+// to use, and deletes them.
 func (s *setting) timeBare(ctx context.Context, number int) (taken, ready time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()
@@ -130,7 +130,6 @@ func (s *setting) timeBare(ctx context.Context, number int) (taken, ready time.D
 	return taken, ready, nil
 }
 
-// volumeSnapshot is an object of that kind.
 func volumeSnapshot() *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	object.SetAPIVersion("snapshot.storage.k8s.io/v1")
@@ -138,7 +137,6 @@ func volumeSnapshot() *unstructured.Unstructured {
 	return object
 }
 
-// volumeSnapshots is a list of them.
 func volumeSnapshots() *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(volumeSnapshot().GroupVersionKind())

@@ -1,11 +1,9 @@
-// Package snapshot measures how long a snapshot of a stopped VM with two disks takes and what it costs the API server,
-// beside what can't be saved: the bare VolumeSnapshots of the same disks. The two are measured alternately in
-// one run. All snapshots of the run stay, a hundred of one VM, and the one in the middle is restored to a new VM.
-// Then the VM is started, and how long its guest is held still for a snapshot, with the guest agent and without, is
-// measured beside what the driver takes.
+// Package snapshot measures the time and the API requests of a snapshot of a stopped VM with two disks, interleaved
+// in one run with bare VolumeSnapshots of the same disks. All snapshots of the run stay, a hundred of one VM, and
+// the middle one is restored to a new VM. Then the VM is started. Package snapshot measures how long its guest is
+// quiesced for a snapshot, with and without the guest agent, compared with the driver's time.
 //
-// A pod that has the disks writes the number of each round to both of them, so that it is known what a snapshot must
-// have.
+// In each round a pod writes the round's number to both disks, which shows the content of each snapshot.
 package snapshot
 
 import (
@@ -28,7 +26,7 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// Options are what can be chosen.
+// Options are the benchmark's options.
 type Options struct {
 	count int
 }
@@ -38,7 +36,7 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.count, "snapshot-count", 100, "snapshot: how many snapshots of one VM are made; the one in the middle is restored")
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	ns, remove, err := c.NewNamespace(ctx)
 	if err != nil {
@@ -67,8 +65,8 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return s.live(ctx, r, o.count+1)
 }
 
-// countWrites adds what Drydock has written for each snapshot: in the namespace nothing else was done since then but
-// one restore, whose objects are others. The name begins the figures' names.
+// countWrites adds Drydock's requests per snapshot. The namespace has no other activity since then but one restore,
+// whose objects are distinguishable. The name begins the figures' names.
 func (s *setting) countWrites(ctx context.Context, r *report.Report, name string, began time.Time, count int) error {
 	if err := cluster.Wait(ctx, cluster.Settle); err != nil {
 		return err
@@ -86,20 +84,20 @@ func (s *setting) countWrites(ctx context.Context, r *report.Report, name string
 	return nil
 }
 
-// ofSnapshots reports whether a request is for a snapshot and not for the restore. Requests to the guest's node, which
-// virt-api passes on, store nothing.
+// ofSnapshots reports whether a request is for a snapshot rather than the restore. Requests that virt-api passes on
+// to the guest's node store nothing.
 func ofSnapshots(q audit.Request) bool {
 	return q.Resource != "virtualmachineinstances/quiesce" && q.Resource != "virtualmachineinstances/release" && !strings.HasPrefix(q.Resource, "virtualmachinerestores") && q.Resource != "persistentvolumeclaims" && q.Name != restored &&
 		q.Name != restoreName && (q.Resource != "virtualmachines" || q.Verb != "create")
 }
 
-// round makes a snapshot, and the bare VolumeSnapshots of the same disks.
+// round makes a snapshot, and bare VolumeSnapshots of the same disks.
 type round struct {
 	*setting
 	number int
 
 	bare, ready time.Duration
-	// cut is when the bare VolumeSnapshots of all disks were taken.
+	// cut is the time until the bare VolumeSnapshots of all disks were taken.
 	cut time.Duration
 }
 
@@ -119,7 +117,7 @@ func (t *round) record(r *report.Report) {
 	r.Logf("%d: bare VolumeSnapshots %.2f s, snapshot %.2f s", t.number, t.bare.Seconds(), t.ready.Seconds())
 }
 
-// snapshot makes a snapshot of the VM, which stays.
+// snapshot makes a snapshot of the VM and keeps it.
 func (t *round) snapshot(ctx context.Context) error {
 	s := &snapshotv1.VirtualMachineSnapshot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: nameOf(t.number)},
@@ -146,7 +144,7 @@ func (t *round) snapshot(ctx context.Context) error {
 	return nil
 }
 
-// cutBare makes the VolumeSnapshots of both disks, and removes them.
+// cutBare times the VolumeSnapshots of both disks.
 func (t *round) cutBare(ctx context.Context) error {
 	cut, ready, err := t.timeBare(ctx, t.number)
 	if err != nil {
@@ -156,7 +154,7 @@ func (t *round) cutBare(ctx context.Context) error {
 	return nil
 }
 
-// restore makes a new VM of one of the snapshots, and makes sure that its disks are those of that one.
+// restore restores one of the snapshots to a new VM and checks the content of its disks.
 func (s *setting) restore(ctx context.Context, r *report.Report, number int) error {
 	of := &snapshotv1.VirtualMachineRestore{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: restoreName},

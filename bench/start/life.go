@@ -21,18 +21,18 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// life is when what happened in a VMI's start.
+// life has the times of a VMI's start.
 type life struct {
 	created                        time.Time
-	pod, bound, scheduled, running time.Time // as a watch tells
-	launcher, qemu                 time.Time // when the processes were started
-	guest                          time.Time // when its first line was read
-	// cpu is the CPU time that QEMU had used by then.
+	pod, bound, scheduled, running time.Time // by watches
+	launcher, qemu                 time.Time // start of the processes
+	guest                          time.Time // its first line was read
+	// cpu is QEMU's CPU time at the first line.
 	cpu     time.Duration
 	deleted time.Duration
 }
 
-// startVMI starts a VMI, reads its first line, and ends it.
+// startVMI starts a VMI, reads its first line, and deletes it.
 func startVMI(ctx context.Context, c *cluster.Cluster, ns, name string) (*life, error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()
@@ -53,10 +53,10 @@ func startVMI(ctx context.Context, c *cluster.Cluster, ns, name string) (*life, 
 	return l, err
 }
 
-// observeStart creates the VMI and notes what the watches tell until it runs.
+// observeStart creates the VMI and records the observations of watches until it runs.
 func observeStart(ctx context.Context, c *cluster.Cluster, vmi *v1.VirtualMachineInstance) (*life, *corev1.Pod, error) {
 	l := &life{}
-	var mu sync.Mutex // the two watches tell at the same time
+	var mu sync.Mutex // for the two watches
 	var pod *corev1.Pod
 	ours := client.MatchingLabels{v1.AppLabel: layout.LauncherApp, v1.DeprecatedVirtualMachineNameLabel: vmi.Name}
 	pods, err := c.Watch(ctx, &corev1.PodList{}, vmi.Namespace, ours, func(_ watch.EventType, o client.Object) bool {
@@ -98,7 +98,7 @@ func observeStart(ctx context.Context, c *cluster.Cluster, vmi *v1.VirtualMachin
 	return l, pod, nil
 }
 
-// note keeps the first time that something was seen.
+// note stores the time of a first observation.
 func note(at *time.Time) {
 	if at.IsZero() {
 		*at = time.Now()
@@ -117,7 +117,7 @@ func readFirstLine(ctx context.Context, c *cluster.Cluster, ns, name string) (ti
 	return awaitLine(ctx, conn)
 }
 
-// awaitLine reads until the guest's first line; closing the connection ends it.
+// awaitLine reads until the guest's first line. The context's end closes the connection.
 func awaitLine(ctx context.Context, conn io.ReadCloser) (time.Time, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
@@ -130,7 +130,7 @@ func awaitLine(ctx context.Context, conn io.ReadCloser) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("waiting for the guest's first line: the console ended: %w", errors.Join(io.EOF, lines.Err(), ctx.Err()))
 }
 
-// readProcesses notes when the pod's processes were started, and what QEMU has used.
+// readProcesses records the start of the pod's processes and QEMU's CPU time.
 func (l *life) readProcesses(pod *corev1.Pod) error {
 	processes, err := proc.OfPod(string(pod.UID))
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package start measures how long a VM takes to start, beside a bare pod of the
-// same image and beside the baseline, a QEMU outside of Kubernetes with the same
-// arguments, alternately in one run, since machines are noisy.
+// Package start measures how long a VM takes to start. A bare pod of the same image, and the
+// baseline, a QEMU outside of Kubernetes with the same arguments, are measured interleaved in the
+// same run, because machines are noisy.
 //
-// The guest's first line is the one that its init prints when its services are
-// up; the kernel of the test guest is quiet before.
+// The guest's first line is printed by its init when its services are up; the test guest's kernel
+// is quiet.
 package start
 
 import (
@@ -23,10 +23,10 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// firstLine is what the guest's first line begins with.
+// firstLine is the beginning of the guest's first line.
 const firstLine = "drydock guest ready"
 
-// Options are what can be chosen.
+// Options are the benchmark's options.
 type Options struct {
 	rounds int
 }
@@ -36,7 +36,7 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.rounds, "start-rounds", 7, "start: how often everything is started")
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	ns, remove, err := c.NewNamespace(ctx)
 	if err != nil {
@@ -57,8 +57,7 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return hand.Forget()
 }
 
-// learn starts a VMI, which also warms everything up, and looks how its QEMU is
-// started.
+// learn starts a VMI, which also warms up caches, and learns the baseline from it.
 func learn(ctx context.Context, c *cluster.Cluster, ns string) (*baseline.Machine, error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()
@@ -71,7 +70,7 @@ func learn(ctx context.Context, c *cluster.Cluster, ns string) (*baseline.Machin
 	return hand, errors.Join(err, c.DeleteAndAwait(ctx, vmi))
 }
 
-// round starts each of the four once, and keeps how long they took.
+// round starts each of the four once and keeps the times.
 type round struct {
 	cluster           *cluster.Cluster
 	namespace, number string
@@ -82,7 +81,7 @@ type round struct {
 	vmi     *life
 }
 
-// booted is what a guest took until its first line.
+// booted is a guest's time until its first line.
 type booted struct{ wall, cpu time.Duration }
 
 func (t *round) record(r *report.Report) {

@@ -1,6 +1,5 @@
-// Package up measures how long the embedded cluster takes to come up again.
-//
-// It stops the cluster, so that it is the last benchmark of a run.
+// Package up measures how long the embedded cluster takes to come up again. It stops the cluster,
+// so it must be the last benchmark of a run.
 package up
 
 import (
@@ -13,7 +12,7 @@ import (
 
 const rounds = 3
 
-// Run measures.
+// Run runs the benchmark.
 func Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	for range rounds {
 		if _, err := c.Run(ctx, "drydock", "down"); err != nil {
