@@ -1,8 +1,8 @@
-// Package appliance makes the small machine in which libguestfs opens disks: a kernel, an initramfs and a disk, as
-// libguestfs calls a fixed appliance. libguestfs would make it itself, on a machine that has all the packages installed;
-// this one is made of packages that are only unpacked, without a privilege.
+// Package appliance builds the small machine in which libguestfs opens disks: a kernel, an initramfs and a disk,
+// libguestfs's "fixed appliance". libguestfs would build it itself on a machine with all packages installed; this
+// package only unpacks packages and needs no privileges.
 //
-// It owns what is in the machine. The tools outside of it are in the image's own lists (images/libguestfs-tools).
+// It owns the content of the machine. The tools outside of it are in the image's lists (images/libguestfs-tools).
 package appliance
 
 import (
@@ -20,22 +20,21 @@ import (
 	"drydock.dev/drydock/images/debian"
 )
 
-// uuid is of the disk's file system: the kernel's command line has it, since the disk is one of many.
+// uuid is the UUID of the disk's file system. The kernel's command line selects the root disk by it.
 const uuid = "d7d0c000-0001-4000-8000-000000000475"
 
-// diskSize is the disk's, most of which is a hole: room for what libguestfs writes into its machine, which is gone at
-// its end.
+// diskSize is the size of the mostly sparse disk. It leaves room for the temporary files of libguestfs.
 const diskSize = "288M"
 
-// Files are the parts of the machine.
+// Files are the paths of the machine's parts.
 type Files struct{ Kernel, Initrd, Disk string }
 
-// source is this package itself: what is made changes when it does.
+// source is this package's source, as part of the key: a change of it rebuilds the machine.
 //
 //go:embed *.go init modules.txt
 var source embed.FS
 
-// Build makes the machine below cache out of the packages in tree, or returns the one that is there.
+// Build builds the machine below cache from the packages in tree, or returns the existing one.
 func Build(ctx context.Context, cache string, tree debian.Tree) (Files, error) {
 	key, err := Key(tree)
 	if err != nil {
@@ -61,7 +60,7 @@ func filesIn(folder string) Files {
 	return Files{Kernel: filepath.Join(folder, "kernel"), Initrd: filepath.Join(folder, "initrd"), Disk: filepath.Join(folder, "root")}
 }
 
-// Key sums up all that the machine is made of.
+// Key is a hash of everything that determines the machine.
 func Key(tree debian.Tree) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintln(sum, tree.Key)
@@ -80,7 +79,7 @@ func Key(tree debian.Tree) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:6]), nil
 }
 
-// assemble makes the machine's files; root is a folder to put together in what is on its disk.
+// assemble builds the machine's files; root is a folder for the content of its disk.
 func assemble(ctx context.Context, to Files, root string, tree debian.Tree) error {
 	if err := tree.CopyKernel(to.Kernel); err != nil {
 		return err
@@ -94,7 +93,6 @@ func assemble(ctx context.Context, to Files, root string, tree debian.Tree) erro
 	return run(ctx, "mke2fs", "-q", "-t", "ext2", "-F", "-U", uuid, "-m", "0", "-E", "root_owner=0:0,hash_seed="+uuid, "-d", root, to.Disk, diskSize)
 }
 
-// run executes a program that makes a part.
 func run(ctx context.Context, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "E2FSPROGS_FAKE_TIME=946684800")

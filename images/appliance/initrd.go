@@ -15,11 +15,11 @@ import (
 	"drydock.dev/drydock/images/rootfs"
 )
 
-// first are the modules without which the disk is not seen, and the channel to libguestfs's daemon; what they depend on
-// comes before them. One that the kernel has built in is passed over.
+// first are the modules for the disk and for the channel to libguestfs's daemon. Their dependencies are loaded
+// before them. Built-in ones are skipped.
 var first = []string{"virtio_pci", "virtio_scsi", "virtio_blk", "sd_mod", "ext4", "virtio-rng", "virtio_console", "virtio_net"}
 
-// writeInitrd writes the initramfs. Its modules are those of the machine's file system, where they are in order.
+// writeInitrd writes the initramfs. It takes the modules from the machine's file system, where depmod has run.
 func writeInitrd(to, machine string, tree debian.Tree) error {
 	root := rootfs.New()
 	for _, name := range []string{"/dev", "/proc", "/sys", "/root"} {
@@ -71,8 +71,8 @@ func writeInitrd(to, machine string, tree debian.Tree) error {
 	return nil
 }
 
-// inOrder lists the files of modules in an order in which they can be loaded. needs is depmod's: a module, and all that
-// must be loaded before it, the first last.
+// inOrder returns the files of modules in load order. needs is the content of depmod's modules.dep: each line has a
+// module and its dependencies, in reverse load order.
 func inOrder(needs string, modules []string) []string {
 	var order []string
 	for _, module := range modules {

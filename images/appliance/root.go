@@ -18,15 +18,15 @@ import (
 	"drydock.dev/drydock/images/rootfs"
 )
 
-// recipes is where libguestfs says what its machine is made of: lists of packages, what is not taken of them, and
-// archives of what is no package's.
+// recipes is libguestfs's folder with the description of its machine: lists of packages, excluded files, and
+// archives of files outside packages.
 const recipes = "/usr/lib/x86_64-linux-gnu/guestfs/supermin.d"
 
-// also are packages that the recipes don't name: the package manager takes some for granted, and others have data of
-// libraries.
+// also are needed packages that the recipes don't name: the package manager takes some for granted, and others have
+// data of libraries.
 var also = []string{"augeas-lenses", "debianutils", "hostname", "init-system-helpers", "libc-bin", "libmagic-mgc", "lsb-base", "xfsprogs", "libdevmapper1.02.1", "dmsetup"}
 
-// left are packages of the recipes that only make guests, which this machine does not.
+// left are packages of the recipes that only serve to create guests, which this machine does not.
 var left = []string{"debootstrap", "grub2-common", "extlinux", "syslinux", "qemu-utils", "binutils", "openssh-client", "sleuthkit"}
 
 // writeRoot writes the machine's file system into a folder.
@@ -46,7 +46,7 @@ func writeRoot(ctx context.Context, to string, tree debian.Tree) error {
 	}
 	root.File("/etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/bash\n"))
 	root.File("/etc/group", 0o644, []byte("root:x:0:\ntty:x:5:\ndisk:x:6:\nkmem:x:15:\ndialout:x:20:\ncdrom:x:24:\n"))
-	// Debian's alternatives, which nobody has chosen from here.
+	// Debian's alternatives are not set up without maintainer scripts.
 	root.Symlink("/usr/bin/awk", "gawk")
 	version, err := addModules(root, tree)
 	if err != nil {
@@ -58,7 +58,7 @@ func writeRoot(ctx context.Context, to string, tree debian.Tree) error {
 	return run(ctx, "depmod", "-b", to, version)
 }
 
-// addPackages adds the files of the packages, with the libraries of their programs.
+// addPackages adds the files of the packages and the libraries of their programs.
 func addPackages(root *rootfs.FS, tree debian.Tree) error {
 	contents, err := tree.Contents()
 	if err != nil {
@@ -104,7 +104,7 @@ func addPackages(root *rootfs.FS, tree debian.Tree) error {
 	return tree.Copy(root, libraries...)
 }
 
-// listed are the packages that the machine has.
+// listed returns the machine's packages.
 func listed(tree debian.Tree) (map[string]bool, error) {
 	lists, err := tree.Glob(recipes + "/packages*")
 	if err != nil {
@@ -126,7 +126,7 @@ func listed(tree debian.Tree) (map[string]bool, error) {
 	return packages, nil
 }
 
-// excluded reports whether a file is of no use in the machine: documentation, and what starts other systems.
+// excluded reports whether a file is useless in the machine, such as documentation and boot files.
 func excluded(name string) bool {
 	for _, prefix := range []string{
 		"/boot/", "/lib/modules/", "/usr/share/doc", "/usr/share/man/", "/usr/share/locale/", "/usr/share/info/", "/usr/share/i18n/",
@@ -140,7 +140,7 @@ func excluded(name string) bool {
 	return false
 }
 
-// addArchives adds what is in libguestfs's own archives: its daemon, its init, and settings.
+// addArchives adds the content of libguestfs's archives: its daemon, its init, and settings.
 func addArchives(root *rootfs.FS, tree debian.Tree) error {
 	archives, err := tree.Glob(recipes + "/*.tar.gz")
 	if err != nil {
@@ -164,7 +164,7 @@ func addArchives(root *rootfs.FS, tree debian.Tree) error {
 	return nil
 }
 
-// guestfsd is libguestfs's daemon in the machine, which is in one of the archives.
+// guestfsd returns libguestfs's daemon from its archive.
 func guestfsd(tree debian.Tree) ([]byte, error) {
 	var daemon []byte
 	err := eachEntry(tree.Path(recipes+"/daemon.tar.gz"), func(header *tar.Header, data []byte) error {
@@ -211,7 +211,7 @@ func eachEntry(archive string, do func(*tar.Header, []byte) error) error {
 	}
 }
 
-// addModules adds the kernel's modules and returns its version.
+// addModules adds the kernel's modules and returns the kernel's version.
 func addModules(root *rootfs.FS, tree debian.Tree) (string, error) {
 	folders, err := tree.Glob("/lib/modules/*")
 	if err != nil {

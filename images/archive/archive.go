@@ -1,9 +1,8 @@
-// Package archive writes container images as OCI archives: one tar file that
-// containerd, podman and skopeo import, made without a container registry and
-// without a container engine. The same layers and configuration give the same
-// archive, to the byte.
+// Package archive writes container images as OCI archives: one tar file that containerd, podman and
+// skopeo import, made without a registry or container engine. The result is reproducible to the
+// byte.
 //
-// It knows nothing of what is in a layer; package rootfs does.
+// It does not know the content of layers; package rootfs does.
 package archive
 
 import (
@@ -25,22 +24,22 @@ import (
 	"drydock.dev/drydock/images/rootfs"
 )
 
-// nameAnnotation is where containerd looks for an image's full name.
+// nameAnnotation is containerd's annotation for an image's full name.
 const nameAnnotation = "io.containerd.image.name"
 
-// tagAnnotation is where others look for its tag.
+// tagAnnotation is the OCI annotation for its tag.
 const tagAnnotation = "org.opencontainers.image.ref.name"
 
-// Image is a container image in the making.
+// Image is a container image to write.
 type Image struct {
-	// Name and Tag are what the image is imported as.
+	// Name and Tag are the image's name after the import.
 	Name, Tag string
 	Config    v1.Config
-	// Layers go from the lowest, which changes least, to the highest.
+	// Layers are ordered from the lowest, which changes least, to the highest.
 	Layers []*rootfs.FS
 }
 
-// Write makes the archive, which appears only when it is whole.
+// Write writes the archive atomically.
 func (i Image) Write(to string) error {
 	image, err := i.Assemble()
 	if err != nil {
@@ -64,8 +63,8 @@ func (i Image) Write(to string) error {
 	return os.Rename(scratch.Name(), to)
 }
 
-// Assemble makes the image. Its layers are not compressed: they go from one disk
-// to another on the same machine, and every node would unpack them again.
+// Assemble returns the image. Its layers are not compressed: they are only copied on one machine,
+// and every node would have to uncompress them.
 func (i Image) Assemble() (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, layer := range i.Layers {
@@ -89,8 +88,8 @@ func (i Image) Assemble() (v1.Image, error) {
 	return mutate.ConfigFile(image, file)
 }
 
-// writeLayout writes the image in OCI's layout: an index that names the manifest,
-// and everything else by its digest.
+// writeLayout writes the image in OCI layout: an index with the manifest, and blobs by their
+// digests.
 func (i Image) writeLayout(w io.Writer, image v1.Image) error {
 	archive := tar.NewWriter(w)
 	index, err := i.index(image)
@@ -151,7 +150,7 @@ func writeLayers(archive *tar.Writer, image v1.Image) error {
 	return nil
 }
 
-// index names the manifest and says what it is called.
+// index returns the index with the manifest and the image's name.
 func (i Image) index(image v1.Image) ([]byte, error) {
 	digest, err := image.Digest()
 	if err != nil {

@@ -18,19 +18,19 @@ import (
 	"drydock.dev/drydock/images/rootfs"
 )
 
-// builder makes images as the options say.
+// builder builds images with the given options.
 type builder struct {
 	options
 }
 
-// part is a layer that may not have to be made: its key sums up what it would be
-// made of.
+// part is a layer that is made only if its key, a hash of its inputs, is new.
 type part struct {
 	key  string
 	make func() (*rootfs.FS, error)
 }
 
-// writeArchive makes an image's archive, unless one from the same parts is there.
+// writeArchive writes an image's archive, unless one from the same parts exists. It reports whether
+// it did.
 func (b builder) writeArchive(ctx context.Context, name string, image image) (bool, error) {
 	parts, err := image.parts(ctx, b)
 	if err != nil {
@@ -73,8 +73,8 @@ func (b builder) upToDate(name, key string) bool {
 	return err == nil
 }
 
-// key sums up all that an archive follows from: the parts, the configuration, and
-// this program, which may have learned to put them together otherwise.
+// key is a hash of everything that determines an archive: the parts, the configuration, and this
+// program.
 func (b builder) key(image image, parts []part) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -96,11 +96,11 @@ func (b builder) key(image image, parts []part) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// unpackers is how many lists of packages are fetched and unpacked at once: one
-// waits for the network while another unpacks.
+// unpackers is the number of package lists that are unpacked concurrently: one uses the network
+// while another unpacks.
 const unpackers = 3
 
-// unpackPackages has the Debian packages of all images at hand.
+// unpackPackages unpacks the Debian packages of all images into the cache.
 func (b builder) unpackPackages(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(unpackers)
@@ -125,8 +125,7 @@ func (b builder) unpackPackages(ctx context.Context) error {
 	return group.Wait()
 }
 
-// writeRootfs writes an image's files into a folder, for container builds that
-// start from one.
+// writeRootfs writes an image's files into a folder, as the source of container builds.
 func (b builder) writeRootfs(ctx context.Context, name string) error {
 	parts, err := images[name].parts(ctx, b)
 	if err != nil {
@@ -144,7 +143,7 @@ func (b builder) writeRootfs(ctx context.Context, name string) error {
 	return nil
 }
 
-// fileKey sums up a file.
+// fileKey returns the hash of a file.
 func fileKey(name string) (string, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"drydock.dev/drydock/images/rootfs"
 )
 
-// applianceDir is where libguestfs finds its machine in the image.
+// applianceDir is the folder of libguestfs's machine in the image.
 const applianceDir = "/usr/lib/guestfs"
 
-// upstreamNames are what KubeVirt's virtctl calls the shell that its pod runs, and the machine's folder, which it tells
-// libguestfs.
+// upstreamNames are the paths in KubeVirt's virtctl of the pod's shell and of the machine's folder, with their
+// targets.
 var upstreamNames = map[string]string{
 	"/entrypoint.sh":                   "/bin/bash",
 	"/usr/local/lib/guestfs/appliance": applianceDir,
 }
 
-// guestfsParts: the machine in which libguestfs opens disks, and the tools on top of it.
+// guestfsParts are the machine in which libguestfs opens disks, and the tools on top of it.
 func guestfsParts(ctx context.Context, b builder) ([]part, error) {
 	patterns, err := readList("libguestfs-tools/files.txt")
 	if err != nil {
@@ -50,7 +50,7 @@ func guestfsParts(ctx context.Context, b builder) ([]part, error) {
 	return []part{{key: key, make: machine}, {key: toolsKey, make: tools}}, nil
 }
 
-// machineLayer is the layer with libguestfs's machine.
+// machineLayer returns the layer with libguestfs's machine.
 func machineLayer(ctx context.Context, cache string, tree debian.Tree) (*rootfs.FS, error) {
 	files, err := appliance.Build(ctx, cache, tree)
 	if err != nil {
@@ -62,7 +62,7 @@ func machineLayer(ctx context.Context, cache string, tree debian.Tree) (*rootfs.
 			return nil, err
 		}
 	}
-	// The file by which libguestfs knows such a machine.
+	// libguestfs recognizes a fixed appliance by this file.
 	root.File(applianceDir+"/README.fixed", 0o644, []byte("The machine in which libguestfs opens disks, made by images/appliance.\n"))
 	return root, nil
 }

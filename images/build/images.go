@@ -22,16 +22,15 @@ import (
 	"drydock.dev/drydock/test/guest"
 )
 
-// qemuID is the user and group that QEMU runs as in a launcher pod, and that owns
-// the disk in a containerDisk. KubeVirt's users know the number.
+// qemuID is the user and group of QEMU in a launcher pod, and the owner of the disk in a containerDisk.
+// Users of KubeVirt rely on the number.
 const qemuID = 107
 
-// image is one of Drydock's images.
 type image struct {
 	config v1.Config
-	// packages lists the Debian packages that files are taken from.
+	// packages returns the Debian packages that files are taken from.
 	packages func() ([]string, error)
-	// parts lists the layers, the one that changes least first.
+	// parts returns the layers, with the one that changes least first.
 	parts func(ctx context.Context, b builder) ([]part, error)
 }
 
@@ -56,7 +55,7 @@ var images = map[string]image{
 	"libguestfs-tools": {
 		config: v1.Config{
 			Cmd: []string{"/bin/bash"}, User: "107:107",
-			// The kernel's tests of its ciphers are most of what it takes to start, and nothing here needs them.
+			// The kernel's cipher tests, unneeded here, are most of the machine's start time.
 			Env: []string{path, "HOME=/tmp", "LIBGUESTFS_BACKEND=direct", "LIBGUESTFS_PATH=" + applianceDir, "LIBGUESTFS_APPEND=cryptomgr.notests"},
 		},
 		packages: listOf("libguestfs-tools"),
@@ -74,8 +73,8 @@ var images = map[string]image{
 
 func imageNames() []string { return slices.Sorted(maps.Keys(images)) }
 
-// virtParts: certificates to check servers by, users, and the one program. There
-// is no shell and no library; nobody can do more in there than the program can.
+// virtParts are certificates, users, and the program. There is no shell and no library: an intruder can
+// do no more than the program.
 func virtParts(ctx context.Context, b builder) ([]part, error) {
 	tree, err := treeOf(ctx, b.cache, "virt")
 	if err != nil {
@@ -97,8 +96,8 @@ func virtParts(ctx context.Context, b builder) ([]part, error) {
 	return []part{{key: tree.Key, make: base}, program}, nil
 }
 
-// launcherParts: QEMU with its firmware and libraries, and virt-launcher on top, so
-// that a change of the code changes a small layer.
+// launcherParts are QEMU with its firmware and libraries, and virt-launcher on top, so that a change of
+// the code changes a small layer.
 func launcherParts(ctx context.Context, b builder) ([]part, error) {
 	base, err := launcherBase(ctx, b.cache)
 	if err != nil {
@@ -121,14 +120,13 @@ func launcherParts(ctx context.Context, b builder) ([]part, error) {
 	return []part{base, program}, nil
 }
 
-// launcherBase is what the launcher's image has of Debian.
+// launcherBase is the Debian layer of the launcher's image.
 func launcherBase(ctx context.Context, cache string) (part, error) {
 	_, base, err := qemuBase(ctx, cache, "virt-launcher")
 	return base, err
 }
 
-// importerParts: qemu-img and xz with their libraries, certificates, and
-// virt-importer on top.
+// importerParts are qemu-img and xz with their libraries, certificates, and virt-importer on top.
 func importerParts(ctx context.Context, b builder) ([]part, error) {
 	base, err := importerBase(ctx, b.cache)
 	if err != nil {
@@ -141,7 +139,7 @@ func importerParts(ctx context.Context, b builder) ([]part, error) {
 	return []part{base, program}, nil
 }
 
-// importerBase is what the importer's image has of Debian.
+// importerBase is the Debian layer of the importer's image.
 func importerBase(ctx context.Context, cache string) (part, error) {
 	tree, base, err := qemuBase(ctx, cache, "virt-importer")
 	if err != nil {
@@ -163,7 +161,7 @@ func importerBase(ctx context.Context, cache string) (part, error) {
 	return base, nil
 }
 
-// qemuBase is the layer with the files that an image's lists name, for user 107.
+// qemuBase is the layer with the files of an image's lists, for user 107.
 func qemuBase(ctx context.Context, cache, image string) (debian.Tree, part, error) {
 	patterns, err := readList(image + "/files.txt")
 	if err != nil {
@@ -182,7 +180,7 @@ func qemuBase(ctx context.Context, cache, image string) (debian.Tree, part, erro
 	}, nil
 }
 
-// newBase is what every image with a program starts from.
+// newBase returns the base of every image with a program.
 func newBase(user, group string) *rootfs.FS {
 	root := rootfs.New()
 	root.File("/etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\n"+user+"\n"))
@@ -194,7 +192,7 @@ func newBase(user, group string) *rootfs.FS {
 	return root
 }
 
-// program is the layer with one of Drydock's own programs.
+// program is the layer with one of Drydock's programs.
 func (b builder) program(name string) (part, error) {
 	file := filepath.Join(b.bin, name)
 	if err := checkStatic(file); err != nil {
@@ -210,7 +208,7 @@ func (b builder) program(name string) (part, error) {
 	}}, nil
 }
 
-// checkStatic refuses a program that needs libraries, which its image would lack.
+// checkStatic returns an error for a program that needs libraries, which its image lacks.
 func checkStatic(name string) error {
 	file, err := elf.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -230,8 +228,7 @@ func checkStatic(name string) error {
 	return nil
 }
 
-// certificateBundle joins the certificates of the package, which its maintainer
-// script would do on an installation.
+// certificateBundle joins the certificates of the package, as its maintainer script would.
 func certificateBundle(tree debian.Tree) ([]byte, error) {
 	names, err := tree.Glob("/usr/share/ca-certificates/mozilla/*.crt")
 	if err != nil {
@@ -249,7 +246,7 @@ func certificateBundle(tree debian.Tree) ([]byte, error) {
 	return bundle.Bytes(), nil
 }
 
-// copyFiles adds the files that match the patterns, and what they need.
+// copyFiles adds the files that match the patterns, with their libraries.
 func copyFiles(root *rootfs.FS, tree debian.Tree, patterns []string) error {
 	for _, pattern := range patterns {
 		names, err := tree.Glob(pattern)
@@ -263,11 +260,10 @@ func copyFiles(root *rootfs.FS, tree debian.Tree, patterns []string) error {
 	return nil
 }
 
-// flock locks a file for as long as a pod of a test lives, which Debian's busybox can't.
+// flock holds a lock in test pods. Debian's busybox lacks it.
 const flock = "/usr/bin/flock"
 
-// toolsParts: a shell and its tools, for the pods that tests look at the cluster
-// from.
+// toolsParts are a shell and its tools, for pods of tests.
 func toolsParts(ctx context.Context, b builder) ([]part, error) {
 	tree, err := treeOf(ctx, b.cache, "test-tools")
 	if err != nil {
@@ -283,7 +279,7 @@ func toolsParts(ctx context.Context, b builder) ([]part, error) {
 	return []part{{key: tree.Key + " " + flock, make: layer}}, nil
 }
 
-// diskOf makes a containerDisk of a test guest.
+// diskOf builds a containerDisk of a test guest.
 func diskOf(flavor guest.Flavor) func(context.Context, builder) ([]part, error) {
 	return guestParts(flavor, func(root *rootfs.FS, files guest.Files) error {
 		const disk = "/disk/guest.qcow2"
@@ -296,7 +292,7 @@ func diskOf(flavor guest.Flavor) func(context.Context, builder) ([]part, error) 
 	})
 }
 
-// kernelOf makes an image for kernelBoot of a test guest.
+// kernelOf builds an image for kernelBoot of a test guest.
 func kernelOf(flavor guest.Flavor) func(context.Context, builder) ([]part, error) {
 	return guestParts(flavor, func(root *rootfs.FS, files guest.Files) error {
 		if err := root.Copy("/boot/vmlinuz", files.Kernel); err != nil {
@@ -320,7 +316,7 @@ func guestParts(flavor guest.Flavor, fill func(*rootfs.FS, guest.Files) error) f
 	}
 }
 
-// listOf reads the packages in an image's own list.
+// listOf reads the packages of an image's list.
 func listOf(image string) func() ([]string, error) {
 	return func() ([]string, error) { return readList(image + "/packages.txt") }
 }
@@ -329,7 +325,7 @@ func packagesOf(flavor guest.Flavor) func() ([]string, error) {
 	return func() ([]string, error) { return guest.Packages(flavor) }
 }
 
-// treeOf returns the unpacked packages of an image's own list.
+// treeOf returns the unpacked packages of an image's list.
 func treeOf(ctx context.Context, cache, image string) (debian.Tree, error) {
 	packages, err := listOf(image)()
 	if err != nil {
@@ -338,7 +334,7 @@ func treeOf(ctx context.Context, cache, image string) (debian.Tree, error) {
 	return debian.Extract(ctx, cache, packages)
 }
 
-// readList reads one of the lists beside this program.
+// readList reads one of the embedded lists.
 func readList(name string) ([]string, error) {
 	data, err := fs.ReadFile(lists.Lists, name)
 	if err != nil {

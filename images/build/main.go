@@ -1,11 +1,10 @@
-// Command build makes Drydock's container images from the programs in bin/ and
-// from Debian packages, without a container registry, an engine or a privilege:
+// Command build builds Drydock's container images from the programs in bin/ and from Debian
+// packages, without a registry, a container engine or privileges:
 //
 //	go run ./images/build [flags] [image ...]
 //
-// Each image becomes an OCI archive, <out>/<image>.tar. An image whose parts are
-// what they were is left alone. It compiles none of Drydock's programs; `make
-// build` does.
+// Each image becomes an OCI archive, <out>/<image>.tar. An image with unchanged parts is kept. It
+// compiles none of Drydock's programs; `make build` does.
 package main
 
 import (
@@ -32,13 +31,12 @@ func main() {
 	}
 }
 
-// options are what the command line asks for.
+// options are the command-line options.
 type options struct {
 	out, cache, bin, tag string
-	// rootfs is a folder to write one image's files to, in place of archives.
+	// rootfs is a folder for the files of one image, instead of archives.
 	rootfs string
-	// unpack is whether to stop at the Debian packages, and kernel whether to stop at
-	// the test guest's kernel.
+	// unpack stops after the Debian packages, kernel after the test guest's kernel.
 	unpack, kernel bool
 	images         []string
 }

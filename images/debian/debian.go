@@ -1,10 +1,9 @@
-// Package debian makes folders out of Debian packages: the packages named and
-// all that they depend on, downloaded, checked by apt and unpacked, without a
-// maintainer script run and without a change to the machine it runs on. It also
-// knows which shared libraries a program in such a folder needs, so that an
-// image can carry the program and not the distribution.
+// Package debian unpacks Debian packages and their dependencies into folders. apt downloads and
+// verifies them; no maintainer script runs and the machine is not changed. The package also finds
+// the shared libraries of a program in such a folder, so that an image need not contain the
+// distribution.
 //
-// It decides nothing about what goes into an image; its callers pick the files.
+// It does not decide the content of an image; its callers pick the files.
 package debian
 
 import (
@@ -24,22 +23,20 @@ import (
 	"drydock.dev/drydock/images/rootfs"
 )
 
-// Suite is the Debian release that everything is made of. It is named here and
-// nowhere else: QEMU's version, and with it the machine types that guests pin,
-// follow from it.
+// Suite is the only definition of the Debian release. It determines QEMU's version, and with it the
+// machine types that guests pin.
 const Suite = "bookworm"
 
 // Tree is a folder of unpacked packages.
 type Tree struct {
 	// Root is the folder that stands for /.
 	Root string
-	// Key names what the tree was made of: the suite and the packages asked for.
+	// Key identifies the suite and the requested packages.
 	Key string
 }
 
-// Extract returns the tree with the packages and their dependencies. It makes the
-// tree below cache when that has none for this list of packages, which needs the
-// network and some seconds; otherwise it is at hand at once.
+// Extract returns the tree with the packages and their dependencies. Unless it exists below cache,
+// Extract creates it, which needs the network and some seconds.
 func Extract(ctx context.Context, cache string, packages []string) (Tree, error) {
 	key := treeKey(packages)
 	tree := Tree{Root: filepath.Join(cache, "debian-"+key), Key: key}
@@ -55,8 +52,8 @@ func Extract(ctx context.Context, cache string, packages []string) (Tree, error)
 	return tree, nil
 }
 
-// unpack has mmdebstrap download and unpack; the variant 'extract' runs no
-// maintainer script, so that neither a chroot nor a mount is needed.
+// unpack runs mmdebstrap. Its variant 'extract' runs no maintainer scripts, so it needs neither
+// chroot nor mounts.
 func unpack(ctx context.Context, root string, packages []string) error {
 	cmd := exec.CommandContext(ctx, "mmdebstrap",
 		"--mode=chrootless", "--variant=extract", "--format=directory", "--extract-hook="+noteContents,
@@ -78,7 +75,7 @@ func treeKey(packages []string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// CopyKernel copies the one kernel of the tree.
+// CopyKernel copies the tree's only kernel.
 func (t Tree) CopyKernel(to string) error {
 	kernels, err := t.Glob("/boot/vmlinuz-*")
 	if err != nil {
@@ -94,13 +91,11 @@ func (t Tree) CopyKernel(to string) error {
 	return nil
 }
 
-// Path gives the place of a file of the tree on this machine, as it is: a link
-// is not followed.
+// Path returns the path of a tree's file on this machine, without following links.
 func (t Tree) Path(name string) string { return filepath.Join(t.Root, name) }
 
-// Real gives the place on this machine of the file that a name of the tree stands
-// for. Links are followed inside the tree; absolute ones, which Debian uses for
-// the loader, would lead the operating system to the files of this machine.
+// Real returns the path of a tree's file on this machine. It follows links inside the tree:
+// absolute ones, as Debian uses for the loader, would otherwise lead to this machine's files.
 func (t Tree) Real(name string) (string, error) {
 	const maxLinks = 10
 	current := filepath.Clean("/" + name)
@@ -120,9 +115,8 @@ func (t Tree) Real(name string) (string, error) {
 	return "", fmt.Errorf("looking for %s in the Debian packages: more than %d links", name, maxLinks)
 }
 
-// Glob returns the files of the tree that match the pattern, as absolute paths
-// inside it. A pattern without a match is an error: Debian moved the file, and
-// an image that silently lacks it fails much later.
+// Glob returns the matching files of the tree, as absolute paths inside it. No match is an error:
+// Debian has moved the file, and an image without it would fail much later.
 func (t Tree) Glob(pattern string) ([]string, error) {
 	matches, err := filepath.Glob(t.Path(pattern))
 	if err != nil {
@@ -137,8 +131,7 @@ func (t Tree) Glob(pattern string) ([]string, error) {
 	return matches, nil
 }
 
-// Copy adds files of the tree to a file system, with the libraries that the
-// programs among them need. A link becomes the file that it leads to.
+// Copy adds files of the tree to a file system, with the libraries of programs. It resolves links.
 func (t Tree) Copy(root *rootfs.FS, names ...string) error {
 	var programs []string
 	for _, name := range names {
@@ -166,7 +159,7 @@ func (t Tree) Copy(root *rootfs.FS, names ...string) error {
 	return nil
 }
 
-// CopyBusybox adds busybox under all the names that it answers to.
+// CopyBusybox adds busybox with links for all its commands.
 func (t Tree) CopyBusybox(ctx context.Context, root *rootfs.FS) error {
 	const name = "/bin/busybox"
 	if err := t.Copy(root, name); err != nil {
@@ -184,7 +177,7 @@ func (t Tree) CopyBusybox(ctx context.Context, root *rootfs.FS) error {
 	return nil
 }
 
-// ParseList reads a list of names, one a line, with comments after #.
+// ParseList parses a list of names, one per line, with comments after #.
 func ParseList(text string) []string {
 	var names []string
 	for line := range strings.Lines(text) {

@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// libraryFolders is where Debian keeps libraries. Packages of this release still
-// use both, and a tree that was only unpacked has no merged /usr.
+// libraryFolders are Debian's folders of libraries. Packages of this release use both, and an
+// unpacked tree has no merged /usr.
 var libraryFolders = []string{
 	"/lib/x86_64-linux-gnu",
 	"/usr/lib/x86_64-linux-gnu",
 }
 
-// Libraries returns what the programs (paths inside the tree) need in order to
-// start: shared libraries under the names by which they are asked for, and the
-// loader. What a program opens later by name is for the caller to add.
+// Libraries returns the files that the programs (paths inside the tree) need to start: the loader,
+// and shared libraries by the names in the programs. Libraries that a program opens at run time are
+// left to the caller.
 func (t Tree) Libraries(programs ...string) ([]string, error) {
 	found := map[string]bool{}
 	queue := slices.Clone(programs)
@@ -59,7 +59,7 @@ func (t Tree) isProgram(name string) (bool, error) {
 	return string(head) == elf.ELFMAG, nil
 }
 
-// needed lists the direct needs of one program or library.
+// needed returns the direct dependencies of a program or library in the tree.
 func (t Tree) needed(program string) ([]string, error) {
 	path, err := t.Real(program)
 	if err != nil {
@@ -73,7 +73,7 @@ func (t Tree) needed(program string) ([]string, error) {
 	return t.neededBy(file, program)
 }
 
-// LibrariesOf returns what a program needs that is no file of the tree, with what that needs in turn.
+// LibrariesOf returns the direct and indirect dependencies of a program outside the tree.
 func (t Tree) LibrariesOf(program []byte) ([]string, error) {
 	file, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
@@ -87,7 +87,7 @@ func (t Tree) LibrariesOf(program []byte) ([]string, error) {
 	return append(direct, further...), err
 }
 
-// neededBy lists the direct needs of a program that is called so in errors.
+// neededBy returns a program's direct dependencies. Errors name it as given.
 func (t Tree) neededBy(file *elf.File, program string) ([]string, error) {
 	names, err := file.ImportedLibraries()
 	if err != nil {
@@ -115,7 +115,7 @@ func (t Tree) neededBy(file *elf.File, program string) ([]string, error) {
 	return paths, nil
 }
 
-// findLibrary looks in the folders that the program itself names (its RUNPATH), and in Debian's.
+// findLibrary searches the program's own folders (RUNPATH), then Debian's.
 func (t Tree) findLibrary(name string, own []string) (string, error) {
 	for _, folder := range slices.Concat(own, libraryFolders) {
 		path := folder + "/" + name

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// noteContents is run by mmdebstrap's shell when the packages are unpacked and not
-// yet removed: dpkg's own records are empty in a tree that nothing was installed in.
+// noteContents is run by mmdebstrap's shell after unpacking, before the packages are removed. It
+// records packages and files, because dpkg's database is empty without an installation.
 const noteContents = `for deb in "$1"/var/cache/apt/archives/*.deb; do
   dpkg-deb --show --showformat 'package ${Package} ${Version} ${Architecture}\n' "$deb" &&
   dpkg-deb --fsys-tarfile "$deb" | tar --list || exit
@@ -23,14 +23,14 @@ const contentsFile = "/var/lib/dpkg/unpacked"
 // Package is a binary package of Debian.
 type Package struct{ Name, Version, Architecture string }
 
-// Contents says which packages a tree was made of, and which has which file.
+// Contents has the packages of a tree and the owner of each file.
 type Contents struct {
-	// Packages are in the order of their names.
+	// Packages are sorted by name.
 	Packages []Package
 	owners   map[string]Package
 }
 
-// Contents reads what was noted when the tree was made.
+// Contents reads the records of noteContents.
 func (t Tree) Contents() (Contents, error) {
 	file, err := os.Open(t.Path(contentsFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,7 +54,7 @@ func (t Tree) Contents() (Contents, error) {
 	return c, nil
 }
 
-// read takes a line: a package, or a file of the package named last.
+// read parses a line: a package, or a file of the last package.
 func (c *Contents) read(line string) error {
 	if strings.HasPrefix(line, "package ") {
 		fields := strings.Fields(line)
@@ -73,13 +73,13 @@ func (c *Contents) read(line string) error {
 	return nil
 }
 
-// Owner returns the package that has a file.
+// Owner returns the package of a file.
 func (c Contents) Owner(file string) (Package, bool) {
 	p, ok := c.owners[plain(file)]
 	return p, ok
 }
 
-// plain gives the names of a file one form: /lib and /usr/lib are one folder.
+// plain normalizes a file's name, because /lib and /usr/lib are one folder.
 func plain(file string) string {
 	file = strings.TrimPrefix(strings.TrimPrefix(file, "."), "/")
 	return strings.TrimPrefix(file, "usr/")

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Whole makes a folder that appears only when all of it is there: fill fills made, which is then renamed; scratch is for
-// what nobody needs afterwards. Of two processes that make the same folder the later one's is dropped.
+// Whole creates a folder atomically: fill fills made, which is then renamed; scratch is for temporary files. If two
+// processes create the same folder, the first result stays.
 func Whole(folder string, fill func(made, scratch string) error) error {
 	scratch, err := os.MkdirTemp(filepath.Dir(folder), "making-")
 	if err != nil {
@@ -29,7 +29,7 @@ func Whole(folder string, fill func(made, scratch string) error) error {
 	return nil
 }
 
-// RemoveOthers removes the folders beside the given one that match a pattern: those that it replaces.
+// RemoveOthers removes the older folders beside the given one that match a pattern.
 func RemoveOthers(folder, pattern string) error {
 	found, err := filepath.Glob(filepath.Join(filepath.Dir(folder), pattern))
 	if err != nil {
@@ -37,7 +37,7 @@ func RemoveOthers(folder, pattern string) error {
 	}
 	for _, path := range found {
 		if path != folder {
-			_ = os.RemoveAll(path) // what stays only takes room
+			_ = os.RemoveAll(path) // leftovers only take space
 		}
 	}
 	return nil

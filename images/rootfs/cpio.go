@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// File types as cpio and stat(2) number them.
+// File types in cpio and stat(2).
 const (
 	cpioFolder  = 0o040000
 	cpioCharDev = 0o020000
@@ -15,11 +15,10 @@ const (
 	cpioLink    = 0o120000
 )
 
-// cpioAlign is what headers and contents are padded to.
+// cpioAlign is the alignment of headers and contents.
 const cpioAlign = 4
 
-// WriteCPIO writes the file system in cpio's "newc" format, which is what the
-// Linux kernel unpacks as its initramfs.
+// WriteCPIO writes the file system in cpio's "newc" format, the format of Linux's initramfs.
 func (f *FS) WriteCPIO(w io.Writer) error {
 	for number, entry := range f.Entries() {
 		if err := writeCPIOEntry(w, number+1, entry); err != nil {

@@ -1,9 +1,8 @@
-// Package rootfs holds a file system as a plain list of entries and writes it in
-// the forms that images need: a layer of a container image (tar), an initramfs
-// (cpio) and a folder. What is written depends on the entries alone, to the byte:
-// no time, no owner and no order comes from the machine that builds.
+// Package rootfs holds a file system as a list of entries and writes it in the formats of images: a
+// container layer (tar), an initramfs (cpio) and a folder. The output depends only on the entries,
+// to the byte: no time, owner or order comes from the building machine.
 //
-// It knows nothing of packages or images; it only keeps and writes.
+// It knows nothing of packages or images.
 package rootfs
 
 import (
@@ -18,17 +17,16 @@ import (
 // Entry is one file, folder, link or device.
 type Entry struct {
 	Path string
-	// Mode holds the kind of entry and its permissions.
+	// Mode is the kind of entry and its permissions.
 	Mode     fs.FileMode
 	UID, GID int
 	Data     []byte
-	// Link is where a symbolic link leads.
+	// Link is the target of a symbolic link.
 	Link         string
 	Major, Minor uint32
 }
 
-// FS is a file system in the making. Every folder on the way to an entry is there
-// without being asked for.
+// FS is a file system in memory. It adds the parent folders of entries.
 type FS struct {
 	entries map[string]Entry
 }
@@ -36,7 +34,7 @@ type FS struct {
 // New returns an empty file system.
 func New() *FS { return &FS{entries: map[string]Entry{}} }
 
-// Add puts an entry into the file system, in place of one that had its path.
+// Add adds an entry, and replaces one with the same path.
 func (f *FS) Add(entry Entry) {
 	entry.Path = path.Clean("/" + entry.Path)
 	f.addParents(entry.Path)
@@ -72,8 +70,7 @@ func (f *FS) CharDevice(name string, perm fs.FileMode, major, minor uint32) {
 	f.Add(Entry{Path: name, Mode: perm | fs.ModeDevice | fs.ModeCharDevice, Major: major, Minor: minor})
 }
 
-// Copy adds the file at source on this machine, with its permissions, under a
-// name of its own.
+// Copy adds the file at source on this machine under a name, with its permissions.
 func (f *FS) Copy(name, source string) error {
 	info, err := os.Stat(source)
 	if err != nil {
@@ -87,8 +84,7 @@ func (f *FS) Copy(name, source string) error {
 	return nil
 }
 
-// Own gives an entry to a user and a group. It is for entries that were added
-// before, and does nothing for others.
+// Own sets the owner of an existing entry, and ignores a missing one.
 func (f *FS) Own(name string, uid, gid int) {
 	if entry, there := f.entries[path.Clean("/"+name)]; there {
 		entry.UID, entry.GID = uid, gid
@@ -96,7 +92,7 @@ func (f *FS) Own(name string, uid, gid int) {
 	}
 }
 
-// Entries lists everything, parents before what is in them.
+// Entries lists all entries, parents first.
 func (f *FS) Entries() []Entry {
 	sorted := make([]Entry, 0, len(f.entries))
 	for _, name := range slices.Sorted(maps.Keys(f.entries)) {

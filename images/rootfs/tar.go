@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// WriteTar writes the file system as a tar archive, as layers of container images
-// are.
+// WriteTar writes the file system as a tar archive, the format of container layers.
 func (f *FS) WriteTar(w io.Writer) error {
 	archive := tar.NewWriter(w)
 	for _, entry := range f.Entries() {
@@ -56,8 +55,7 @@ func writeTarEntry(archive *tar.Writer, entry Entry) error {
 	return err
 }
 
-// WriteFolder writes the file system into a folder, for builds that take a folder
-// as their source. Owners are kept where this machine lets the caller set them.
+// WriteFolder writes the file system into a folder. As root it also sets owners.
 func (f *FS) WriteFolder(root string) error {
 	for _, entry := range f.Entries() {
 		if err := writeFolderEntry(filepath.Join(root, entry.Path), entry); err != nil {
@@ -87,7 +85,6 @@ func writeFolderEntry(place string, entry Entry) error {
 			return err
 		}
 	}
-	// Again, since the umask took from what was asked for above, and a change
-	// of owner takes the set-user bit.
+	// The umask has reduced the mode, and chown clears the set-user bit.
 	return os.Chmod(place, entry.Mode&(fs.ModePerm|fs.ModeSticky|fs.ModeSetuid))
 }
