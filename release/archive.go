@@ -14,9 +14,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// writeArchive writes the files below one folder into an archive, which appears
-// only when it is whole, and returns its size. gzip is on every Debian; what packs
-// better is not.
+// writeArchive writes the files as one folder into an archive, atomically, and returns its size. It
+// uses gzip because every Debian has it, unlike better compressors.
 func writeArchive(path, folder string, files []file) (int64, error) {
 	scratch, err := os.CreateTemp(filepath.Dir(path), ".release-")
 	if err != nil {
@@ -55,7 +54,7 @@ func pack(w io.Writer, folder string, files []file) error {
 	return errors.Join(archive.Close(), zip.Close())
 }
 
-// pack writes the file with nothing of the machine that it was made on.
+// pack writes the file without any trace of the building machine.
 func (f file) pack(archive *tar.Writer, folder string) error {
 	header := &tar.Header{Name: folder + "/" + f.name, ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
 	if f.link != "" {

@@ -18,18 +18,17 @@ import (
 //go:embed README.md
 var readme string
 
-// programs are those that run outside of images. The first two are also at the top.
+// programs are the programs outside of images. The first two are also linked at the top.
 var programs = []string{
 	"drydock", "virtctl",
 	"bridge", "containerd", "containerd-shim-runc-v2", "coredns", "drydock-cni", "drydock-csi-node", "drydock-policies", "drydock-storage",
 	"host-local", "loopback", "multus", "pause", "portmap", "runc", "static",
 }
 
-// definitions is what lies beside the programs and is none.
+// definitions is the only file in bin/ that is not a program.
 const definitions = "volumesnapshot-crds.yaml"
 
-// file is one file of the release; either its content, its source, or what it
-// links to is set.
+// file is a file of the release. Exactly one of data, source and link is set.
 type file struct {
 	name   string
 	mode   fs.FileMode
@@ -45,7 +44,7 @@ func (f file) open() (io.ReadCloser, error) {
 	return os.Open(f.source)
 }
 
-// gather lists all files but those that describe the others.
+// gather returns all files but the checksums and the bill of materials.
 func gather(o options) ([]file, error) {
 	if o.version == "" {
 		return nil, fmt.Errorf("naming the release: give its version with -version")
@@ -82,7 +81,7 @@ func gather(o options) ([]file, error) {
 	return files, nil
 }
 
-// checksums lists the files as sha256sum does, in the order of their names.
+// checksums returns the output of sha256sum for the files, sorted by name.
 func checksums(files []file) ([]byte, error) {
 	var lines []string
 	for _, f := range files {

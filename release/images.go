@@ -18,18 +18,17 @@ import (
 	"drydock.dev/drydock/test/guest"
 )
 
-// image is an image of the release: those that Drydock needs, and the guests of the
-// examples.
+// image is an image of the release: Drydock's own, and the guests of the examples.
 type image struct {
-	// program is the one of Drydock's in it.
+	// program is Drydock's program in it.
 	program string
-	// guest is the flavor of the guest whose disk or kernel it is.
+	// guest is the flavor of the guest whose disk or kernel it contains.
 	guest guest.Flavor
-	// lists is the folder with its lists of packages and files, if that has not the program's name.
+	// lists is the folder of its lists of packages and files, if not the program's name.
 	lists string
-	// hasDisk: there is the disk of a machine in it, whose files have no names in the image.
+	// hasDisk means that it contains the disk of a machine, whose files are invisible in the image.
 	hasDisk bool
-	// alsoFrom are packages whose files are in it under no name of their own.
+	// alsoFrom are packages whose files are in it under other names.
 	alsoFrom []string
 }
 
@@ -45,7 +44,7 @@ var images = map[string]image{
 
 func imageNames() []string { return slices.Sorted(maps.Keys(images)) }
 
-// imagePrograms are the programs that run in images only.
+// imagePrograms returns the programs that run only in images.
 func imagePrograms() []string {
 	var names []string
 	for _, name := range imageNames() {
@@ -56,8 +55,8 @@ func imagePrograms() []string {
 	return names
 }
 
-// contents returns the Debian packages that an image has files of. What is inside of a
-// disk has no names here: all packages that such an image is made from count.
+// contents returns the Debian packages with files in an image. For an image with a disk, these are
+// all packages that it is made from.
 func (i image) contents(cache, archive string) ([]debian.Package, error) {
 	names, err := i.packages()
 	if err != nil {
@@ -84,7 +83,7 @@ func (i image) contents(cache, archive string) ([]debian.Package, error) {
 	return found, nil
 }
 
-// packages are those that the image's build asks for.
+// packages returns the packages of the image's build.
 func (i image) packages() ([]string, error) {
 	if i.guest != "" {
 		return guest.Packages(i.guest)
@@ -96,7 +95,7 @@ func (i image) packages() ([]string, error) {
 	return debian.ParseList(string(text)), nil
 }
 
-// filesOf lists the files in the layers of an image archive, which are not compressed.
+// filesOf returns the files in the layers of an image archive, which are not compressed.
 func filesOf(archive string) ([]string, error) {
 	file, err := os.Open(archive)
 	if err != nil {
@@ -116,7 +115,7 @@ func filesOf(archive string) ([]string, error) {
 		if !strings.HasPrefix(header.Name, "blobs/") {
 			continue
 		}
-		// A blob that is no layer is JSON, which is no tar archive.
+		// Other blobs are JSON and fail to parse as tar.
 		names, err := namesIn(tar.NewReader(outer))
 		if err != nil && len(names) > 0 {
 			return nil, fmt.Errorf("reading a layer of %s: %w", archive, err)

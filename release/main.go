@@ -1,10 +1,9 @@
-// Command release makes the one file from which Drydock runs on a machine without
-// the source and without Go, from what the build left in bin/ and build/:
+// Command release creates the archive from which Drydock runs on a machine without the source and
+// Go. It packs the results of the build in bin/ and build/:
 //
 //	go run ./release -version v0.1.0
 //
-// The same programs, images and manifests give the same file, to the byte. It
-// builds nothing itself.
+// The archive is reproducible to the byte. The command builds nothing itself.
 package main
 
 import (
@@ -14,7 +13,7 @@ import (
 	"path/filepath"
 )
 
-// options are what the command line asks for.
+// options are the command-line options.
 type options struct {
 	version, out, bin, images, cache string
 	// install is the rendered manifest of everything but the KubeVirt object.

@@ -17,9 +17,8 @@ import (
 	"drydock.dev/drydock/images/debian"
 )
 
-// describe writes the bill of materials: what each program was linked from, as the
-// Go tool recorded it in the program, and which Debian packages each image has
-// files of.
+// describe returns the bill of materials: the modules in each program, as the Go tool recorded
+// them, and the Debian packages with files in each image.
 func describe(o options) ([]byte, error) {
 	b := bill{components: map[string]cdx.Component{}, uses: map[string][]string{}}
 	for _, name := range slices.Concat(programs, imagePrograms()) {
@@ -43,7 +42,7 @@ func describe(o options) ([]byte, error) {
 // bill collects components by their reference.
 type bill struct {
 	components map[string]cdx.Component
-	// uses lists what a component is made of.
+	// uses lists the parts of a component.
 	uses map[string][]string
 }
 
@@ -54,8 +53,8 @@ func (b bill) add(c cdx.Component, users ...string) {
 	}
 }
 
-// document puts the components into their order. It carries no time and no random
-// number, so that a release can be made again.
+// document sorts the components. It has no time and no random number, so that a release is
+// reproducible.
 func (b bill) document(version string) *cdx.BOM {
 	top := cdx.Component{
 		BOMRef: "drydock", Type: cdx.ComponentTypeApplication, Name: "drydock", Version: version,
@@ -83,7 +82,7 @@ func (b bill) document(version string) *cdx.BOM {
 	return document
 }
 
-// addProgram adds a program and the modules in it.
+// addProgram adds a program and its modules.
 func (b bill) addProgram(o options, name string) error {
 	path := filepath.Join(o.bin, name)
 	info, err := buildinfo.ReadFile(path)
@@ -112,7 +111,7 @@ func (b bill) addProgram(o options, name string) error {
 	return nil
 }
 
-// programVersion is the version of the module that a program is the command of.
+// programVersion returns the version of the module that contains the program.
 func programVersion(o options, info *debug.BuildInfo) string {
 	for _, module := range info.Deps {
 		if info.Path == module.Path || strings.HasPrefix(info.Path, module.Path+"/") {
@@ -127,7 +126,7 @@ func goModule(path, version string) cdx.Component {
 	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: purl}
 }
 
-// addImage adds an image, its programs and the Debian packages in it.
+// addImage adds an image, its programs and its Debian packages.
 func (b bill) addImage(o options, name string) error {
 	path := filepath.Join(o.images, name+".tar")
 	sum, err := file{name: name, source: path}.sha256()
@@ -159,10 +158,10 @@ func debianPackage(p debian.Package) cdx.Component {
 	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: p.Name, Version: p.Version, PackageURL: purl}
 }
 
-// escape writes a name or version as package URLs want it.
+// escape escapes a name or version for a package URL.
 func escape(text string) string { return strings.ReplaceAll(url.PathEscape(text), "+", "%2B") }
 
-// owners returns the packages that files belong to, in the order of their names.
+// owners returns the packages of files, sorted by name.
 func owners(contents debian.Contents, files []string) []debian.Package {
 	found := map[debian.Package]bool{}
 	for _, name := range files {
