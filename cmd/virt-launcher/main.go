@@ -1,4 +1,4 @@
-// Command virt-launcher is the launcher pod's one process beside QEMU.
+// Command virt-launcher is the launcher pod's only process beside QEMU.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command virt is Drydock's server: one binary, one image, and a subcommand for
-// each component that runs in the cluster.
+// Command virt is Drydock's server: one binary and image, with a subcommand for each component in
+// the cluster.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// awaitPort is the startup probe of each component.
+// awaitPort returns the command of each component's startup probe.
 func awaitPort() *cobra.Command {
 	return &cobra.Command{
 		Use:   "await-port PORT",

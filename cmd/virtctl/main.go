@@ -1,5 +1,5 @@
-// Command virtctl works with virtual machines from the command line. Called
-// kubectl-virt it is a plugin of kubectl.
+// Command virtctl manages virtual machines from the command line. As kubectl-virt it is a plugin of
+// kubectl.
 package main
 
 import (

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// gatherFacts makes an analyzer export its facts about functions as one fact about
-// their package. golangci-lint copies every fact about an object into each package that
-// imports it, directly or not, and staticcheck's nilness has one about nearly every function.
+// gatherFacts makes an analyzer export its facts about functions as one package fact. golangci-lint
+// copies every object fact into each direct or indirect importer, and staticcheck's nilness has one
+// for nearly every function.
 func gatherFacts(a *analysis.Analyzer) {
 	for _, fact := range a.FactTypes {
 		gob.Register(fact)
@@ -32,8 +32,8 @@ func gatherFacts(a *analysis.Analyzer) {
 	}
 }
 
-// functionFacts are the facts about the functions of one package, in the order of their full
-// names: facts must be encoded to the same bytes each time.
+// functionFacts are the facts about the functions of one package, sorted by full name, because
+// their encoding must be deterministic.
 type functionFacts struct {
 	Names []string
 	Facts []analysis.Fact
@@ -87,7 +87,7 @@ func (g gathering) facts() *functionFacts {
 	return f
 }
 
-// all returns the facts about the functions that the package declares or names.
+// all returns the facts about functions that the package declares or uses.
 func (g gathering) all() []analysis.ObjectFact {
 	facts := map[types.Object]analysis.Fact{}
 	for _, objects := range []map[*ast.Ident]types.Object{g.pass.TypesInfo.Defs, g.pass.TypesInfo.Uses} {

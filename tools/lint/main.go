@@ -1,4 +1,4 @@
-// Command lint is golangci-lint with less to hand on between packages (decision 607).
+// Command lint is golangci-lint with fewer facts to copy between packages (decision 607).
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 
 func main() {
 	gatherFacts(nilness.Analysis)
-	// Without a version its cache goes by what is in this program.
+	// Without a version its cache key depends on this program's content.
 	if err := commands.Execute(commands.BuildInfo{}); err != nil {
 		fmt.Fprintf(os.Stderr, "linting: %v\n", err)
 		os.Exit(exitcodes.Failure)
