@@ -1,7 +1,5 @@
-// Package accelerator chooses the accelerator for tests that start QEMU themselves:
-// emulation, which works everywhere, or the one in DRYDOCK_ACCEL.
-//
-// It owns that choice for tests and must not be linked into a program.
+// Package accelerator chooses the accelerator for tests that start QEMU themselves: emulation,
+// which works everywhere, or the value of DRYDOCK_ACCEL. It must not be linked into a program.
 package accelerator
 
 import (
@@ -18,8 +16,8 @@ import (
 // Variable is the environment variable that fixes the accelerator.
 const Variable = "DRYDOCK_ACCEL"
 
-// Of returns the accelerator for a test's guests, tcg or kvm, and logs it. The test
-// fails when it is to be one that can't be used here.
+// Of returns and logs the accelerator for a test's guests, tcg or kvm. The test fails if the
+// requested one can't be used.
 func Of(t testing.TB) string {
 	t.Helper()
 	accel, err := chosen()
@@ -30,7 +28,7 @@ func Of(t testing.TB) string {
 	return accel
 }
 
-// chosen is the same for all tests of a program: KVM is tried once.
+// chosen tries KVM at most once per test program.
 var chosen = sync.OnceValues(func() (string, error) { return choose(os.Getenv(Variable), tryKVM) })
 
 func choose(wanted string, tryKVM func() error) (string, error) {
@@ -46,8 +44,8 @@ func choose(wanted string, tryKVM func() error) (string, error) {
 	return "", fmt.Errorf("%s is %q; it must be kvm, tcg or empty", Variable, wanted)
 }
 
-// tryKVM runs the node probe's guest. Its time is more generous than the node's: who
-// asks for KVM means it.
+// tryKVM runs the node probe's guest, with a longer deadline than on a node, because the user has
+// requested KVM.
 func tryKVM() error {
 	for _, firmware := range []bootprobe.Firmware{bootprobe.BIOS, bootprobe.UEFI} {
 		outcome := bootprobe.Probe{

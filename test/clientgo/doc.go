@@ -1,8 +1,6 @@
-// Package clientgo proves that programs written against kubevirt.io/client-go
-// work with Drydock: every subresource is used through that client, on a real
-// cluster with real guests. It is a module of its own because the client wants
-// older Kubernetes libraries than Drydock itself.
+// Package clientgo tests that programs with kubevirt.io/client-go work with Drydock: it calls every
+// subresource by that client, on a real cluster with real guests. It is a separate module because
+// the client requires older Kubernetes libraries than Drydock.
 //
-// The cluster is the one of KUBECONFIG; Drydock must be deployed in it and the
-// test guest's images must be on its nodes.
+// The cluster is the one in KUBECONFIG. It needs Drydock, and the test guest's images on its nodes.
 package clientgo

@@ -1,31 +1,31 @@
 package console
 
-// cleaner drops what a terminal would not show as text: carriage returns, zero
-// bytes and escape sequences, also those that come in pieces.
+// cleaner removes carriage returns, zero bytes and escape sequences, even if a sequence is split
+// between reads.
 type cleaner struct {
 	state escape
 }
 
-// escape is how much of an escape sequence was read.
+// escape is the parser's state in an escape sequence.
 type escape int
 
 const (
 	plain     escape = iota
 	begun            // ESC
 	parameter        // ESC [
-	charset          // ESC ( and its like, one more byte to come
+	charset          // ESC ( and similar, with one more byte to come
 )
 
 const esc = 0x1b
 
-// append adds what is text of piece to text.
+// append appends the text in piece to text.
 func (c *cleaner) append(text, piece []byte) []byte {
 	for _, b := range piece {
 		switch c.state {
 		case begun:
 			c.state = afterEscape(b)
 		case parameter:
-			if b >= 0x40 && b <= 0x7e { // the letter that ends it
+			if b >= 0x40 && b <= 0x7e { // final byte
 				c.state = plain
 			}
 		case charset:

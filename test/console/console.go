@@ -1,9 +1,7 @@
-// Package console types at a guest's serial console for a test and reads what
-// comes back. It handles the difficulties of consoles: echo, prompts, escape
-// sequences, lines of the kernel in between, and a session that an earlier test
-// left behind.
+// Package console types at a guest's serial console and reads the output. It handles echo, prompts, escape
+// sequences, interleaved kernel messages, and a session that an earlier test left.
 //
-// It knows a shell and a login prompt and nothing of how the console is reached.
+// It knows a shell and a login prompt, but not how the console is reached.
 package console
 
 import (
@@ -17,23 +15,22 @@ import (
 	"time"
 )
 
-// Console is one terminal. It must not be used by two callers at a time.
+// Console is one terminal. It must not be used concurrently.
 type Console struct {
 	terminal io.ReadWriter
 
 	mu sync.Mutex
-	// all is everything that was read, cleaned; seen is how far Expect came.
+	// all is the cleaned output, seen is its length up to Expect's last match.
 	all  []byte
 	seen int
-	// more is closed and replaced whenever something was read.
+	// more is closed and replaced after each read.
 	more chan struct{}
 	err  error
 
 	commands int
 }
 
-// New reads from the terminal until that ends. The maker of the terminal ends it,
-// by closing it.
+// New reads from the terminal until it ends. The caller closes the terminal.
 func New(terminal io.ReadWriter) *Console {
 	c := &Console{terminal: terminal, more: make(chan struct{})}
 	go c.read()
@@ -57,7 +54,7 @@ func (c *Console) read() {
 	}
 }
 
-// Transcript is all that the console has shown.
+// Transcript returns the whole output.
 func (c *Console) Transcript() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,9 +69,8 @@ func (c *Console) Send(text string) error {
 	return nil
 }
 
-// Expect waits until the console shows what the expression matches, and returns
-// the match and its groups. What is behind the match is left for the next call,
-// what is before it is passed over. Lines end with \n alone.
+// Expect waits for output that matches, and returns the match and its groups. It skips the output before the
+// match; the next call starts behind it. Lines end with \n alone.
 func (c *Console) Expect(ctx context.Context, pattern *regexp.Regexp) ([]string, error) {
 	for {
 		match, more, err := c.look(pattern)
@@ -89,7 +85,7 @@ func (c *Console) Expect(ctx context.Context, pattern *regexp.Regexp) ([]string,
 	}
 }
 
-// look searches what was read but not yet passed over.
+// look searches the output that was not skipped yet.
 func (c *Console) look(pattern *regexp.Regexp) ([]string, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,14 +114,14 @@ func (c *Console) tail() string {
 	return tailOf(c.all)
 }
 
-// tailOf is the end of a long text, which is what an error has room for.
+// tailOf returns the end of a long text, for errors.
 func tailOf(text []byte) string {
 	const enough = 600
 	return string(text[max(0, len(text)-enough):])
 }
 
-// prompt is what the shell of a session shows, so that it can't be mistaken for
-// output. A session that was left behind shows it again when Enter is pressed.
+// prompt is our sessions' prompt, which does not occur in output. A session of an earlier test shows it again
+// after Enter.
 const prompt = "drydock-console> "
 
 var (
@@ -135,17 +131,15 @@ var (
 	loginPrompt = regexp.MustCompile(`login: $`)
 )
 
-// knock is how long to wait for an answer before Enter is pressed again: a guest
-// that boots loses what is typed.
+// knock is the interval of pressing Enter: a guest that is booting loses input.
 const knock = time.Second
 
-// Login logs in as root, whose password in the test guest is root.
+// Login logs in as root with the test guest's password, root.
 func (c *Console) Login(ctx context.Context) error {
 	return c.LoginAs(ctx, "root", "root")
 }
 
-// LoginAs waits for a login prompt and logs in. A session that is there already is
-// taken over, whoever it belongs to.
+// LoginAs waits for a login prompt and logs in. It takes over an existing session of any user.
 func (c *Console) LoginAs(ctx context.Context, user, secret string) error {
 	for {
 		shown, err := c.knock(ctx)
@@ -162,7 +156,7 @@ func (c *Console) LoginAs(ctx context.Context, user, secret string) error {
 				return c.settle(ctx)
 			}
 		case "Password: ":
-			// Somebody gave up here. Enter brings the login prompt back.
+			// An abandoned login. Enter brings the login prompt back.
 			continue
 		default:
 			return c.settle(ctx)
@@ -170,7 +164,7 @@ func (c *Console) LoginAs(ctx context.Context, user, secret string) error {
 	}
 }
 
-// Logout ends the session, and waits for the next login prompt: what was shown before must not be taken for it.
+// Logout ends the session and waits for the next login prompt, so that an older one is not mistaken for it.
 func (c *Console) Logout(ctx context.Context) error {
 	if err := c.Send("exit\n"); err != nil {
 		return fmt.Errorf("logging out: %w", err)
@@ -200,8 +194,7 @@ func (c *Console) knock(ctx context.Context) (string, error) {
 	}
 }
 
-// enter answers a login prompt. It returns false when that was not to be: the
-// prompt was one of several that Enter had called, or the password was refused.
+// enter answers a login prompt. It returns false if the prompt was one of several that Enter had caused.
 func (c *Console) enter(ctx context.Context, user, secret string) (bool, error) {
 	if err := c.Send(user + "\n"); err != nil {
 		return false, err
@@ -222,8 +215,7 @@ func (c *Console) enter(ctx context.Context, user, secret string) (bool, error) 
 	return true, nil
 }
 
-// settle makes the shell easy to read: no echo, which also ends its editing of
-// lines with escape sequences, and a prompt of our own.
+// settle turns echo off, which also disables line editing with escape sequences, and sets our prompt.
 func (c *Console) settle(ctx context.Context) error {
 	if err := c.Send("stty -echo; PS1='" + prompt + "'\n"); err != nil {
 		return err
@@ -232,16 +224,14 @@ func (c *Console) settle(ctx context.Context) error {
 	return err
 }
 
-// maxLine is the longest line that a terminal takes.
+// maxLine is the maximum length of a terminal's input line.
 const maxLine = 4000
 
-// Run has the shell run commands, which may be several lines, and returns what
-// they print and the exit status of the last one. They get no input. The shell
-// keeps its folder and variables from one call to the next.
+// Run runs shell commands, possibly on several lines, and returns their output and the last exit status. They
+// get no input. The shell keeps its working folder and variables between calls.
 func (c *Console) Run(ctx context.Context, commands string) (output string, status int, err error) {
 	c.commands++
-	// The shell joins the halves of the marks, so that an echo of what is
-	// typed here is never taken for them.
+	// The quotes keep an echo of the input from matching the marks.
 	number := strconv.Itoa(c.commands)
 	text := "{ echo '<<''<" + number + "'\n" + commands + "\n} </dev/null; echo '>>''>" + number + "' $?\n"
 	for line := range strings.SplitSeq(text, "\n") {

@@ -1,7 +1,6 @@
-// Package corpus has manifests as people write them for KubeVirt, one of each shape that
-// guides and tools make of them, each with what Drydock is to say of it. It owns the
-// manifests and how the comments at their head are read; applying them is for the tests
-// that use it, and it must not import a client.
+// Package corpus has manifests as users write them for KubeVirt, one for each typical form in guides and
+// tools, with the expected result in Drydock. It owns the manifests and parses the comments at their
+// head. Its callers apply them; it must not import a client.
 //
 //	# Shape: one sentence, which no other manifest has.
 //	# Verdict: accepted, warned or refused
@@ -10,9 +9,9 @@
 //	# Guest: a word and what a guest that boots the manifest sees by it
 //	# Drivers: hardware, where the guest has more than virtio devices
 //
-// The verdict is that of somebody who applies the file as it is, without what it needs. Accepted does not
-// mean that the machine starts: admission reads of what a manifest refers to only types, preferences, and
-// what a migration is of.
+// The verdict is for the file as it is, without the objects in Needs. Accepted does not mean that the
+// machine starts: of the referenced objects, admission only reads instance types, preferences, and the
+// VMI of a migration.
 package corpus
 
 import (
@@ -26,41 +25,39 @@ import (
 //go:embed testdata/*.yaml
 var files embed.FS
 
-// Verdict is what the API server is to do with a manifest.
+// Verdict is the API server's expected response to a manifest.
 type Verdict string
 
-// A manifest is accepted whole and without a warning, accepted with the warnings that it
-// names, or refused in at least one of its objects.
+// A manifest is accepted without a warning, accepted with the listed warnings, or at least one of its
+// objects is refused.
 const (
 	Accepted Verdict = "accepted"
 	Warned   Verdict = "warned"
 	Refused  Verdict = "refused"
 )
 
-// Fact is one thing that a guest confirms of its manifest.
+// Fact is an observation in the guest that confirms the manifest.
 type Fact struct {
 	Word, Value string
 }
 
-// Manifest is one file.
 type Manifest struct {
 	Name, Shape string
 	Verdict     Verdict
-	// Says are parts of the warnings or refusals, one for each.
+	// Says has a part of each warning or refusal.
 	Says []string
-	// Needs are what it refers to and does not bring along, each as a kind and a name.
+	// Needs are the referenced objects that the manifest lacks, each as kind and name.
 	Needs []string
-	// Guest is what a guest sees that boots it; empty for manifests that no test boots.
+	// Guest has the guest's expected observations; empty if no test boots the manifest.
 	Guest []Fact
-	// HardwareDrivers tells that the guest needs drivers of real hardware: SATA, e1000e, a
-	// watchdog. A kernel that has them takes 60 MiB for itself, and a guest of 128 MiB may then
-	// run short.
+	// HardwareDrivers means that the guest needs drivers of real hardware: SATA, e1000e, a watchdog. A
+	// kernel with them needs 60 MiB, and a guest of 128 MiB may then run short.
 	HardwareDrivers bool
-	// Text is the whole file, objects in the order in which they are applied.
+	// Text is the whole file, with the objects in the order of their creation.
 	Text []byte
 }
 
-// All returns the manifests in the order of their names.
+// All returns the manifests sorted by name.
 func All() ([]Manifest, error) {
 	entries, err := files.ReadDir("testdata")
 	if err != nil {
@@ -82,7 +79,7 @@ func All() ([]Manifest, error) {
 	return all, nil
 }
 
-// parse reads the comments at the head of a file.
+// parse parses the comments at the head of a file.
 func parse(text []byte) (Manifest, error) {
 	m := Manifest{Text: text}
 	for line := range bytes.Lines(text) {
@@ -109,7 +106,7 @@ func parse(text []byte) (Manifest, error) {
 	return m, nil
 }
 
-// read takes one line of the head.
+// read parses one line of the head.
 func (m *Manifest) read(comment string) error {
 	key, value, _ := strings.Cut(comment, ": ")
 	switch key {

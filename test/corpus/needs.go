@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Missing returns what a manifest refers to and does not bring along, each as a kind and a name, sorted. An API server that
-// accepts the manifest says nothing about most of it: the machine waits for it, or does not start.
+// Missing returns the referenced objects that a manifest lacks, each as kind and name, sorted. The API server
+// accepts the manifest regardless of most of them, and the machine waits for them or does not start.
 func Missing(text []byte) ([]string, error) {
 	there, named := map[string]bool{}, map[string]bool{}
 	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
@@ -27,7 +27,7 @@ func Missing(text []byte) ([]string, error) {
 	return slices.DeleteFunc(missing, func(reference string) bool { return there[reference] }), nil
 }
 
-// bring notes an object that the manifest has, with the claim of a DataVolume.
+// bring records an object of the manifest, and the claim of a DataVolume.
 func bring(there map[string]bool, kind, name string) {
 	there[kind+" "+name] = true
 	if kind == "DataVolume" {
@@ -35,7 +35,7 @@ func bring(there map[string]bool, kind, name string) {
 	}
 }
 
-// plainly are the fields whose text is the name of an object of that kind.
+// plainly maps a string field that names an object to the object's kind.
 var plainly = map[string]string{
 	"imagePullSecret": "Secret", "secretName": "Secret", "secretRef": "Secret", "certConfigMap": "ConfigMap",
 	"claimName": "PersistentVolumeClaim", "networkName": "NetworkAttachmentDefinition", "storageClassName": "StorageClass",
@@ -43,14 +43,14 @@ var plainly = map[string]string{
 	"virtualMachineSnapshotName": "VirtualMachineSnapshot",
 }
 
-// byName are the fields whose object has the name of an object of that kind, or of the kind that it says.
+// byName maps an object field with a name to the referenced object's kind, unless the field has its own kind.
 var byName = map[string]string{
 	"secretRef": "Secret", "networkDataSecretRef": "Secret", "secret": "Secret", "configMap": "ConfigMap", "dataVolume": "DataVolume",
 	"pvc": "PersistentVolumeClaim", "snapshot": "VolumeSnapshot", "sourceRef": "DataSource", "binding": "network binding",
 	"instancetype": "VirtualMachineClusterInstancetype", "preference": "VirtualMachineClusterPreference", "source": "",
 }
 
-// refer notes what the objects and lists of a spec name, field by field, and the DataVolumes of its templates.
+// refer records the references in a spec, and the DataVolumes of its templates.
 func refer(named map[string]bool, kind string, value any, there map[string]bool) {
 	switch v := value.(type) {
 	case []any:

@@ -1,9 +1,6 @@
-// Package hotplugwatch records, for tests, what watches report of a VMI's hotplugged
-// volumes and their attachment pods, and checks it against their invariants when the
-// test ends.
-//
-// It owns the watching only: what must hold is package invariant's. Nothing but
-// tests may import it.
+// Package hotplugwatch watches a VMI's hotplugged volumes and their attachment pods during a test,
+// and checks the observations against their invariants at its end. Package invariant owns the
+// invariants. Only tests may import it.
 package hotplugwatch
 
 import (
@@ -21,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/invariant"
 )
 
-// AttachmentPods watches the VMI from now on and until the test ends.
+// AttachmentPods watches the VMI from now on until the test ends.
 func AttachmentPods(t *testing.T, c client.WithWatch, namespace, vmi string) *invariant.History {
 	t.Helper()
 	h := &invariant.History{}

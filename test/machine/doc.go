@@ -1,4 +1,4 @@
-// Package machine tests machines in full: internal/rules/machine builds them from a
-// VMI's spec, virt-launcher starts them in a real QEMU, and the test guest says
-// what it sees. It holds tests only.
+// Package machine tests whole machines: internal/rules/machine builds them from a VMI's spec,
+// virt-launcher starts them in a real QEMU, and the test guest reports its hardware. It contains
+// only tests.
 package machine

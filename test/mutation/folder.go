@@ -12,14 +12,14 @@ import (
 	"syscall"
 )
 
-// workingFolder is build/mutation: a copy of the source, whose path stays the same from
-// run to run, so that the Go tool compiles only what has changed, and what gremlins makes.
+// workingFolder is build/mutation. It has the files of gremlins and a copy of the source, whose
+// path is the same in every run, so that the Go tool compiles only changes.
 type workingFolder struct {
 	root, path string
 	lock       *os.File
 }
 
-// newWorkingFolder makes the folder, and takes it: two runs would mix their sources.
+// newWorkingFolder creates and locks the folder, because two runs would mix their sources.
 func newWorkingFolder(root string) (*workingFolder, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -39,13 +39,13 @@ func newWorkingFolder(root string) (*workingFolder, error) {
 	return f, nil
 }
 
-// close ends the run; the lock ends with its file.
+// close releases the lock.
 func (f *workingFolder) close() { f.lock.Close() }
 
 // source is the folder of the copy.
 func (f *workingFolder) source() string { return filepath.Join(f.path, "source") }
 
-// copySource copies what Git would commit: neither what was built nor Git's own files.
+// copySource copies the files that Git would commit.
 func (f *workingFolder) copySource(ctx context.Context) error {
 	if err := os.RemoveAll(f.source()); err != nil {
 		return fmt.Errorf("removing the last run's copy of the source: %w", err)
@@ -58,7 +58,7 @@ func (f *workingFolder) copySource(ctx context.Context) error {
 	}
 	for name := range bytes.SplitSeq(bytes.TrimSuffix(list, []byte{0}), []byte{0}) {
 		err := copyFile(filepath.Join(f.root, string(name)), filepath.Join(f.source(), string(name)))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // deleted and not committed
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // deleted but not committed
 			return fmt.Errorf("copying the source: %w", err)
 		}
 	}

@@ -16,40 +16,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runVariable makes this program the command `go` of gremlins. Its value is the file with
-// the settings of the run.
+// runVariable makes this program act as gremlins' command `go`. Its value is the file with the
+// run's settings.
 const runVariable = "DRYDOCK_MUTATION_RUN"
 
-// Exit codes of the command go, as gremlins understands them.
+// Exit codes of the command go, as gremlins interprets them.
 const (
 	exitLived     = 0
 	exitKilled    = 1
 	exitNotViable = 2
 )
 
-// A mutant hangs when its tests take far more processor time than the tests of the
-// package do, however busy the machine is; one that waits without using the processor
-// ends by the clock. The memory is limited because a loop that does not end may append.
+// A mutant hangs if its tests take far more CPU time than the unchanged package's, which is
+// independent of the machine's load. One that waits without using the CPU ends by the clock. The
+// memory is limited because an endless loop may append.
 const (
 	cpuFactor, clockFactor = 5, 20
 	memoryLimit            = 3 << 30
 )
 
-// usualMore is what a mutant gets beyond the multiple of what the tests usually take.
+// usualMore is added to the multiple of the tests' usual time.
 var usualMore = duration{CPU: 10 * time.Second, Clock: 2 * time.Minute}
 
-// quick is how long all tests of a package may take to be run at once. Where they take
-// longer, those that -short keeps are run first: they kill most mutants.
+// quick is the CPU time up to which all tests of a package run at once. In slower packages the
+// tests of -short run first, which kill most mutants.
 const quick = 2 * time.Second
 
-// mutationRun are the settings of one package's run, and its folders.
+// mutationRun has the settings and folders of one package's run.
 type mutationRun struct {
-	Go      string // the Go tool
-	Source  string // the copy of the repository
+	Go      string // path of the Go tool
+	Source  string // copy of the repository
 	Package string // the package's folder below it
 	Scratch string
 	More    duration // see usualMore
-	Flags   []string // of the package's test program
+	Flags   []string // for the package's test program
 }
 
 func (r mutationRun) file() string      { return filepath.Join(r.Scratch, "run.json") }
@@ -57,17 +57,17 @@ func (r mutationRun) commands() string  { return filepath.Join(r.Scratch, "bin")
 func (r mutationRun) temporary() string { return filepath.Join(r.Scratch, "tmp") }
 func (r mutationRun) original() string  { return filepath.Join(r.Scratch, "module", r.Package) }
 
-// duration is what a run of tests took.
+// duration is the time of a test run.
 type duration struct{ CPU, Clock time.Duration }
 
-// baseline is what the tests of the package as it is took.
+// baseline is the time of the unchanged package's tests.
 type baseline struct{ Short, All duration }
 
 func (r mutationRun) baselineFile() string { return filepath.Join(r.Scratch, "baseline.json") }
 func (r mutationRun) hungFile() string     { return filepath.Join(r.Scratch, "hung") }
 func (r mutationRun) troubleFile() string  { return filepath.Join(r.Scratch, "trouble") }
 
-// hung returns how many mutants were killed because they did not end.
+// hung returns how many mutants were killed because they hung.
 func (r mutationRun) hung() int {
 	text, err := os.ReadFile(r.hungFile())
 	if err != nil {
@@ -76,7 +76,7 @@ func (r mutationRun) hung() int {
 	return bytes.Count(text, []byte("\n"))
 }
 
-// trouble returns what kept a mutant from being tested.
+// trouble returns the error that prevented a mutant's test.
 func (r mutationRun) trouble() string {
 	text, err := os.ReadFile(r.troubleFile())
 	if err != nil {
@@ -85,7 +85,7 @@ func (r mutationRun) trouble() string {
 	return strings.TrimSpace(string(text))
 }
 
-// note appends a line to a file. Several mutants are tested at a time.
+// note appends a line to a file, because several mutants are tested at a time.
 func note(file, line string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -96,9 +96,9 @@ func note(file, line string) error {
 	return err
 }
 
-// goCommand does what gremlins asks the Go tool for, and returns the exit code: it
-// downloads modules, runs the tests with coverage, or runs the tests of the mutant in
-// the working directory. An error is noted, and ends the run of the whole package.
+// goCommand implements gremlins' calls of the Go tool and returns the exit code: it downloads
+// modules, runs the tests with coverage, or runs the tests of the mutant in the working directory.
+// An error is recorded and ends the whole package's run.
 func goCommand(settings string, args []string) int {
 	var run mutationRun
 	text, err := os.ReadFile(settings)
@@ -112,7 +112,7 @@ func goCommand(settings string, args []string) int {
 	code, err := exitLived, error(nil)
 	switch profile := argument(args, "-coverprofile"); {
 	case len(args) > 0 && args[0] == "mod":
-		// The packages were listed, which has fetched what they need; go.mod names far more.
+		// Listing the packages has downloaded their dependencies; go.mod names far more.
 	case profile != "":
 		err = run.measure(profile)
 	case len(args) > 0 && args[0] == "test":
@@ -129,7 +129,7 @@ func goCommand(settings string, args []string) int {
 	return code
 }
 
-// argument returns what follows a flag.
+// argument returns the argument after a flag.
 func argument(args []string, flag string) string {
 	if i := slices.Index(args, flag); i >= 0 && i+1 < len(args) {
 		return args[i+1]
@@ -137,9 +137,9 @@ func argument(args []string, flag string) string {
 	return ""
 }
 
-// measure runs the tests of the package as it is, and writes a profile in which every
-// line is covered, so that gremlins runs each mutant. Go's own profile has no block for
-// the conditions of a switch's cases and for declarations.
+// measure runs the unchanged package's tests and writes a profile that covers every line, so that
+// gremlins runs each mutant. Go's own profile has no blocks for the conditions of switch cases and
+// for declarations.
 func (r mutationRun) measure(profile string) error {
 	program := filepath.Join(r.Scratch, "original.test")
 	if out, err := r.compile(program); err != nil {
@@ -195,7 +195,7 @@ func (r mutationRun) module() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// testMutant tests the package whose files are in the working directory.
+// testMutant tests the package in the working directory.
 func (r mutationRun) testMutant() (code int, err error) {
 	changed, err := r.changedFiles()
 	if err != nil {
@@ -224,8 +224,8 @@ func (r mutationRun) testMutant() (code int, err error) {
 	return r.judgeMutant(program)
 }
 
-// namesAny reports whether the compiler complained about one of the changed files. It
-// names a file by its path in the repository or by the one that takes its place.
+// namesAny reports whether the compiler reports an error in a changed file, by its path in the
+// repository or its replacement's.
 func namesAny(out []byte, changed map[string]string) bool {
 	for original := range changed {
 		if bytes.Contains(out, []byte(filepath.Base(original)+":")) {
@@ -235,8 +235,7 @@ func namesAny(out []byte, changed map[string]string) bool {
 	return false
 }
 
-// changedFiles returns the files that differ from the original, by their paths in the
-// copy of the repository.
+// changedFiles maps the changed files' paths in the copy of the repository to their replacements.
 func (r mutationRun) changedFiles() (map[string]string, error) {
 	here, err := os.Getwd()
 	if err != nil {
@@ -263,9 +262,9 @@ func (r mutationRun) changedFiles() (map[string]string, error) {
 	return changed, nil
 }
 
-// compile makes the program that runs the package's tests. What it leaves out, the
-// linker's tables for debuggers and vet's checks, takes time and kills no mutant. A third
-// of the time went into collecting garbage of processes that end within a second.
+// compile compiles the package's test program. Debug information and vet's checks are left out,
+// because they take time and kill no mutant. Garbage collection took a third of the time of these
+// processes, which end within a second.
 func (r mutationRun) compile(program string, args ...string) ([]byte, error) {
 	args = append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", program}, args...)
 	cmd := exec.Command(r.Go, append(args, "./"+r.Package)...)
@@ -274,14 +273,14 @@ func (r mutationRun) compile(program string, args ...string) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
-// tests is the command that runs the compiled tests.
+// tests returns the command that runs the compiled tests.
 func (r mutationRun) tests(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, slices.Concat([]string{"-test.failfast"}, r.Flags, args)...)
 	cmd.Dir = filepath.Join(r.Source, r.Package)
 	return cmd
 }
 
-// judgeMutant runs the tests, those of -short first where all take long.
+// judgeMutant runs the tests, in a slow package those of -short first.
 func (r mutationRun) judgeMutant(program string) (int, error) {
 	text, err := os.ReadFile(r.baselineFile())
 	if err != nil {
@@ -299,7 +298,7 @@ func (r mutationRun) judgeMutant(program string) (int, error) {
 	return r.runMutant(program, usual.All)
 }
 
-// runMutant runs tests of a mutant under the limits that follow from what they usually take.
+// runMutant runs a mutant's tests with limits that derive from their usual time.
 func (r mutationRun) runMutant(program string, usual duration, args ...string) (int, error) {
 	cpu := cpuFactor*usual.CPU + r.More.CPU
 	clock := clockFactor*usual.Clock + r.More.Clock
@@ -323,13 +322,13 @@ func (r mutationRun) runMutant(program string, usual duration, args ...string) (
 	return exitKilled, nil
 }
 
-// startLimited starts tests that get no more than some CPU time and memory. The limit of
-// time is the hard one: Go programs take no notice of the signal at the soft one.
+// startLimited starts tests with limits of CPU time and memory. The CPU limit is a hard one,
+// because Go programs ignore the signal at the soft one.
 func startLimited(cmd *exec.Cmd, cpu time.Duration) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting the tests of a mutant: %w", err)
 	}
-	// Less than a second would be none, and kill every mutant.
+	// A limit below a second would be 0 and kill every mutant.
 	seconds := uint64(max(1, cpu.Seconds()))
 	for resource, most := range map[int]unix.Rlimit{
 		unix.RLIMIT_CPU: {Cur: seconds, Max: seconds}, unix.RLIMIT_DATA: {Cur: memoryLimit, Max: memoryLimit},

@@ -15,13 +15,13 @@ import (
 	"syscall"
 )
 
-// mutators are all that gremlins has: what they change is a decision in every case.
+// mutators are all of gremlins' mutators, because each of them changes a decision.
 var mutators = []string{
 	"arithmetic-base", "conditionals-boundary", "conditionals-negation", "increment-decrement", "invert-assignments",
 	"invert-bitwise", "invert-bwassign", "invert-logical", "invert-loopctrl", "invert-negatives", "remove-self-assignments",
 }
 
-// gremlinsReport is what is read of the file that gremlins writes.
+// gremlinsReport has the used fields of gremlins' report.
 type gremlinsReport struct {
 	Files []struct {
 		Name      string             `json:"file_name"`
@@ -36,7 +36,7 @@ type gremlinsMutation struct {
 	Column int    `json:"column"`
 }
 
-// What gremlins calls the ends of a mutant that happen here: all mutants are run
+// gremlins' names for the results of mutants. Only these occur, because all mutants are run
 // (decision 265).
 const (
 	statusKilled    = "KILLED"
@@ -44,10 +44,10 @@ const (
 	statusNotViable = "NOT VIABLE"
 )
 
-// test has gremlins change the package, and returns what became of the mutants.
+// test runs gremlins on a package and returns the results of its mutants.
 func (f *workingFolder) test(ctx context.Context, gremlins, pkg string, workers int) (r result, err error) {
 	scratch := filepath.Join(f.path, "scratch")
-	// A run that was killed has left it.
+	// Left by a killed run.
 	if err := os.RemoveAll(scratch); err != nil {
 		return r, fmt.Errorf("removing what the last run left: %w", err)
 	}
@@ -63,8 +63,8 @@ func (f *workingFolder) test(ctx context.Context, gremlins, pkg string, workers 
 	return readResult(run, report)
 }
 
-// prepareRun gives gremlins a module that has only the package, because gremlins copies
-// the whole module for each worker, and a command `go` that is this program.
+// prepareRun creates a module with only the package, because gremlins copies the whole module for
+// each worker, and a command `go` that is this program.
 func prepareRun(source, scratch, pkg string) (mutationRun, error) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
@@ -101,9 +101,9 @@ func prepareRun(source, scratch, pkg string) (mutationRun, error) {
 	return run, run.write()
 }
 
-// testFlags returns the flags for tests of properties (pgregory.net/rapid): they draw the
-// same cases in every run, so that a mutant has the same end in every run, and neither
-// look for the simplest case that fails nor keep it for the next mutant.
+// testFlags returns flags for property tests (pgregory.net/rapid): they draw the same cases in
+// every run, so that a mutant's result is reproducible, and neither shrink a failing case nor save
+// it for the next mutant.
 func testFlags(folder string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	if err != nil {
@@ -121,7 +121,7 @@ func testFlags(folder string) ([]string, error) {
 	return nil, nil
 }
 
-// write writes the settings where the command go finds them.
+// write writes the settings for the command go.
 func (r mutationRun) write() error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -130,7 +130,7 @@ func (r mutationRun) write() error {
 	return os.WriteFile(r.file(), text, 0o644)
 }
 
-// sourceFiles returns the names of the files of a folder that can be mutated.
+// sourceFiles returns the mutable files of a folder.
 func sourceFiles(folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -146,7 +146,7 @@ func sourceFiles(folder string) ([]string, error) {
 }
 
 func runGremlins(ctx context.Context, gremlins string, run mutationRun, report string, workers int) error {
-	// The limits of time are this program's, so those of gremlins must never be reached.
+	// This program limits the time, so gremlins' own limit must never be reached.
 	args := []string{"unleash", "--output", report, "--workers", strconv.Itoa(workers), "--timeout-coefficient", "10000"}
 	for _, mutator := range mutators {
 		args = append(args, "--"+mutator)
@@ -157,7 +157,7 @@ func runGremlins(ctx context.Context, gremlins string, run mutationRun, report s
 		"PATH="+run.commands()+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	// The tests of mutants are children of gremlins, and must end with it.
+	// The tests of mutants are children of gremlins and must end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	err := cmd.Run()
@@ -170,7 +170,7 @@ func runGremlins(ctx context.Context, gremlins string, run mutationRun, report s
 	return nil
 }
 
-// readResult reads what gremlins found out.
+// readResult reads gremlins' report.
 func readResult(run mutationRun, file string) (result, error) {
 	r := result{pkg: run.Package, hung: run.hung()}
 	text, err := os.ReadFile(file)
@@ -199,7 +199,7 @@ func readResult(run mutationRun, file string) (result, error) {
 	return r, err
 }
 
-// add counts a mutant, and notes it if it survived.
+// add counts a mutant and records a survivor.
 func (r *result) add(source sourceFile, file string, m gremlinsMutation) error {
 	switch m.Status {
 	case statusKilled:

@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// threshold is how many of a hundred mutants that compile must be killed, in each package
-// and in all of them together. A mutant that is explained has survived, too.
+// threshold is the percentage of compiling mutants that must be killed, in each package and in
+// total. An explained mutant counts as a survivor.
 const threshold = 95
 
-// explanationsFile has a package's mutants that no test can kill, each with its reason.
+// explanationsFile lists a package's mutants that no test can kill, with reasons.
 const explanationsFile = "testdata/mutants.yaml"
 
 // explanation is an entry of that file.
@@ -25,7 +25,7 @@ type explanation struct {
 	Reason string `json:"reason"`
 }
 
-// result is what became of the mutants of a package.
+// result has the results of a package's mutants.
 type result struct {
 	pkg                     string
 	killed, hung, notViable int
@@ -54,8 +54,7 @@ func readExplanations(file string) ([]explanation, error) {
 	return list, nil
 }
 
-// same reports whether two mutants are the same change. Equal lines of one function
-// count as one.
+// same reports whether two mutants are the same change. Equal lines of one function count as one.
 func (m mutant) same(o mutant) bool {
 	return m.Func == o.Func && m.Line == o.Line && m.Becomes == o.Becomes
 }
@@ -67,29 +66,28 @@ func (r result) unexplained() []mutant {
 	})
 }
 
-// outdated returns the explanations of mutants that do not survive.
+// outdated returns the explanations of mutants that did not survive.
 func (r result) outdated() []explanation {
 	return slices.DeleteFunc(slices.Clone(r.explained), func(e explanation) bool {
 		return slices.ContainsFunc(r.survivors, e.same)
 	})
 }
 
-// compiled is the number of mutants that the tests judged.
+// compiled returns the number of compiling mutants.
 func (r result) compiled() int { return r.killed + len(r.survivors) }
 
-// enough reports whether the share of killed mutants reaches the threshold.
+// enough reports whether the percentage of killed mutants reaches the threshold.
 func (r result) enough() bool { return 100*r.killed >= threshold*r.compiled() }
 
 func (r result) percent() string {
 	if r.compiled() == 0 {
 		return "–"
 	}
-	// Rounded down: 94.96 is not 95.
+	// Round down: 94.96 is not 95.
 	permille := 1000 * r.killed / r.compiled()
 	return fmt.Sprintf("%d.%d", permille/10, permille%10)
 }
 
-// total adds up all packages.
 func total(results []result) result {
 	all := result{pkg: "all"}
 	for _, r := range results {
@@ -102,7 +100,7 @@ func total(results []result) result {
 	return all
 }
 
-// judge returns what is not good enough.
+// judge returns an error for each violation of the rules.
 func judge(results []result) error {
 	var problems []error
 	for _, r := range append(slices.Clone(results), total(results)) {
@@ -123,7 +121,7 @@ func judge(results []result) error {
 	return errors.Join(problems...)
 }
 
-// details are a package's figures and its survivors, for who waits.
+// details formats a package's figures and survivors, as progress.
 func (r result) details() string {
 	text := fmt.Sprintf("%s: %s %% of %d mutants killed in %s\n", r.pkg, r.percent(), r.compiled(), r.took.Round(time.Second))
 	for _, m := range r.unexplained() {
@@ -132,7 +130,7 @@ func (r result) details() string {
 	return text
 }
 
-// table is what docs/mutation.md shows.
+// table returns the table of docs/mutation.md.
 func table(results []result) string {
 	var b strings.Builder
 	b.WriteString("| package | mutants | do not compile | killed | of these hung | survived, explained | survived | killed, % |\n")

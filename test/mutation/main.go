@@ -1,15 +1,14 @@
-// Command mutation reports whether the unit tests of the rule packages notice changed
-// rules: gremlins changes one operator after the other, and the tests of the package must
-// fail. What survives needs a test, or an entry in testdata/mutants.yaml of its package
-// that says why no test can see it (decision 266).
+// Command mutation reports whether the unit tests of the rule packages detect changed rules.
+// gremlins changes one operator at a time, and the package's tests must fail. A survivor needs a
+// test, or an entry in its package's testdata/mutants.yaml with the reason why no test can detect
+// it (decision 266).
 //
 //	go run ./test/mutation [-workers n] [package ...]
 //
-// A package is named by the end of its path (hotplug, rules/hotplug); without names all of them
-// are tested. It owns which packages these are (packages.go), how a mutant is run
-// (gocommand.go, decision 265) and what is good enough (judge.go). Which changes are made
-// is decided by gremlins. It must not change the source that it is started in: it works
-// with a copy below build/mutation.
+// A package is named by the end of its path (hotplug, rules/hotplug); the default is all. The
+// command owns the list of packages (packages.go), the run of a mutant (gocommand.go, decision 265)
+// and the verdict (judge.go). gremlins decides the changes. The command must not change its source:
+// it works with a copy below build/mutation.
 package main
 
 import (

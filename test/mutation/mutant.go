@@ -11,20 +11,20 @@ import (
 	"strings"
 )
 
-// mutant is a change by the words of the source, which stay the same when lines move.
+// mutant is a change identified by the text of the source, which stays the same when lines move.
 type mutant struct {
-	// Func is the function or the declaration that is changed.
+	// Func is the changed function or declaration.
 	Func string `json:"func"`
-	// Line is the line as it is, or the lines of the expression; Becomes is what it would
-	// be. Blanks and the ends of lines count as one blank.
+	// Line is the original line, or the lines of the expression; Becomes is the mutated text. A
+	// sequence of blanks and line ends counts as one blank.
 	Line    string `json:"line"`
 	Becomes string `json:"becomes"`
 
 	position string
 }
 
-// replacements are what gremlins makes of operators. A mutator that is not named here
-// turns an operation with assignment into a bare assignment.
+// replacements maps operators to gremlins' replacements. A mutator without an entry changes an
+// operation with assignment to a plain assignment.
 var replacements = map[string]map[string]string{
 	"ARITHMETIC_BASE":       {"+": "-", "-": "+", "*": "/", "/": "*", "%": "*"},
 	"CONDITIONALS_BOUNDARY": {"<": "<=", "<=": "<", ">": ">=", ">=": ">"},
@@ -40,7 +40,7 @@ var replacements = map[string]map[string]string{
 		"&=": "=", "|=": "=", "^=": "=", "&^=": "=", "<<=": "=", ">>=": "="},
 }
 
-// sourceFile is a file as text and as declarations.
+// sourceFile is a file as text and as syntax tree.
 type sourceFile struct {
 	text []byte
 	set  *token.FileSet
@@ -60,7 +60,7 @@ func parseSource(path string) (sourceFile, error) {
 	return sourceFile{text: text, set: set, tree: tree}, nil
 }
 
-// mutant returns the change that gremlins names by line and column.
+// mutant returns the change at gremlins' line and column.
 func (s sourceFile) mutant(m gremlinsMutation) (mutant, error) {
 	file := s.set.File(s.tree.FileStart)
 	if m.Line < 1 || m.Line > file.LineCount() || m.Column < 1 {
@@ -94,8 +94,8 @@ func (s sourceFile) mutant(m gremlinsMutation) (mutant, error) {
 	return mutant{Func: s.declaration(m.Line), Line: oneLine(s.text[begin:end]), Becomes: oneLine(apply(s.text, edits, begin, end))}, nil
 }
 
-// longestExpression is how many lines are shown of an expression at most; of a longer one
-// the line of the operator is shown.
+// longestExpression is the maximum number of lines shown of an expression; of a longer one only the
+// operator's line is shown.
 const longestExpression = 5
 
 // edit replaces a part of a text.
@@ -104,7 +104,7 @@ type edit struct {
 	text     string
 }
 
-// apply returns the part of a text between begin and end with the edits in it.
+// apply returns the text between begin and end with the edits.
 func apply(text []byte, edits []edit, begin, end int) []byte {
 	slices.SortStableFunc(edits, func(a, b edit) int { return a.from - b.from })
 	var out []byte
@@ -121,8 +121,8 @@ func apply(text []byte, edits []edit, begin, end int) []byte {
 
 func oneLine(text []byte) string { return strings.Join(strings.Fields(string(text)), " ") }
 
-// binaryAt returns the expression whose operator is at a place, and those around it, the
-// outermost last; nil if the token there belongs to none.
+// binaryAt returns the expression with the operator at a position and its enclosing expressions,
+// outermost last; nil if there is no operator.
 func (s sourceFile) binaryAt(at token.Pos) []ast.Expr {
 	var path []ast.Node
 	var found []ast.Expr
@@ -149,8 +149,8 @@ func (s sourceFile) binaryAt(at token.Pos) []ast.Expr {
 	return found
 }
 
-// parentheses returns those that the changed expression needs to stay the same tree:
-// gremlins changes the tree, not the text.
+// parentheses returns edits that keep the syntax tree of the changed expression: gremlins changes
+// the tree, not the text.
 func (s sourceFile) parentheses(around []ast.Expr, operator string) []edit {
 	precedence := precedenceOf(operator)
 	changed := around[0].(*ast.BinaryExpr)
@@ -173,7 +173,7 @@ func (s sourceFile) parentheses(around []ast.Expr, operator string) []edit {
 	return edits
 }
 
-// precedenceOf returns how strongly an operator binds.
+// precedenceOf returns an operator's precedence.
 func precedenceOf(operator string) int {
 	for t := token.ADD; t <= token.GEQ; t++ {
 		if t.String() == operator {
@@ -183,7 +183,7 @@ func precedenceOf(operator string) int {
 	return token.LowestPrec
 }
 
-// declaration returns the name of the function or the declaration that a line is in.
+// declaration returns the name of the function or declaration that contains a line.
 func (s sourceFile) declaration(line int) string {
 	at := slices.IndexFunc(s.tree.Decls, func(d ast.Decl) bool {
 		return s.set.Position(d.Pos()).Line <= line && line <= s.set.Position(d.End()).Line
@@ -203,7 +203,7 @@ func (s sourceFile) declaration(line int) string {
 	return ""
 }
 
-// declared returns the name that a line of a declaration is about.
+// declared returns the name that a line of a declaration declares.
 func (s sourceFile) declared(d *ast.GenDecl, line int) string {
 	for _, spec := range d.Specs {
 		value, ok := spec.(*ast.ValueSpec)

@@ -15,15 +15,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The packages are those that the linter keeps clients out of: the rule of this name in
-// .golangci.yml is the one list of rule packages.
+// The linter's rule of this name in .golangci.yml, which bans clients, is the only list of rule
+// packages.
 const (
 	lintConfiguration = ".golangci.yml"
 	lintRule          = "rules"
 )
 
-// rulePackages returns the folders of the rule packages that were asked for, relative to
-// the folder of the repository.
+// rulePackages returns the folders of the requested rule packages, relative to the repository.
 func rulePackages(ctx context.Context, root string, asked []string) ([]string, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -44,7 +43,7 @@ func rulePackages(ctx context.Context, root string, asked []string) ([]string, e
 	return chosen(folders, asked)
 }
 
-// rulePatterns returns the linter's patterns of files, without those that exclude.
+// rulePatterns returns the linter's file patterns without the excluding ones.
 func rulePatterns(file string) ([]string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -73,8 +72,8 @@ func rulePatterns(file string) ([]string, error) {
 	return patterns, nil
 }
 
-// foldersOf returns the folders with Go files that match the patterns. A pattern begins
-// with `**/` and ends with `/**.go`: a folder and all below it.
+// foldersOf returns the folders with Go files that match the patterns. A pattern begins with `**/`
+// and ends with `/**.go`: a folder and all below it.
 func foldersOf(root string, patterns []string) ([]string, error) {
 	var folders []string
 	for _, pattern := range patterns {
@@ -104,12 +103,12 @@ func foldersOf(root string, patterns []string) ([]string, error) {
 	return slices.Compact(folders), nil
 }
 
-// isSource reports whether a file has code that can be mutated.
+// isSource reports whether a file has mutable code.
 func isSource(file string) bool {
 	return strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go")
 }
 
-// withoutPrograms leaves out programs: below rule packages they write generated files.
+// withoutPrograms drops programs, which generate files of rule packages.
 func withoutPrograms(ctx context.Context, root string, folders []string) ([]string, error) {
 	args := []string{"list", "-f", "{{.Name}} {{.Dir}}"}
 	for _, folder := range folders {
@@ -126,7 +125,7 @@ func withoutPrograms(ctx context.Context, root string, folders []string) ([]stri
 	}), nil
 }
 
-// chosen returns the folders that end with what was asked for; all, if nothing was.
+// chosen returns the folders that end with a requested name, and all if none is requested.
 func chosen(folders, asked []string) ([]string, error) {
 	if len(asked) == 0 {
 		return folders, nil
@@ -142,7 +141,7 @@ func chosen(folders, asked []string) ([]string, error) {
 	}), errors.Join(unknown...)
 }
 
-// isNamed reports whether a folder's path ends with the whole words of a name.
+// isNamed reports whether a folder's path ends with a name, by whole elements.
 func isNamed(folder, name string) bool {
 	return strings.HasSuffix("/"+folder, "/"+path.Clean(name))
 }

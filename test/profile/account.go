@@ -1,29 +1,31 @@
 package main
 
-// identity tells a process from a later one of the same number.
+// identity distinguishes a process from a later one with the same PID.
 type identity struct {
 	pid     int
-	started uint64 // ticks since the machine was started
+	started uint64 // in ticks since boot
 }
 
-// process is what /proc says of a process.
+// process is a process's data in /proc.
 type process struct {
 	identity
 	parent int
 	use    use
-	// own is the CPU time of the process and children that of the children it has waited for, with theirs: seconds.
+	// own is the CPU time of the process, and children that of its reaped children and their descendants, in
+	// seconds.
 	own, children float64
 }
 
-// account adds up CPU time from what is seen of all processes again and again.
+// account sums CPU time over repeated observations of all processes.
 //
-// The last second of a process is not seen. Its parent has it: what the parent's children used, less what was seen of
-// those that have ended, counts for the parent, unless it is a compiler's or a test's, which say who they are.
+// The last second of a process is not observed, but its parent's counter includes it. The increase of the parent's
+// children time, minus the observed time of the ended children, counts for the parent, unless the parent is a
+// compiler or a test, which have their own use.
 type account struct {
 	last map[identity]process
 }
 
-// observe returns what was used since the last call, by use, in seconds. The first call only begins.
+// observe returns the CPU seconds since the last call by use. The first call only starts.
 func (a *account) observe(now []process) map[use]float64 {
 	current, byPID := make(map[identity]process, len(now)), make(map[int]process, len(now))
 	for _, p := range now {
@@ -42,8 +44,8 @@ func (a *account) observe(now []process) map[use]float64 {
 	return used
 }
 
-// ended returns what was seen of the processes that have ended since the last call, by who has waited for them: the
-// nearest of their ancestors that runs.
+// ended returns the observed CPU time of processes that have ended since the last call, by the process that has
+// reaped them: the nearest living ancestor.
 func (a *account) ended(current map[identity]process, byPID map[int]process) map[identity]float64 {
 	before := make(map[int]process, len(a.last))
 	for _, p := range a.last {

@@ -1,9 +1,9 @@
-// Package main tells where the CPU time of a run of the tests goes: which part of the
-// system used it, which tests, and what a guest costs.
+// Package main reports the CPU time of a test run by parts of the system and by tests, and the cost
+// of a guest.
 //
-//	profile watch FOLDER     looks at every process of the machine once a second, until SIGTERM
-//	profile report FOLDER    adds up what was seen and what `go test -json` wrote there, and prints it
+//	profile watch FOLDER     observes every process of the machine once a second, until SIGTERM
+//	profile report FOLDER    prints the sums of the observations and of the output of `go test -json` there
 //
-// It reads /proc of this machine and changes nothing. It judges nothing: no test fails
-// because of what it prints.
+// It reads /proc of this machine and changes nothing. It has no limits: no test fails because of its
+// output.
 package main

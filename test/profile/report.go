@@ -15,31 +15,31 @@ import (
 	"drydock.dev/drydock/test/namespace"
 )
 
-// smallest is the share of the CPU time that a part is named for.
+// smallest is the smallest share of the CPU time that the report shows.
 const smallest = 0.003
 
-// shown is how many tests and packages the report names.
+// shown is the number of tests and packages in the report.
 const shown = 10
 
-// sums are what a whole run used: seconds of CPU time.
+// sums are the CPU seconds of a whole run.
 type sums struct {
 	parts    map[string]float64
 	packages map[string]float64
 	guests   map[use]float64
 	tests    map[*test]*cost
-	// busy is what the CPUs computed, whether a process was seen or not.
+	// busy is the CPUs' total, including processes that were not observed.
 	busy float64
 }
 
-// cost is what a test used.
+// cost is the CPU time of a test.
 type cost struct {
-	// guests are its own; shared is its part of what its cluster and its package used while it ran.
+	// guests is the time of the test's guests; shared is its share of its cluster's and package's time.
 	guests, shared float64
 }
 
 func (c *cost) all() float64 { return c.guests + c.shared }
 
-// report prints what was used.
+// report prints the report.
 func report(folder string, out io.Writer) error {
 	tests, err := readTests(folder)
 	if err != nil {
@@ -53,7 +53,7 @@ func report(folder string, out io.Writer) error {
 	return nil
 }
 
-// readSamples gives each sample, with what the CPUs computed since the one before, to take.
+// readSamples calls take with each sample, with Busy as the difference from the previous one.
 func readSamples(folder string, take func(sample)) error {
 	file, err := os.Open(samplesFile(folder))
 	if err != nil {
@@ -64,7 +64,7 @@ func readSamples(folder string, take func(sample)) error {
 	for decoder := json.NewDecoder(file); ; {
 		var s sample
 		err := decoder.Decode(&s)
-		// One that was ended in the middle of a line has written all the others.
+		// A truncated last line follows complete ones.
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil
 		}
@@ -100,7 +100,7 @@ func (s *sums) add(each sample, tests []*test) {
 	}
 }
 
-// share charges the tests that ran with what was used: its own test with a guest, and all alike with everything else.
+// share adds the time to the running tests: a guest's to its own test, everything else in equal parts.
 func (s *sums) share(e entry, running []*test) {
 	for _, t := range running {
 		if e.Guest != "" && strings.HasPrefix(e.Guest, namespace.Prefix(t.name)) {
@@ -173,7 +173,7 @@ func total(of map[string]float64) float64 {
 	return sum
 }
 
-// shortened leaves out of a folder what is above the working folder.
+// shortened makes a folder relative to the working folder.
 func shortened(folder string) string {
 	here, err := os.Getwd()
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// test is one test of a cluster, as `go test -json` told of it.
+// test is a test on a cluster, from the output of `go test -json`.
 type test struct {
 	name, cluster string
-	// spans are when it ran. It does not run while it waits for those that run side by side.
+	// spans are the times when it ran. It is paused while it waits for parallel tests.
 	spans []span
 }
 
@@ -30,7 +30,7 @@ func (t *test) ran(at time.Time) bool {
 	return false
 }
 
-// took is how long it ran.
+// took returns how long it ran.
 func (t *test) took() time.Duration {
 	var sum time.Duration
 	for _, s := range t.spans {
@@ -47,10 +47,11 @@ type event struct {
 	Action, Package, Test string
 }
 
-// eventsPattern names the files of `go test -json`. Between tests- and the last hyphen stands the cluster.
+// eventsPattern matches the output files of `go test -json`. The cluster's name is between tests- and the
+// last hyphen.
 const eventsPattern = "tests-*-*.json"
 
-// readTests returns the tests of clusters. What is below another test counts for that.
+// readTests returns the tests on clusters. Subtests count for their test.
 func readTests(folder string) ([]*test, error) {
 	files, err := filepath.Glob(filepath.Join(folder, eventsPattern))
 	if err != nil {

@@ -6,30 +6,30 @@ import (
 	"strings"
 )
 
-// use is what CPU time is used for.
+// use is the purpose of CPU time.
 type use struct {
-	// Part is the part of the system, as the report names it.
+	// Part is the part of the system in the report.
 	Part string `json:"part"`
-	// Cluster is the embedded cluster that the process belongs to, if it does.
+	// Cluster is the process's embedded cluster, if any.
 	Cluster string `json:"cluster,omitempty"`
-	// Guest is namespace and name of the VMI whose guest it is.
+	// Guest is the namespace and name of the guest's VMI.
 	Guest string `json:"guest,omitempty"`
-	// PID tells guests of one name apart.
+	// PID distinguishes guests with the same name.
 	PID int `json:"pid,omitempty"`
-	// Package is the folder of the package whose test binary the process is, or was started by.
+	// Package is the folder of the package whose test binary is the process or its ancestor.
 	Package string `json:"package,omitempty"`
 }
 
-// Parts that the report looks at.
+// Parts with a special treatment.
 const (
 	partGuest = "guests (QEMU)"
 	partTest  = "test binaries"
-	// partImages also starts what compiles C: the test guest's kernel.
+	// partImages also starts C compilers, for the test guest's kernel.
 	partImages = "images"
 	partC      = "C compiler"
 )
 
-// parts are programs that are one part together. Others go by their names.
+// parts maps programs to their common part. Other programs are parts of their own name.
 var parts = map[string]string{
 	"go": "compiler", "compile": "compiler", "link": "compiler", "asm": "compiler", "cgo": "compiler", "vet": "compiler",
 	"gcc": partC, "cc1": partC, "as": partC, "ld": partC,
@@ -40,12 +40,12 @@ var parts = map[string]string{
 	"image-builder": partImages,
 }
 
-// embedded are the parts of the embedded Kubernetes, whose programs are one.
+// embedded are the parts of the embedded Kubernetes, which share one program.
 var embedded = []string{
 	"kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns", "kubectl", "deploy", "image", "up", "down",
 }
 
-// program is what /proc says once of a process.
+// program has the constant data of a process in /proc.
 type program struct {
 	pid               int
 	args, environment []string
@@ -53,7 +53,7 @@ type program struct {
 	folder string
 }
 
-// useOf says what a process is for. Of its parent it takes what it does not say itself.
+// useOf returns the use of a process. It inherits unknown fields from its parent.
 func useOf(p program, parent use) use {
 	u := use{Cluster: parent.Cluster, Package: parent.Package}
 	if name := environmentValue(p.environment, "DRYDOCK_NAME"); name != "" {
@@ -106,7 +106,7 @@ func partOf(args []string, parent string) string {
 	return name
 }
 
-// after returns the argument that follows another one.
+// after returns the argument after a flag.
 func after(args []string, flag string) string {
 	if i := slices.Index(args, flag); i >= 0 && i+1 < len(args) {
 		return args[i+1]

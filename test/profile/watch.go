@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// interval is short beside a test and long beside the milliseconds that looking at all processes takes.
+	// interval is short compared with a test and long compared with the milliseconds of an observation.
 	interval = time.Second
-	// tick is the kernel's unit of CPU time in /proc; it is the same everywhere.
+	// tick is the kernel's unit of CPU time in /proc, the same on all architectures.
 	tick = 0.01
 )
 
-// sample is what was used in an interval.
+// sample is the CPU time in an interval.
 type sample struct {
 	Time time.Time `json:"time"`
-	// Busy is what all CPUs together have computed since the machine was started: seconds.
+	// Busy is the computing time of all CPUs since boot, in seconds.
 	Busy float64 `json:"busy"`
 	Used []entry `json:"used"`
 }
@@ -65,13 +65,13 @@ func watch(ctx context.Context, folder string) error {
 	return file.Close()
 }
 
-// watcher remembers what each process is for: to read it at every look would cost too much.
+// watcher caches the use of each process, which is too expensive to read at every observation.
 type watcher struct {
 	account account
 	uses    map[identity]named
 }
 
-// named is what a process is for as long as it has the name.
+// named is the use of a process while it keeps its name.
 type named struct {
 	name string
 	use  use
@@ -97,7 +97,7 @@ func (w *watcher) look(to *json.Encoder) error {
 	return nil
 }
 
-// processes lists all of the machine. One that ends meanwhile is left out.
+// processes lists all processes of the machine that have not ended.
 func (w *watcher) processes() ([]process, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
@@ -128,7 +128,7 @@ func (w *watcher) processes() ([]process, error) {
 	return processes, nil
 }
 
-// use returns what a process is for, and what all of its ancestors are for, into known.
+// use returns the use of a process, and stores it and its ancestors' in known.
 func (w *watcher) use(pid int, stats map[int]procfs.ProcStat, known map[identity]named) use {
 	stat, there := stats[pid]
 	if !there {
@@ -147,7 +147,7 @@ func (w *watcher) use(pid int, stats map[int]procfs.ProcStat, known map[identity
 	if err != nil {
 		return parent
 	}
-	args, _ := p.CmdLine() // a process that has ended has none
+	args, _ := p.CmdLine() // empty for a process that has ended
 	environment, _ := p.Environ()
 	folder, _ := p.Cwd()
 	known[id] = named{stat.Comm, useOf(program{pid, args, environment, folder}, parent)}

@@ -1,9 +1,8 @@
-// Package pulse judges, for tests, what guests with a pulse answer when they are asked again and again in all
-// their pods: a guest that migrates lives in one place at a time, never returns to one that it has left, and
-// never forgets what it has counted.
+// Package pulse checks the answers of guests with a pulse that a test queries repeatedly in all their pods: a
+// migrating guest runs in one place at a time, never returns to a place that it has left, and never loses its
+// count.
 //
-// It owns the judgement only: who asks, and how, is the test's. The guest's side is in test/guest/guestd.
-// Nothing but tests may import it.
+// The test sends the queries. The guest's part is in test/guest/guestd. Only tests may import it.
 package pulse
 
 import (
@@ -13,20 +12,20 @@ import (
 	"sync"
 )
 
-// Port is where a guest with a pulse answers, by UDP.
+// Port is the UDP port of a guest with a pulse.
 const Port = 7778
 
-// Answer is what a guest says.
+// Answer is a guest's answer.
 type Answer struct {
 	// Question is the number of the question.
 	Question    uint64
 	Guest, Boot string
 	Beats       uint64
-	// Trouble is what is wrong, such as a disk that another guest has written to.
+	// Trouble is an error in the guest, such as a disk that another guest has written to.
 	Trouble string
 }
 
-// Parse reads an answer.
+// Parse parses an answer.
 func Parse(text string) (Answer, error) {
 	parts := strings.SplitN(text, " ", 5)
 	if len(parts) < 4 {
@@ -43,7 +42,7 @@ func Parse(text string) (Answer, error) {
 	return Answer{Question: question, Guest: parts[1], Boot: parts[2], Beats: beats, Trouble: strings.Join(parts[4:], "")}, nil
 }
 
-// Sighting is the last that was heard of a guest.
+// Sighting is the last observation of a guest.
 type Sighting struct {
 	Pod, Boot string
 	Beats     uint64
@@ -51,7 +50,7 @@ type Sighting struct {
 	Asked uint64
 }
 
-// Record is what was heard of all guests. The zero value is empty.
+// Record has the observations of all guests. The zero value is empty.
 type Record struct {
 	mu     sync.Mutex
 	asked  uint64
@@ -59,14 +58,13 @@ type Record struct {
 	wrong  error
 }
 
-// guest is what is known of one.
 type guest struct {
 	Sighting
-	// known is the newest question that had been asked when the last answer came: what is asked later is answered
-	// by a guest that is later.
+	// known is the newest question at the time of the last answer: later questions are answered by a later
+	// state of the guest.
 	known uint64
-	// left has the places and the boots that the guest has left, and the newest question that had been asked
-	// when it was heard from elsewhere. An answer to an older one may have been under way.
+	// left has the places and boots that the guest has left, with the newest question when the guest was
+	// observed elsewhere. An answer to an older question may have been in flight.
 	left map[string]uint64
 }
 
@@ -78,14 +76,14 @@ func (r *Record) Ask() uint64 {
 	return r.asked
 }
 
-// Asked is the number of the newest question.
+// Asked returns the number of the newest question.
 func (r *Record) Asked() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.asked
 }
 
-// Last is the last that was heard of a guest; it is empty if nothing was.
+// Last returns the last observation of a guest, empty if there is none.
 func (r *Record) Last(name string) Sighting {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,14 +93,14 @@ func (r *Record) Last(name string) Sighting {
 	return Sighting{}
 }
 
-// Err is the first thing that was wrong.
+// Err returns the first violation.
 func (r *Record) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.wrong
 }
 
-// Answered takes an answer that has come from a pod.
+// Answered checks an answer from a pod.
 func (r *Record) Answered(pod string, a Answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,7 +132,7 @@ func (r *Record) Answered(pod string, a Answer) {
 	g.Beats, g.Asked, g.known = max(g.Beats, a.Beats), max(g.Asked, a.Question), r.asked
 }
 
-// moved takes note of where a guest answers from.
+// moved records the place of a guest.
 func (g *guest) moved(pod, boot string, asked uint64) {
 	if g.Pod == pod && g.Boot == boot {
 		return

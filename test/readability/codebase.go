@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// codebase is what has been counted so far.
+// codebase has the counts so far.
 type codebase struct {
-	lines        int // that have code on them
+	lines        int // with code on them
 	commentWords int
-	what         int // of the comment words
+	what         int // among the comment words
 	packages     map[string]*pkg
 }
 
@@ -24,7 +24,7 @@ type codebase struct {
 type pkg struct {
 	lines     int
 	functions map[string]int // declarations of unexported functions, by name
-	named     map[string]int // how often each unexported name is written, in tests, too
+	named     map[string]int // uses of each unexported name, including tests
 	methods   map[string]int // by type
 	longest   int            // lines of the longest function
 	longestOf string
@@ -33,7 +33,8 @@ type pkg struct {
 // figure is one line of the report.
 type figure struct{ name, value, goal, where string }
 
-// read counts every Go file of a tree but test data and generated files. Of tests it counts the names that they use.
+// read counts every Go file of a tree except test data and generated files. In tests it counts only the use of
+// names.
 func (c *codebase) read(tree fs.FS) error {
 	return fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
@@ -52,7 +53,7 @@ func (c *codebase) read(tree fs.FS) error {
 	})
 }
 
-// count adds one file.
+// count counts one file.
 func (c *codebase) count(name string, source []byte) error {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, source, parser.ParseComments|parser.SkipObjectResolution)
@@ -81,7 +82,7 @@ func (c *codebase) count(name string, source []byte) error {
 	return nil
 }
 
-// linesOfCode is the number of lines on which a token begins that is no comment.
+// linesOfCode returns the number of lines on which a token other than a comment begins.
 func linesOfCode(name string, source []byte) int {
 	files := token.NewFileSet()
 	file := files.AddFile(name, -1, len(source))
@@ -99,7 +100,7 @@ func linesOfCode(name string, source []byte) int {
 	}
 }
 
-// word has a letter in it. Directives are taken away before.
+// word matches words that contain a letter. Directives have been removed.
 var word = regexp.MustCompile(`[\pL][\pL\pN'’_-]*`)
 
 func (c *codebase) countComments(file *ast.File) {
@@ -154,7 +155,7 @@ func receiver(function *ast.FuncDecl) string {
 	return "?"
 }
 
-// figures are the report's lines.
+// figures returns the lines of the report.
 func (c *codebase) figures() []figure {
 	functions, once := 0, 0
 	type place struct {

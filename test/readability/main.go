@@ -1,6 +1,6 @@
-// Readability prints the figures that tell how the code reads: the words of its comments, the functions that are used
-// once, the largest types, packages and functions. Tests and generated files do not count. It judges nothing: the goals
-// beside the figures are the project's.
+// Readability prints figures about the readability of the code: words of comments, functions that are used once,
+// and the largest types, packages and functions. Tests and generated files don't count. It enforces nothing: the
+// printed goals are the project's.
 package main
 
 import (

@@ -1,7 +1,6 @@
-// Package runstate judges, for tests, what QEMU says of itself in virt-launcher's log when the VMI has the label
-// debugLogs: when its guest began to run and when it stopped. Of all the QEMUs of a VMI, one runs at a time.
-//
-// It owns the judgement only: who collects the logs is the test. Nothing but tests may import it.
+// Package runstate checks QEMU's trace in virt-launcher's log, which the VMI label debugLogs enables: when a
+// guest began to run and when it stopped. Only one of a VMI's QEMUs may run at a time. The test collects the
+// logs. Only tests may import it.
 package runstate
 
 import (
@@ -12,20 +11,21 @@ import (
 	"time"
 )
 
-// change is one of QEMU's lines, written when the guest is about to run, or has stopped.
+// change matches QEMU's trace lines before a guest runs and after it has stopped.
 var change = regexp.MustCompile(`\d+@(\d+)\.(\d{6}):vm_state_notify running ([01]) `)
 
 // Span is a time in which a guest ran.
 type Span struct {
-	// QEMU is the name of the pod that it ran in.
+	// QEMU is the name of its pod.
 	QEMU string
 	From time.Time
-	// To is zero for a guest that was not stopped: it runs on, or its QEMU was killed. Nobody says when, so that
-	// it counts as running for good: the guest of a QEMU that was killed while it ran must not run elsewhere.
+	// To is zero for a guest that was not stopped: it still runs, or its QEMU was killed. The time of a kill is
+	// unknown, so the span counts as endless: the guest of a QEMU that was killed while it ran must not run
+	// elsewhere.
 	To time.Time
 }
 
-// Spans reads the log of a pod.
+// Spans parses the log of a pod.
 func Spans(pod, log string) ([]Span, error) {
 	var spans []Span
 	running := false

@@ -1,4 +1,4 @@
-// Package starved has connections as a process knows them that waits long for its CPU: each deadline of a write passes
+// Package starved simulates connections of a process that waits long for CPU time: each write deadline passes
 // before the write begins.
 package starved
 
@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// Conn is broken by a write that has a deadline, as a TLS connection is when the deadline passes.
+// Conn is broken by a write with a deadline, like a TLS connection whose deadline has passed.
 type Conn struct {
 	net.Conn
 	hasDeadline, broken atomic.Bool
 }
 
-// SetWriteDeadline notes whether there is one.
+// SetWriteDeadline records whether there is a deadline.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	c.hasDeadline.Store(!t.IsZero())
 	return nil
 }
 
-// Write writes if there has never been a deadline at a write.
+// Write fails once a write had a deadline.
 func (c *Conn) Write(data []byte) (int, error) {
 	if c.hasDeadline.Load() {
 		c.broken.Store(true)
