@@ -1,19 +1,19 @@
-# `make help` lists what there is. Everything works from a fresh clone.
+# `make help` lists the targets. All of them work from a fresh clone.
 
 SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
 
-# Without cgo programs are static, and tests share what the build compiled; runc's
-# build (local/build) asks for cgo itself.
+# Without cgo, programs are static and tests share the build's compiled packages. The build of runc
+# (local/build) enables cgo itself.
 export CGO_ENABLED := 0
 export VERSION := $(or $(VERSION),$(shell hack/version))
 RELEASE := build/drydock-$(VERSION)-linux-amd64.tar.gz
 BUILD := cd local && go run ./build -version '$(VERSION)'
-# What takes long is left out of tests, or has a smaller bound, unless SHORT is empty.
+# Unless SHORT is empty, long tests are skipped or have smaller bounds.
 export SHORT ?= -short
-# SLOW=4 leaves tests a quarter of the CPU time.
+# SLOW=4 limits tests to a quarter of the CPU time.
 SLOWLY := $(if $(SLOW),hack/slow '$(SLOW)')
-# How long the soak goes on: half an hour. `make soak SOAK="…"` takes others.
+# The bounds of the soak, about half an hour. `make soak SOAK="…"` overrides them.
 SOAK ?= -hotplug.for 5m -hotplug.changes 2m -hotplug.cycles 100 -migration.kills 100 -migration.trios 1 -migration.atonce 10 -migration.volumekills 20 -migration.silence -maintenance.for 2m -maintenance.starts 300
 
 help: ## List the targets
@@ -25,19 +25,19 @@ run: images ## Start the embedded cluster with Drydock in it and boot a VM
 down: ## Stop the embedded cluster; its data stays (`bin/drydock down --purge` removes it)
 	bin/drydock down
 
-test: ## Checks, unit tests, API server, whole system with real guests; SLOW=4 with a quarter of the CPU time
+test: ## Checks, unit tests, API server tests, whole-system tests with real guests; SLOW=4 limits them to a quarter of the CPU time
 	$(SLOWLY) hack/stages build/test-passed prerequisites images check apart system
 
-test-all: ## All tests: with larger bounds and the long ones, the soak, migrations from the commit BEFORE, a release's virtctl (root; two hours)
+test-all: ## All tests: also long ones, with larger bounds, the soak, migrations from the commit BEFORE, a release's virtctl (root; two hours)
 	$(SLOWLY) env SHORT= hack/stages build/test-all-passed prerequisites images check apart system soak test-versions test-upstream-virtctl
 
-soak: images ## What takes long: disks are hotplugged and removed, watched for gaps and leaks; migrations are interrupted; pods and guests race for a disk (root; half an hour)
+soak: images ## Long tests: hotplug and remove disks and watch for gaps and leaks; interrupt migrations; let pods and guests race for a disk (root; half an hour)
 	hack/test-cluster -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing|TestMigrationsAreInterruptedAtRandom|TestStorageMigrationsAreInterruptedAtRandom|TestASourceThatIsGoneForGood|TestManyGuestsMigrateAtOnce|TestPodsAndGuestsRaceForADisk' \
 		$(SOAK)
 
-# Unit tests keep the CPUs busy, and the others wait half of the time: for packages and for clusters to start. Each of
-# them prints when it has ended.
-apart: images release ## The unit tests, and at the same time one after the other what needs no cluster with Drydock that is there already (root)
+# Unit tests keep the CPUs busy, while the others wait half of the time for packages and for clusters to start. Each of
+# the two prints its output at its end.
+apart: images release ## The unit tests and, at the same time, the tests that need no running cluster with Drydock (root)
 	$(MAKE) --no-print-directory -j2 --output-sync=target unit in-turn
 
 in-turn:
@@ -45,22 +45,22 @@ in-turn:
 	hack/stage 'the embedded Kubernetes' env MAKEFLAGS= $(MAKE) --no-print-directory embedded
 	hack/stage 'the release' env MAKEFLAGS= $(MAKE) --no-print-directory test-release
 
-test-versions: images ## Guests migrate between this version and that of the commit BEFORE, both ways (root); by default the last one of the day before
+test-versions: images ## Migrate guests between this version and that of the commit BEFORE, both ways (root); by default the last one of the day before
 	hack/between-versions '$(BEFORE)'
 
-test-upstream-virtctl: images ## Each verb of the virtctl of a KubeVirt release, on a cluster of its own (root); building that takes minutes
+test-upstream-virtctl: images ## Test each command of a KubeVirt release's virtctl on a separate cluster (root); its build takes minutes
 	hack/test-cluster upstream-virtctl
 
-test-upstream-suite: images ## Functional tests of a KubeVirt release, on a cluster of its own (root); GROUP=storage,migration,… MATCH=expression LISTED=passed choose, BOUND=1h bounds, WRITE=1 notes what is seen; the first build takes long
+test-upstream-suite: images ## Run the functional tests of a KubeVirt release on a separate cluster (root); GROUP=storage,migration,… MATCH=expression LISTED=passed choose specs, BOUND=1h limits the time, WRITE=1 writes the outcomes into the list; the first build takes long
 	hack/test-cluster upstream-suite -group '$(GROUP)' -match '$(MATCH)' -listed '$(LISTED)' -bound '$(or $(BOUND),4h)' -write='$(or $(WRITE),0)'
 
-fresh: ## `make prerequisites` on a minimal Debian with nothing but Go, git and make (root)
+fresh: ## Run `make prerequisites` on a minimal Debian with only Go, git and make (root)
 	hack/fresh-root make prerequisites
 
-check: prerequisites generate-check tidy-check lint ## What needs no running: lint, drift of generated files and of go.mod
+check: prerequisites generate-check tidy-check lint ## Static checks: lint, drift of generated files and of go.mod
 
 # The linter vets (make check).
-unit: ## Unit tests, without a cluster; without root, too: what needs it is then left out
+unit: ## Unit tests, without a cluster; without root, tests that need it are skipped
 	@echo 'guests of unit tests run with $(or $(DRYDOCK_ACCEL),tcg) (DRYDOCK_ACCEL)'
 	hack/stage "Drydock's packages" go test $(SHORT) -vet=off -timeout 6h ./...
 	@# They read the whole repository; what is beside their module does not renew what is cached of them.
@@ -68,7 +68,7 @@ unit: ## Unit tests, without a cluster; without root, too: what needs it is then
 	hack/stage "the packages of local/runtime" go -C local/runtime test $(SHORT) -vet=off -timeout 6h ./...
 	hack/stage "the linter" go -C tools test -vet=off ./...
 
-embedded: images ## Tests of the embedded Kubernetes alone (root)
+embedded: images ## Tests of the embedded Kubernetes only (root)
 	@# What these mount is seen nowhere else: a mount namespace that others make meanwhile would keep it, and its device.
 	go -C local test -count=1 -timeout 6h -tags system -exec 'unshare --mount' ./internal/loop ./internal/csi/...
 	go -C local test $(SHORT) -count=1 -timeout 6h -tags system ./internal/network ./system
@@ -76,13 +76,13 @@ embedded: images ## Tests of the embedded Kubernetes alone (root)
 system: images ## Tests on embedded clusters with real guests (root)
 	hack/test-cluster
 
-bench: images ## What a VM costs; WHAT=start,api,idle,memory,hotplug,migrate,snapshot,maintenance,import,scale,up chooses, BENCHFLAGS adds flags (root)
+bench: images ## Measure the costs of a VM; WHAT=start,api,idle,memory,hotplug,migrate,snapshot,maintenance,import,scale,up chooses, BENCHFLAGS adds flags (root)
 	hack/bench -what '$(WHAT)' $(BENCHFLAGS)
 
-bench-import: build ## Imports against curl and qemu-img: time, memory, what a killed worker fetches again
+bench-import: build ## Compare imports with curl and qemu-img: time, memory, repeated downloads after a killed worker
 	hack/bench -what import
 
-prerequisites: ## Install the Debian or Ubuntu packages that are missing; name what else is
+prerequisites: ## Install missing Debian or Ubuntu packages; report other missing requirements
 	@hack/prerequisites
 
 # Running needs less than testing.
@@ -92,22 +92,22 @@ to-build-and-run:
 build: to-build-and-run ## Build all programs into bin/
 	@$(BUILD) programs
 
-images: to-build-and-run ## Build all programs, and the container images without a registry, into build/images/
+images: to-build-and-run ## Build all programs, and the container images, without a registry, into build/images/
 	@$(BUILD) all
 
-generate: ## Make the generated files: CRDs, docs/supported-fields.md, who writes a VMI's status, what of a guest's identity is kept, the node probe's guest
+generate: ## Make the generated files: CRDs, docs/supported-fields.md, the writers of a VMI's status, the kept parts of a guest's identity, the node probe's guest
 	go generate ./...
 
-generate-check: generate ## Fail when a generated file is not up to date
+generate-check: generate ## Fail if a generated file is not up to date
 	@git diff --exit-code --stat -- config/crd config/rbac/status-policy.yaml internal/controller/cdi/crd docs/supported-fields.md docs/architecture.md docs/identity.md internal/launcher/bootprobe/guest || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
 
 tidy-check:
 	@hack/tidy-check
 
-manifests: build ## Write the one manifest that installs Drydock into a cluster
+manifests: build ## Write the single manifest that installs Drydock into a cluster
 	@mkdir -p build && bin/drydock kubectl kustomize config > build/drydock.yaml && echo build/drydock.yaml
 
-release: images manifests ## Make the one file that runs without the source and without Go, build/drydock-*.tar.gz
+release: images manifests ## Make the release archive, which runs without the source and Go: build/drydock-*.tar.gz
 	go run ./release -version '$(VERSION)'
 
 test-release: release ## Unpack the release into an empty folder and run it without Go (root)
@@ -119,7 +119,7 @@ lint: bin/lint ## gofmt, golangci-lint with the project's own configuration
 bin/lint: tools/go.mod tools/go.sum $(wildcard tools/lint/*.go)
 	@$(BUILD) linter
 
-readability: ## Print the figures that tell how the code reads: comments, functions used once, sizes
+readability: ## Print figures about the code's readability: comments, functions used once, sizes
 	go run ./test/readability
 
 mutation: bin/gremlins ## Change the rules: do the unit tests notice? WHAT="vmlifecycle placement" chooses packages (half an hour)
