@@ -15,7 +15,6 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// describeMachine reports the machine and the versions.
 func describeMachine(ctx context.Context, r *report.Report) {
 	r.Machine = machine()
 	r.Versions["go"] = runtime.Version()
@@ -51,7 +50,6 @@ func machine() report.Machine {
 	return out
 }
 
-// describeCluster reports the cluster's versions and accelerator.
 func describeCluster(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	client, err := discovery.NewDiscoveryClientForConfig(c.Config)
 	if err != nil {

@@ -46,11 +46,9 @@ type benchmark struct {
 	alone func(ctx context.Context, programs string, r *report.Report) error
 }
 
-// settings are the command's flags.
 type settings struct {
-	what []string
-	out  string
-	// programs is the folder of the built programs.
+	what        []string
+	out         string
 	programs    string
 	keep        bool
 	start       start.Options

@@ -44,7 +44,6 @@ var images = map[string]image{
 
 func imageNames() []string { return slices.Sorted(maps.Keys(images)) }
 
-// imagePrograms returns the programs that run only in images.
 func imagePrograms() []string {
 	var names []string
 	for _, name := range imageNames() {

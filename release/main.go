@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 )
 
-// options are the command-line options.
 type options struct {
 	version, out, bin, images, cache string
 	// install is the rendered manifest of everything but the KubeVirt object.

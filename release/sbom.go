@@ -82,7 +82,6 @@ func (b bill) document(version string) *cdx.BOM {
 	return document
 }
 
-// addProgram adds a program and its modules.
 func (b bill) addProgram(o options, name string) error {
 	path := filepath.Join(o.bin, name)
 	info, err := buildinfo.ReadFile(path)
@@ -126,7 +125,6 @@ func goModule(path, version string) cdx.Component {
 	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: purl}
 }
 
-// addImage adds an image, its programs and its Debian packages.
 func (b bill) addImage(o options, name string) error {
 	path := filepath.Join(o.images, name+".tar")
 	sum, err := file{name: name, source: path}.sha256()
@@ -158,7 +156,6 @@ func debianPackage(p debian.Package) cdx.Component {
 	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: p.Name, Version: p.Version, PackageURL: purl}
 }
 
-// escape escapes a name or version for a package URL.
 func escape(text string) string { return strings.ReplaceAll(url.PathEscape(text), "+", "%2B") }
 
 // owners returns the packages of files, sorted by name.

@@ -65,7 +65,6 @@ func addLife(r *report.Report, kind string, all []audit.Request) {
 	}
 }
 
-// addDrydocks adds the figures of Drydock's requests.
 func addDrydocks(r *report.Report, kind string, requests []audit.Request) {
 	for what, name := range map[audit.Kind]string{
 		audit.Write: "writes", audit.Read: "reads", audit.List: "lists", audit.Watch: "watches", audit.Review: "reviews",

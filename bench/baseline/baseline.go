@@ -30,8 +30,7 @@ import (
 
 // Machine is a VMI's machine, ready to start as the baseline.
 type Machine struct {
-	dir string
-	// args are the arguments of the VMI's QEMU.
+	dir   string
 	args  []string
 	share *share
 	// size is the disk's size in bytes if each guest gets its own overlay, and 0 if guests write to the
@@ -85,7 +84,6 @@ func learn(ctx context.Context, p proc.Process) (*Machine, error) {
 // IsQEMU reports whether a process is QEMU.
 func IsQEMU(p proc.Process) bool { return strings.HasPrefix(p.Name(), "qemu-system-") }
 
-// onClaim reports whether the machine's disk is on a claim.
 func onClaim(args []string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, claimDisk) })
 }
@@ -162,9 +160,8 @@ func (m *Machine) Forget() error {
 type Guest struct {
 	// Began is the time before QEMU was started.
 	Began time.Time
-	// dir has its sockets.
-	dir  string
-	qemu *exec.Cmd
+	dir   string
+	qemu  *exec.Cmd
 }
 
 // Start starts QEMU, with a new overlay if it uses one. The caller stops it with Stop.

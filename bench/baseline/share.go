@@ -50,7 +50,6 @@ func shareLike(pid int) (*share, error) {
 	return s, s.weighLike(pod)
 }
 
-// weighLike copies a pod's weight.
 func (s *share) weighLike(pod string) error {
 	for _, name := range weights {
 		weight, err := os.ReadFile(filepath.Join(pod, name))
@@ -105,7 +104,6 @@ func (s *share) command(ctx context.Context, program string, args []string) *exe
 	return exec.CommandContext(ctx, "sh", append(enter, args...)...)
 }
 
-// remove removes the empty cgroup.
 func (s *share) remove() error {
 	if err := os.Remove(s.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -21,7 +21,6 @@ const Patience = 2 * time.Minute
 // Settle is the time for components to write updates after an event. Kubernetes events are sent in batches.
 const Settle = 3 * time.Second
 
-// poll is the interval of polling.
 const poll = 50 * time.Millisecond
 
 // Watch calls see with every state of an object until see returns true or the context ends. It returns once the

@@ -20,7 +20,6 @@ import (
 )
 
 const (
-	// metricsPort is the name of the components' metrics port.
 	metricsPort = "metrics"
 	// metricsName is the name in their certificate; the ConfigMap has its authority.
 	metricsName                         = "kubevirt-prometheus-metrics." + Namespace + ".svc"
@@ -66,7 +65,6 @@ func (c *Cluster) Metrics(ctx context.Context, name string) (string, error) {
 	return string(page), nil
 }
 
-// metricsAddress returns the address of a pod's metrics port.
 func metricsAddress(pod *corev1.Pod) string {
 	for _, container := range pod.Spec.Containers {
 		for _, port := range container.Ports {
@@ -97,7 +95,6 @@ func (c *Cluster) metricsToken(ctx context.Context) (string, error) {
 	return token.Status.Token, nil
 }
 
-// metricsAuthorities returns the authorities for the metrics' certificate.
 func (c *Cluster) metricsAuthorities(ctx context.Context) (*x509.CertPool, error) {
 	var trusted corev1.ConfigMap
 	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: metricsTrust}, &trusted); err != nil {

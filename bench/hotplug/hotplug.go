@@ -93,7 +93,6 @@ func (t *round) record(r *report.Report) {
 		t.pod.Seconds(), t.deviceAdd.Seconds(), t.seen.Seconds(), t.ready.Seconds(), t.out.Seconds())
 }
 
-// startPod times a bare pod with the claim on the guest's node.
 func (t *round) startPod(ctx context.Context) error {
 	took, err := t.cluster.TimePod(ctx, t.barePod("bare-"+strconv.Itoa(t.number)))
 	if err != nil {
@@ -103,7 +102,6 @@ func (t *round) startPod(ctx context.Context) error {
 	return nil
 }
 
-// plugBaseline times a disk in the baseline.
 func (t *round) plugBaseline(ctx context.Context) error {
 	if err := t.baseline.watch(ctx, true); err != nil {
 		return err
@@ -122,7 +120,6 @@ func (t *round) plugBaseline(ctx context.Context) error {
 	return nil
 }
 
-// plug times the volume in the VMI.
 func (t *round) plug(ctx context.Context) error {
 	if err := t.guest.watch(ctx, true); err != nil {
 		return err

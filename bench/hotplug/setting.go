@@ -27,8 +27,7 @@ const (
 	guestName = "guest"
 	// claimSize is large enough that a file system's own share is a small part.
 	claimSize = 1 << 30
-	// diskSize is the size of the baseline's disk.
-	diskSize = 64 << 20
+	diskSize  = 64 << 20
 )
 
 // setting is shared by all rounds: a claim, a VMI, and the baseline, a QEMU with the VMI's
@@ -45,7 +44,6 @@ type setting struct {
 	monitor         *qmp.Client
 }
 
-// shell is a shell on a guest's serial console.
 type shell struct {
 	conn    net.Conn
 	console *console.Console
@@ -223,7 +221,6 @@ func (s *setting) addDevice(ctx context.Context) error {
 	}, nil)
 }
 
-// removeDevice unplugs it.
 func (s *setting) removeDevice(ctx context.Context) error {
 	if err := s.monitor.Execute(ctx, "device_del", map[string]any{"id": volume}, nil); err != nil {
 		return err

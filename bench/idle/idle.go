@@ -110,7 +110,6 @@ func handlersAlone(ctx context.Context, c *cluster.Cluster) (float64, error) {
 	return percent(after-before, time.Since(began)), err
 }
 
-// handlers returns the CPU time of all virt-handlers so far.
 func handlers(ctx context.Context, c *cluster.Cluster) (time.Duration, error) {
 	pods, err := c.Components(ctx, "virt-handler")
 	if err != nil {
@@ -140,7 +139,6 @@ type spent struct {
 	handlers       time.Duration
 }
 
-// look returns the CPU time so far.
 func (o *Options) look(ctx context.Context, c *cluster.Cluster, ns string) (spent, error) {
 	s := spent{qemu: map[string]time.Duration{}, launcher: map[string]time.Duration{}}
 	var pods corev1.PodList

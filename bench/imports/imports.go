@@ -37,9 +37,8 @@ const diskSize = 3 << 29
 
 // bench is shared by all rounds.
 type bench struct {
-	report *report.Report
-	dir    string
-	// program is the worker.
+	report  *report.Report
+	dir     string
 	program string
 	url     string
 	// size is the image's size, and sent the number of bytes that the server has sent.
@@ -123,7 +122,6 @@ func (b *bench) round(ctx context.Context) error {
 	return nil
 }
 
-// comparison has one import each way.
 type comparison struct {
 	worker   imported
 	baseline fetched

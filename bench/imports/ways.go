@@ -78,7 +78,6 @@ func (b *bench) fetchAndConvert(ctx context.Context) (fetched, error) {
 	return f, err
 }
 
-// imported is the result of the worker.
 type imported struct {
 	root, disk string
 	took       time.Duration
@@ -128,7 +127,6 @@ func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, name, args...)
 }
 
-// awaitSent waits until the server has sent that many bytes.
 func (b *bench) awaitSent(ctx context.Context, size int64) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -161,7 +159,6 @@ func run(cmd *exec.Cmd) (int64, error) {
 	return memory, nil
 }
 
-// weighing counts the bytes of a response.
 type weighing struct {
 	http.ResponseWriter
 	sent *atomic.Int64

@@ -62,7 +62,6 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return countWrites(ctx, c, ns, r, began, o.rounds+1)
 }
 
-// prepare creates the claims and the halted VM.
 func prepare(ctx context.Context, c *cluster.Cluster, ns string) error {
 	vm := cluster.VM(cluster.VMI(ns, vmName))
 	vm.Spec.RunStrategy = new(v1.RunStrategyHalted)
@@ -83,7 +82,6 @@ func isStopped(o client.Object) bool {
 	return ok && vm.Status.PrintableStatus == v1.VirtualMachineStatusStopped
 }
 
-// round starts a maintenance pod and a bare one.
 type round struct {
 	cluster   *cluster.Cluster
 	namespace string
@@ -106,7 +104,6 @@ func (t *round) record(r *report.Report) {
 	r.Logf("bare pod %.2f s, maintenance pod %.2f s; deleted, and unlocked after %.2f s", t.bare.Seconds(), t.maintainer.Seconds(), t.released.Seconds())
 }
 
-// pod returns a pod with the claims of both disks.
 func (t *round) pod(name string) *corev1.Pod {
 	pod := cluster.BarePod(t.namespace, name+"-"+strconv.Itoa(t.number))
 	for _, disk := range disks {
@@ -115,7 +112,6 @@ func (t *round) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// startBare times a bare pod with the claims.
 func (t *round) startBare(ctx context.Context) error {
 	took, err := t.cluster.TimePod(ctx, t.pod("bare"))
 	if err != nil {

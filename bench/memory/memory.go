@@ -106,7 +106,6 @@ func (o *Options) work(ctx context.Context, c *cluster.Cluster, ns string) error
 	return group.Wait()
 }
 
-// workIn makes one guest work.
 func workIn(ctx context.Context, c *cluster.Cluster, ns, name string) error {
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods, client.InNamespace(ns), client.MatchingLabels{v1.DeprecatedVirtualMachineNameLabel: name}); err != nil {
@@ -139,7 +138,6 @@ func workIn(ctx context.Context, c *cluster.Cluster, ns, name string) error {
 	}
 }
 
-// eachGuest measures each guest's pod.
 func eachGuest(ctx context.Context, c *cluster.Cluster, ns string, tell func(usage)) error {
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods, client.InNamespace(ns)); err != nil {

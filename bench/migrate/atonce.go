@@ -58,7 +58,6 @@ func (o *Options) measureAtOnce(ctx context.Context, c *cluster.Cluster, r *repo
 	return nil
 }
 
-// bootAll starts the guests one after another.
 func (o *Options) bootAll(ctx context.Context, c *cluster.Cluster, ns string) ([]string, error) {
 	var names []string
 	for i := range o.atOnce {

@@ -12,7 +12,6 @@ type figures struct {
 	migrations, downtime, duration, sent float64
 }
 
-// readFigures reads the nodes' metrics.
 func readFigures(ctx context.Context, c *cluster.Cluster) (figures, error) {
 	pods, err := c.Components(ctx, "virt-handler")
 	if err != nil {
@@ -29,7 +28,6 @@ func readFigures(ctx context.Context, c *cluster.Cluster) (figures, error) {
 	return sum, nil
 }
 
-// figuresOf parses one virt-handler's metrics.
 func figuresOf(page string) figures {
 	const of = "drydock_vmi_migration_"
 	return figures{

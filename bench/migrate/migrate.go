@@ -49,7 +49,6 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return nil
 }
 
-// compare migrates one guest repeatedly.
 func (o *Options) compare(ctx context.Context, c *cluster.Cluster, r *report.Report) (err error) {
 	ns, remove, err := c.NewNamespace(ctx)
 	if err != nil {

@@ -24,7 +24,6 @@ const (
 	downtimeLimit = 100
 )
 
-// capability is a migration capability of QEMU.
 type capability struct {
 	Name  string `json:"capability"`
 	State bool   `json:"state"`
@@ -201,7 +200,6 @@ func (b *bare) migrate(ctx context.Context, source, target *end, uri string) err
 	return b.readSent(ctx, source.monitor)
 }
 
-// readSent reads the number of bytes that the source has sent.
 func (b *bare) readSent(ctx context.Context, source *qmp.Client) error {
 	var info struct {
 		RAM struct {

@@ -36,8 +36,7 @@ type setting struct {
 	cluster   *cluster.Cluster
 	report    *report.Report
 	namespace string
-	// logs is the folder of the audit log.
-	logs string
+	logs      string
 
 	machine  *baseline.Machine
 	baseline *end
@@ -139,7 +138,6 @@ func (s *setting) startGuest(ctx context.Context) error {
 	return awaitMigratable(ctx, s.cluster, s.namespace, guestName)
 }
 
-// awaitMigratable waits until a VMI runs and can migrate.
 func awaitMigratable(ctx context.Context, c *cluster.Cluster, namespace, name string) error {
 	return cluster.Eventually(ctx, name+" to be able to migrate", func(ctx context.Context) (bool, error) {
 		var vmi v1.VirtualMachineInstance

@@ -103,7 +103,6 @@ func (c *course) total() time.Duration {
 	return c.at["succeeded"].Sub(c.at["created"])
 }
 
-// moved has the costs of a VMI's migration.
 type moved struct {
 	course *course
 	// gone is how long the source's pod remained after the success.
@@ -213,7 +212,6 @@ func (s *setting) watch(ctx context.Context, c *course, migration string) ([]<-c
 	return ends, nil
 }
 
-// ofGuest selects launcher pods.
 var ofGuest = client.MatchingLabels{v1.AppLabel: layout.LauncherApp}
 
 // launchers returns the launcher pods of the VMI, the only one in its namespace.
@@ -225,7 +223,6 @@ func (s *setting) launchers(ctx context.Context) ([]corev1.Pod, error) {
 	return pods.Items, nil
 }
 
-// awaitSourceGone waits until the source's pod is gone.
 func (s *setting) awaitSourceGone(ctx context.Context, c *course) (time.Duration, error) {
 	err := cluster.Eventually(ctx, "the source's pod to be gone", func(ctx context.Context) (bool, error) {
 		pods, err := s.launchers(ctx)
@@ -234,7 +231,6 @@ func (s *setting) awaitSourceGone(ctx context.Context, c *course) (time.Duration
 	return time.Since(c.at["succeeded"]), err
 }
 
-// count counts the writes of a migration.
 func (m *moved) count(s *setting, began time.Time) error {
 	all, err := audit.AllSince(s.logs, began)
 	if err != nil {

@@ -42,7 +42,6 @@ func ByArgs(text string) ([]Process, error) {
 	return slices.DeleteFunc(all, func(p Process) bool { return !strings.Contains(strings.Join(p.Args, " "), text) }), err
 }
 
-// find returns the processes with a matching cgroup.
 func find(in func(path string) bool) ([]Process, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
@@ -169,7 +168,6 @@ func GuestRAM(pid int, sizeKiB int) (Memory, error) {
 	return Memory{}, fmt.Errorf("looking for the guest's RAM: process %d has no mapping of %d KiB, nor of 8 KiB more", pid, sizeKiB)
 }
 
-// add adds a line of smaps.
 func (m *Memory) add(line string) {
 	name, rest, _ := strings.Cut(line, ":")
 	kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))

@@ -88,7 +88,6 @@ func quantile(samples []float64, q float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
 }
 
-// round rounds to three decimals.
 func round(x float64) float64 { return math.Round(x*1000) / 1000 }
 
 // Table prints the figures of this run.

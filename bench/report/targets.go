@@ -5,7 +5,6 @@ import (
 	"strings"
 )
 
-// target is the maximum of a figure's median.
 type target struct {
 	// name ends with an underscore if a number of VMs follows.
 	name string

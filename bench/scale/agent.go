@@ -213,7 +213,6 @@ func (a *agent) work(ctx context.Context) {
 	}
 }
 
-// wait waits until the agent has ended with its context.
 func (a *agent) wait() { a.workers.Wait() }
 
 // write makes one of virt-handler's writes. After a conflict, the watch delivers the newer version.

@@ -19,13 +19,11 @@ import (
 	"drydock.dev/drydock/bench/proc"
 )
 
-// component is a measured process of Drydock.
 type component struct {
 	pod string
 	pid int
 }
 
-// find finds the only process of a component.
 func find(ctx context.Context, c *cluster.Cluster, name string) (component, error) {
 	pods, err := c.Components(ctx, name)
 	if err != nil {
@@ -117,7 +115,6 @@ func caughtUp(ctx context.Context, c *cluster.Cluster, which component, n int) e
 // profilerPort is the port of virt-controller's optional profiler.
 const profilerPort = 6060
 
-// openProfiler enables the profiler in virt-controller's Deployment.
 func openProfiler(ctx context.Context, c *cluster.Cluster) error {
 	var d appsv1.Deployment
 	key := client.ObjectKey{Namespace: cluster.Namespace, Name: "virt-controller"}

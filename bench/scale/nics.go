@@ -28,7 +28,6 @@ type rollout struct {
 	times []time.Duration
 }
 
-// way is how a guest gets the NIC.
 type way struct {
 	// prefix begins the figures' names.
 	prefix string
@@ -92,7 +91,6 @@ func configure(ctx context.Context, c *cluster.Cluster, strategy v1.VMRolloutStr
 	}, nil
 }
 
-// measure measures one way in a separate namespace.
 func (r *rollout) measure(ctx context.Context) error {
 	if err := startNetworks(ctx, r.cluster, r.agent, r.inPlace); err != nil {
 		return err

@@ -108,7 +108,6 @@ func (n *nodes) startKwok(ctx context.Context) error {
 	return nil
 }
 
-// remove deletes the nodes and stops kwok.
 func (n *nodes) remove() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

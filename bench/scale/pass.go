@@ -23,8 +23,7 @@ const (
 	users = 16
 	// passPatience is the time limit of a step with all VMIs.
 	passPatience = 15 * time.Minute
-	// profileTime is the length of a CPU profile.
-	profileTime = 15 * time.Second
+	profileTime  = 15 * time.Second
 )
 
 // pass measures one number of VMIs.
@@ -128,7 +127,6 @@ func (p *pass) add(name, unit string, value float64) {
 
 func (p *pass) perVMI(d time.Duration) float64 { return d.Seconds() * 1000 / float64(p.n) }
 
-// prepare restarts the components and starts the agent.
 func (p *pass) prepare(ctx context.Context) (remove func(), err error) {
 	if p.api, err = anew(ctx, p.cluster, "virt-api", admits); err != nil {
 		return nil, err
@@ -159,7 +157,6 @@ func (p *pass) prepare(ctx context.Context) (remove func(), err error) {
 	return remove, err
 }
 
-// used returns the CPU time so far.
 func (p *pass) used() (spent, error) {
 	var s spent
 	for pid, to := range map[int]*time.Duration{p.controller.pid: &s.controller, p.api.pid: &s.api, p.apiServer: &s.apiServer} {
@@ -364,7 +361,6 @@ func aboutVMs(requests []audit.Request) []audit.Request {
 	return slices.DeleteFunc(slices.Clone(requests), func(r audit.Request) bool { return r.Resource == "kubevirts/status" })
 }
 
-// countRequests counts the components' API requests.
 func (p *pass) countRequests(ctx context.Context, began time.Time) error {
 	requests, err := p.cluster.RequestsSince(ctx, began)
 	if errors.Is(err, audit.ErrRotated) {

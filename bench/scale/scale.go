@@ -100,7 +100,6 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return nil
 }
 
-// addGrowth adds the growth of the cost with the number of VMIs.
 func addGrowth(r *report.Report, costs []cost) {
 	if len(costs) > 1 {
 		r.Add("scale.cost_exponent", "exponent", exponent(costs))
@@ -138,7 +137,6 @@ func at(costs []cost, n int) float64 {
 	return 0
 }
 
-// profilePath returns the file of a profile.
 func (o *Options) profilePath(kind string, n int) string {
 	return filepath.Join(o.profile, fmt.Sprintf("virt-controller-%s-%d.pprof", kind, n))
 }

@@ -107,7 +107,6 @@ func (s *setting) endAgent(ctx context.Context) error {
 	})
 }
 
-// inGuest runs a command in the guest.
 func (s *setting) inGuest(ctx context.Context, command string) error {
 	conn, err := s.cluster.Console(ctx, s.namespace, vmName)
 	if err != nil {

@@ -31,7 +31,6 @@ type setting struct {
 	namespace string
 }
 
-// prepare creates the claims, the VM and the pod.
 func (s *setting) prepare(ctx context.Context) error {
 	vm := cluster.VM(cluster.VMI(s.namespace, vmName))
 	vm.Spec.RunStrategy = new(v1.RunStrategyHalted)
@@ -58,7 +57,6 @@ func (s *setting) pod(name string, claims ...string) *corev1.Pod {
 	return pod
 }
 
-// run starts a pod and waits until it runs.
 func (s *setting) run(ctx context.Context, pod *corev1.Pod) error {
 	_, _, err := s.cluster.CreateAndAwait(ctx, pod, &corev1.PodList{}, cluster.PodRunning)
 	if err != nil {
@@ -67,7 +65,6 @@ func (s *setting) run(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// exec runs a command in a pod.
 func (s *setting) exec(ctx context.Context, pod, command string) (string, error) {
 	return s.cluster.Run(ctx, "drydock", "kubectl", "-n", s.namespace, "exec", pod, "--", "sh", "-c", command)
 }

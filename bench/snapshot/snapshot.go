@@ -117,7 +117,6 @@ func (t *round) record(r *report.Report) {
 	r.Logf("%d: bare VolumeSnapshots %.2f s, snapshot %.2f s", t.number, t.bare.Seconds(), t.ready.Seconds())
 }
 
-// snapshot makes a snapshot of the VM and keeps it.
 func (t *round) snapshot(ctx context.Context) error {
 	s := &snapshotv1.VirtualMachineSnapshot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: nameOf(t.number)},
@@ -144,7 +143,6 @@ func (t *round) snapshot(ctx context.Context) error {
 	return nil
 }
 
-// cutBare times the VolumeSnapshots of both disks.
 func (t *round) cutBare(ctx context.Context) error {
 	cut, ready, err := t.timeBare(ctx, t.number)
 	if err != nil {

@@ -21,7 +21,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// life has the times of a VMI's start.
 type life struct {
 	created                        time.Time
 	pod, bound, scheduled, running time.Time // by watches
@@ -107,7 +106,6 @@ func note(at *time.Time) {
 
 func runs(_ watch.EventType, o client.Object) bool { return cluster.Running(o) }
 
-// readFirstLine waits for the guest's first line on its serial console.
 func readFirstLine(ctx context.Context, c *cluster.Cluster, ns, name string) (time.Time, error) {
 	conn, err := c.Console(ctx, ns, name)
 	if err != nil {
@@ -130,7 +128,6 @@ func awaitLine(ctx context.Context, conn io.ReadCloser) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("waiting for the guest's first line: the console ended: %w", errors.Join(io.EOF, lines.Err(), ctx.Err()))
 }
 
-// readProcesses records the start of the pod's processes and QEMU's CPU time.
 func (l *life) readProcesses(pod *corev1.Pod) error {
 	processes, err := proc.OfPod(string(pod.UID))
 	if err != nil {

@@ -81,7 +81,6 @@ type round struct {
 	vmi     *life
 }
 
-// booted is a guest's time until its first line.
 type booted struct{ wall, cpu time.Duration }
 
 func (t *round) record(r *report.Report) {
@@ -109,7 +108,6 @@ func (t *round) record(r *report.Report) {
 		t.pod.Seconds(), running.Seconds(), guest.Seconds(), l.cpu.Seconds(), t.qemu.wall.Seconds(), t.qemu.cpu.Seconds(), t.vm.Seconds())
 }
 
-// startBaseline starts QEMU and waits for its guest's first line.
 func (t *round) startBaseline(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()

@@ -29,7 +29,6 @@ var also = []string{"augeas-lenses", "debianutils", "hostname", "init-system-hel
 // left are packages of the recipes that only serve to create guests, which this machine does not.
 var left = []string{"debootstrap", "grub2-common", "extlinux", "syslinux", "qemu-utils", "binutils", "openssh-client", "sleuthkit"}
 
-// writeRoot writes the machine's file system into a folder.
 func writeRoot(ctx context.Context, to string, tree debian.Tree) error {
 	root := rootfs.New()
 	for _, name := range []string{"/dev", "/proc", "/sys", "/run", "/sysroot", "/root", "/var/log", "/var/lib", "/etc/lvm"} {
@@ -164,7 +163,6 @@ func addArchives(root *rootfs.FS, tree debian.Tree) error {
 	return nil
 }
 
-// guestfsd returns libguestfs's daemon from its archive.
 func guestfsd(tree debian.Tree) ([]byte, error) {
 	var daemon []byte
 	err := eachEntry(tree.Path(recipes+"/daemon.tar.gz"), func(header *tar.Header, data []byte) error {

@@ -18,7 +18,6 @@ import (
 	"drydock.dev/drydock/images/rootfs"
 )
 
-// builder builds images with the given options.
 type builder struct {
 	options
 }
@@ -100,7 +99,6 @@ func (b builder) key(image image, parts []part) (string, error) {
 // while another unpacks.
 const unpackers = 3
 
-// unpackPackages unpacks the Debian packages of all images into the cache.
 func (b builder) unpackPackages(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(unpackers)

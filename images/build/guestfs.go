@@ -50,7 +50,6 @@ func guestfsParts(ctx context.Context, b builder) ([]part, error) {
 	return []part{{key: key, make: machine}, {key: toolsKey, make: tools}}, nil
 }
 
-// machineLayer returns the layer with libguestfs's machine.
 func machineLayer(ctx context.Context, cache string, tree debian.Tree) (*rootfs.FS, error) {
 	files, err := appliance.Build(ctx, cache, tree)
 	if err != nil {

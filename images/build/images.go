@@ -120,7 +120,6 @@ func launcherParts(ctx context.Context, b builder) ([]part, error) {
 	return []part{base, program}, nil
 }
 
-// launcherBase is the Debian layer of the launcher's image.
 func launcherBase(ctx context.Context, cache string) (part, error) {
 	_, base, err := qemuBase(ctx, cache, "virt-launcher")
 	return base, err
@@ -139,7 +138,6 @@ func importerParts(ctx context.Context, b builder) ([]part, error) {
 	return []part{base, program}, nil
 }
 
-// importerBase is the Debian layer of the importer's image.
 func importerBase(ctx context.Context, cache string) (part, error) {
 	tree, base, err := qemuBase(ctx, cache, "virt-importer")
 	if err != nil {
@@ -246,7 +244,6 @@ func certificateBundle(tree debian.Tree) ([]byte, error) {
 	return bundle.Bytes(), nil
 }
 
-// copyFiles adds the files that match the patterns, with their libraries.
 func copyFiles(root *rootfs.FS, tree debian.Tree, patterns []string) error {
 	for _, pattern := range patterns {
 		names, err := tree.Glob(pattern)
@@ -316,7 +313,6 @@ func guestParts(flavor guest.Flavor, fill func(*rootfs.FS, guest.Files) error) f
 	}
 }
 
-// listOf reads the packages of an image's list.
 func listOf(image string) func() ([]string, error) {
 	return func() ([]string, error) { return readList(image + "/packages.txt") }
 }

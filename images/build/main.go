@@ -31,7 +31,6 @@ func main() {
 	}
 }
 
-// options are the command-line options.
 type options struct {
 	out, cache, bin, tag string
 	// rootfs is a folder for the files of one image, instead of archives.

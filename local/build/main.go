@@ -36,7 +36,6 @@ func main() {
 	}
 }
 
-// options are the command-line options.
 type options struct {
 	// root is the folder of the module drydock.
 	root string

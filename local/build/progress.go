@@ -69,7 +69,6 @@ func (p *progress) say(format string, args ...any) {
 	fmt.Fprintf(p.out, "%6s  %s\n", minutes(p.now().Sub(p.began)), fmt.Sprintf(format, args...))
 }
 
-// minutes formats a duration as minutes and seconds.
 func minutes(d time.Duration) string {
 	seconds := int(d.Round(time.Second).Seconds())
 	return fmt.Sprintf("%d:%02d", seconds/60, seconds%60)

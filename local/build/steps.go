@@ -24,7 +24,6 @@ const (
 	compileKernel   = "compile the test guest's kernel"
 )
 
-// builderProgram is the path of the image builder below the root.
 const builderProgram = "build/cache/image-builder"
 
 var (
@@ -49,7 +48,6 @@ const (
 	runcTags = "seccomp,netgo,osusergo"
 )
 
-// lint is the linter, a program of the module tools.
 const lint = "./lint"
 
 func steps(o options) []step {
@@ -128,7 +126,6 @@ func build(out, tags, variables string, packages ...string) []string {
 	return append([]string{"go", "build", "-tags=" + tags, "-ldflags=" + strings.TrimSpace("-s -w "+variables), "-o", out, "--"}, packages...)
 }
 
-// versionFlags returns the linker flags that set Drydock's version in a package.
 func (o options) versionFlags(ctx context.Context, pkg string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(o.root, "hack", "version"), pkg)
 	cmd.Env, cmd.Stderr = append(os.Environ(), "VERSION="+o.version), os.Stderr

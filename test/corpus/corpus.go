@@ -79,7 +79,6 @@ func All() ([]Manifest, error) {
 	return all, nil
 }
 
-// parse parses the comments at the head of a file.
 func parse(text []byte) (Manifest, error) {
 	m := Manifest{Text: text}
 	for line := range bytes.Lines(text) {
@@ -106,7 +105,6 @@ func parse(text []byte) (Manifest, error) {
 	return m, nil
 }
 
-// read parses one line of the head.
 func (m *Manifest) read(comment string) error {
 	key, value, _ := strings.Cut(comment, ": ")
 	switch key {

@@ -129,7 +129,6 @@ func goCommand(settings string, args []string) int {
 	return code
 }
 
-// argument returns the argument after a flag.
 func argument(args []string, flag string) string {
 	if i := slices.Index(args, flag); i >= 0 && i+1 < len(args) {
 		return args[i+1]
@@ -184,7 +183,6 @@ func (r mutationRun) writeProfile(file string) error {
 	return os.WriteFile(file, []byte(text), 0o644)
 }
 
-// module returns the name of the module.
 func (r mutationRun) module() (string, error) {
 	cmd := exec.Command(r.Go, "list", "-m")
 	cmd.Dir = r.Source
@@ -273,7 +271,6 @@ func (r mutationRun) compile(program string, args ...string) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
-// tests returns the command that runs the compiled tests.
 func (r mutationRun) tests(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, slices.Concat([]string{"-test.failfast"}, r.Flags, args)...)
 	cmd.Dir = filepath.Join(r.Source, r.Package)

@@ -121,7 +121,6 @@ func testFlags(folder string) ([]string, error) {
 	return nil, nil
 }
 
-// write writes the settings for the command go.
 func (r mutationRun) write() error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -170,7 +169,6 @@ func runGremlins(ctx context.Context, gremlins string, run mutationRun, report s
 	return nil
 }
 
-// readResult reads gremlins' report.
 func readResult(run mutationRun, file string) (result, error) {
 	r := result{pkg: run.Package, hung: run.hung()}
 	text, err := os.ReadFile(file)

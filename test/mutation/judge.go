@@ -25,7 +25,6 @@ type explanation struct {
 	Reason string `json:"reason"`
 }
 
-// result has the results of a package's mutants.
 type result struct {
 	pkg                     string
 	killed, hung, notViable int

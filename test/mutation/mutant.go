@@ -40,7 +40,6 @@ var replacements = map[string]map[string]string{
 		"&=": "=", "|=": "=", "^=": "=", "&^=": "=", "<<=": "=", ">>=": "="},
 }
 
-// sourceFile is a file as text and as syntax tree.
 type sourceFile struct {
 	text []byte
 	set  *token.FileSet
@@ -98,7 +97,6 @@ func (s sourceFile) mutant(m gremlinsMutation) (mutant, error) {
 // operator's line is shown.
 const longestExpression = 5
 
-// edit replaces a part of a text.
 type edit struct {
 	from, to int
 	text     string
@@ -173,7 +171,6 @@ func (s sourceFile) parentheses(around []ast.Expr, operator string) []edit {
 	return edits
 }
 
-// precedenceOf returns an operator's precedence.
 func precedenceOf(operator string) int {
 	for t := token.ADD; t <= token.GEQ; t++ {
 		if t.String() == operator {

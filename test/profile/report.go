@@ -31,7 +31,6 @@ type sums struct {
 	busy float64
 }
 
-// cost is the CPU time of a test.
 type cost struct {
 	// guests is the time of the test's guests; shared is its share of its cluster's and package's time.
 	guests, shared float64
@@ -39,7 +38,6 @@ type cost struct {
 
 func (c *cost) all() float64 { return c.guests + c.shared }
 
-// report prints the report.
 func report(folder string, out io.Writer) error {
 	tests, err := readTests(folder)
 	if err != nil {

@@ -20,7 +20,6 @@ type test struct {
 
 type span struct{ from, to time.Time }
 
-// ran reports whether the test ran at a time.
 func (t *test) ran(at time.Time) bool {
 	for _, s := range t.spans {
 		if !at.Before(s.from) && (s.to.IsZero() || !at.After(s.to)) {
@@ -30,7 +29,6 @@ func (t *test) ran(at time.Time) bool {
 	return false
 }
 
-// took returns how long it ran.
 func (t *test) took() time.Duration {
 	var sum time.Duration
 	for _, s := range t.spans {

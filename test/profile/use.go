@@ -106,7 +106,6 @@ func partOf(args []string, parent string) string {
 	return name
 }
 
-// after returns the argument after a flag.
 func after(args []string, flag string) string {
 	if i := slices.Index(args, flag); i >= 0 && i+1 < len(args) {
 		return args[i+1]

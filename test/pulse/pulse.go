@@ -132,7 +132,6 @@ func (r *Record) Answered(pod string, a Answer) {
 	g.Beats, g.Asked, g.known = max(g.Beats, a.Beats), max(g.Asked, a.Question), r.asked
 }
 
-// moved records the place of a guest.
 func (g *guest) moved(pod, boot string, asked uint64) {
 	if g.Pod == pod && g.Boot == boot {
 		return

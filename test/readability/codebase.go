@@ -53,7 +53,6 @@ func (c *codebase) read(tree fs.FS) error {
 	})
 }
 
-// count counts one file.
 func (c *codebase) count(name string, source []byte) error {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, source, parser.ParseComments|parser.SkipObjectResolution)
@@ -155,7 +154,6 @@ func receiver(function *ast.FuncDecl) string {
 	return "?"
 }
 
-// figures returns the lines of the report.
 func (c *codebase) figures() []figure {
 	functions, once := 0, 0
 	type place struct {

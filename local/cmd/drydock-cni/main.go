@@ -51,7 +51,6 @@ func serve() error {
 	return err
 }
 
-// answer writes the CNI result to standard output.
 func answer(what map[string]any) {
 	if err := json.NewEncoder(os.Stdout).Encode(what); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", podnetwork.Program, err)

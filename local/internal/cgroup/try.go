@@ -45,7 +45,6 @@ func (t Tree) Try(path string) error {
 	return nil
 }
 
-// controllers lists the controllers of all hierarchies.
 func (t Tree) controllers() ([]string, error) {
 	if t.unified {
 		data, err := os.ReadFile(filepath.Join(t.roots[0], "cgroup.controllers"))

@@ -21,7 +21,6 @@ import (
 	"drydock.dev/local/internal/prerequisites"
 )
 
-// runOptions are the flags of `drydock run`.
 type runOptions struct {
 	nodes     int
 	noInstall bool
@@ -105,7 +104,6 @@ func (o *options) prepare(ctx context.Context, r runOptions) (distribution.Parts
 	return parts, o.installPackages(ctx, packages)
 }
 
-// lacks returns an error that lists the missing programs and the command to install them.
 func lacks(missing []prerequisites.Program) error {
 	var names []string
 	for _, p := range missing {
@@ -127,7 +125,6 @@ func (o *options) installPackages(ctx context.Context, packages []string) error 
 	return nil
 }
 
-// session is one call of `drydock run`, with its files found.
 type session struct {
 	*options
 	parts distribution.Parts

@@ -97,7 +97,6 @@ func Serve(ctx context.Context, socket string, register func(*grpc.Server)) erro
 	return nil
 }
 
-// logFailure logs failed calls.
 func logFailure(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	response, err := handle(ctx, request)
 	if err != nil && status.Code(err) != codes.Unimplemented {

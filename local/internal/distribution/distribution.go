@@ -12,10 +12,8 @@ import (
 
 // Parts are the files that `drydock run` needs; all of them exist.
 type Parts struct {
-	// Virtctl is the program.
 	Virtctl string
-	// Images are the image archives.
-	Images []string
+	Images  []string
 	// Install is the kustomization or manifest that installs Drydock, KubeVirt the object that
 	// configures it, Example a virtual machine.
 	Install, KubeVirt, Example string

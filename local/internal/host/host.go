@@ -104,7 +104,6 @@ func (f Facts) Missing() []string {
 	return missing
 }
 
-// notInstalled lists the programs and the command that installs them.
 func notInstalled(programs []prerequisites.Program) string {
 	var names []string
 	for _, p := range programs {

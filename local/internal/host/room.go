@@ -16,7 +16,6 @@ type Need struct {
 	For string
 }
 
-// volume has the device and the free space of a file system.
 type volume struct {
 	device uint64
 	free   uint64

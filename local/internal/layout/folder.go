@@ -80,7 +80,6 @@ func realDir(dir string) (string, error) {
 	return real, nil
 }
 
-// some shortens a list of names.
 func some(names []string) string {
 	if len(names) > 4 {
 		return strings.Join(names[:3], ", ") + fmt.Sprintf(" and %d more", len(names)-3)

@@ -80,7 +80,6 @@ func openFirewall(c layout.Cluster) error {
 	return throughFirewalls(c, needs(c))
 }
 
-// closeFirewall removes our table and our rules.
 func closeFirewall(c layout.Cluster) error {
 	return errors.Join(nft(fmt.Sprintf("table ip %[1]s\ndelete table ip %[1]s\n", c.Table())), throughFirewalls(c, nil))
 }

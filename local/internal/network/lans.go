@@ -26,8 +26,7 @@ const firstVLAN, lastVLAN = 2, 4094
 // Member is a running node.
 type Member struct {
 	Node string
-	// PID is the process ID of its init.
-	PID int
+	PID  int
 }
 
 // ConnectLans creates a node's lans and connects them to those of other nodes. It skips a node that

@@ -166,7 +166,6 @@ func nodeRoutes(c layout.Cluster, node string, inside *netlink.Handle, link netl
 	return nil
 }
 
-// addCable creates a veth pair between the bridge and the node.
 func addCable(c layout.Cluster, node string, ns netns.NsHandle, mtu int) error {
 	bridge, err := netlink.LinkByName(c.Bridge())
 	if err != nil {

@@ -123,7 +123,6 @@ func awaitNetwork() error {
 	return nil
 }
 
-// run keeps the node's components running.
 func (n *machine) run(ctx context.Context) error {
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()

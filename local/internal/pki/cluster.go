@@ -166,7 +166,6 @@ func leaves(c layout.Cluster) map[string]signed {
 	return all
 }
 
-// userFile returns the file name of a user's certificate.
 func userFile(user string) string { return "user-" + user }
 
 // users maps the components' kubeconfigs to their certificates.

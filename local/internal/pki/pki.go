@@ -35,8 +35,7 @@ const (
 	// authorityMargin is the remaining lifetime at which `up` replaces an authority. It is long,
 	// because a running cluster only warns.
 	authorityMargin = 90 * 24 * time.Hour
-	// algorithm is the algorithm of every key.
-	algorithm = kubeadmapi.EncryptionAlgorithmECDSAP256
+	algorithm       = kubeadmapi.EncryptionAlgorithmECDSAP256
 )
 
 // Authority signs certificates.
@@ -130,7 +129,6 @@ func load(name, certFile, keyFile string) (*Authority, error) {
 	return &Authority{cert: certs[0], key: signer}, nil
 }
 
-// newAuthority creates an authority and writes its files.
 func newAuthority(name, certFile, keyFile string, now time.Time) (*Authority, error) {
 	cert, key, err := pkiutil.NewCertificateAuthority(&pkiutil.CertConfig{
 		Config:   certutil.Config{CommonName: name, NotBefore: now.Add(-skew)},

@@ -38,7 +38,6 @@ func SandboxFile(folder, container string) string {
 // patience allows for an agent that is starting. The kubelet retries after it.
 const patience = 20 * time.Second
 
-// announcement is the configuration of the last plugin of the chain.
 type announcement struct {
 	// Policies is the agent's folder, empty for the plugin's other use.
 	Policies   string          `json:"policies"`
@@ -106,7 +105,6 @@ func addressesOf(result json.RawMessage) ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-// arguments parses CNI_ARGS.
 func arguments(text string) map[string]string {
 	args := map[string]string{}
 	for pair := range strings.SplitSeq(text, ";") {

@@ -28,9 +28,8 @@ type Config struct {
 	Type         string          `json:"type"`
 	Capabilities map[string]bool `json:"capabilities"`
 	// Own configures the node's main plugin, Multus configures Multus without networks.
-	Own    Object `json:"own"`
-	Multus Object `json:"multus"`
-	// MultusProgram is the path of the program.
+	Own           Object `json:"own"`
+	Multus        Object `json:"multus"`
 	MultusProgram string `json:"multusProgram"`
 
 	CNIVersion    string          `json:"cniVersion,omitempty"`

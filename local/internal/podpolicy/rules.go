@@ -29,7 +29,6 @@ type group struct {
 	pods     []Pod
 }
 
-// side is a direction.
 type side struct {
 	direction networkingv1.PolicyType
 	// own and peer are the nft expressions for the addresses of the isolated pod and of its peer.
@@ -74,7 +73,6 @@ func Rules(s State) (script string, over []string) {
 // Without returns the script that deletes the table.
 func Without() string { return fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", Table) }
 
-// builder collects sets and chains.
 type builder struct {
 	State
 	byNamespace map[string][]Pod
@@ -205,7 +203,6 @@ func governing(all []selecting, direction networkingv1.PolicyType) []selecting {
 	return policies
 }
 
-// chain writes the chain of a group.
 func (b *builder) chain(name string, side side, g group) {
 	fmt.Fprintf(&b.chains, "\tchain %s {\n", name)
 	for _, policy := range g.policies {

@@ -56,7 +56,6 @@ func openSandboxes(folder string) (*sandboxes, error) {
 
 func (s *sandboxes) file(container string) string { return podnetwork.SandboxFile(s.folder, container) }
 
-// note stores a sandbox.
 func (s *sandboxes) note(new sandbox) error {
 	data, err := json.Marshal(new)
 	if err != nil {

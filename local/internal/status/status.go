@@ -79,7 +79,6 @@ func Read(ctx context.Context, c layout.Cluster, tree cgroup.Tree) (Cluster, err
 	return st, nil
 }
 
-// components finds programs among processes by name.
 func components(names []string, pids []int) []Component {
 	found := make([]Component, len(names))
 	for i, name := range names {

@@ -139,7 +139,6 @@ func restarts(renewed []string) []string {
 	return []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 }
 
-// restart restarts a component of the control plane and waits until it is ready.
 func (s *Supervisor) restart(ctx context.Context, name string) error {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.control, func(t *proc.Task) bool { return t.Name == name })

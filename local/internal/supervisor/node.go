@@ -213,7 +213,6 @@ func (s *Supervisor) writeNodeConfig(c layout.Cluster, name string) error {
 	return s.tree.Create(c.NodeCgroup(name))
 }
 
-// killNode kills a node without a shutdown.
 func (s *Supervisor) killNode(ctx context.Context, name string, say report) error {
 	if err := s.current().Find(name); err != nil {
 		return fmt.Errorf("killing %s: %w", name, err)

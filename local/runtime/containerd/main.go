@@ -17,12 +17,12 @@ import (
 	// The options that the kubelet's runtime handler passes to the shim.
 	_ "github.com/containerd/containerd/api/types/runc/options"
 
-	// What the kubelet speaks to.
+	// The CRI service for the kubelet.
 	_ "github.com/containerd/containerd/v2/plugins/cri"
 	_ "github.com/containerd/containerd/v2/plugins/cri/images"
 	_ "github.com/containerd/containerd/v2/plugins/cri/runtime"
 
-	// Images: content, layers and how they become root file systems.
+	// Images: content, layers and root file systems.
 	_ "github.com/containerd/containerd/v2/plugins/content/local/plugin"
 	_ "github.com/containerd/containerd/v2/plugins/diff/walking/plugin"
 	_ "github.com/containerd/containerd/v2/plugins/mount"
@@ -30,7 +30,7 @@ import (
 	_ "github.com/containerd/containerd/v2/plugins/streaming"
 	_ "github.com/containerd/containerd/v2/plugins/transfer"
 
-	// Containers, and the records of what there is.
+	// Containers and metadata.
 	_ "github.com/containerd/containerd/v2/core/runtime/v2"
 	_ "github.com/containerd/containerd/v2/plugins/events"
 	_ "github.com/containerd/containerd/v2/plugins/gc"
@@ -38,11 +38,11 @@ import (
 	_ "github.com/containerd/containerd/v2/plugins/metadata"
 	_ "github.com/containerd/containerd/v2/plugins/sandbox"
 
-	// The sockets, for the kubelet, for `drydock image load` and for the shims.
+	// The sockets for the kubelet, `drydock image load` and the shims.
 	_ "github.com/containerd/containerd/v2/plugins/server/grpc"
 	_ "github.com/containerd/containerd/v2/plugins/server/ttrpc"
 
-	// The services that containerd's client calls, from outside and inside CRI.
+	// The services of containerd's client, for other processes and for CRI.
 	_ "github.com/containerd/containerd/v2/plugins/services/containers"
 	_ "github.com/containerd/containerd/v2/plugins/services/content"
 	_ "github.com/containerd/containerd/v2/plugins/services/diff"

@@ -88,7 +88,6 @@ func (s *Server) CreateVolume(ctx context.Context, r *spec.CreateVolumeRequest) 
 	}}, nil
 }
 
-// wanted returns the requested volume.
 func (s *Server) wanted(r *spec.CreateVolumeRequest) (volume.Volume, error) {
 	scope, err := scopeOf(r.GetParameters())
 	if err != nil {

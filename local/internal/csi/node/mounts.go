@@ -46,7 +46,6 @@ func isMounted(path string) (bool, error) {
 	return len(mounts) > 0, nil
 }
 
-// bind bind-mounts a folder.
 func bind(from, to string, readOnly bool, options []string) error {
 	mounted, err := isMounted(to)
 	if err != nil || mounted {

@@ -31,7 +31,6 @@ import (
 // Server is the node service.
 type Server struct {
 	spec.UnimplementedNodeServer
-	// Name is the node's name.
 	Name string
 	// Tag is the prefix of the tags of this node's loop devices.
 	Tag   string

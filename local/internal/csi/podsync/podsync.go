@@ -78,7 +78,6 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// sync annotates the pods of one claim.
 func (c *Controller) sync(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {

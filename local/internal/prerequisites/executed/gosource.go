@@ -15,7 +15,6 @@ import (
 
 // Call is a place where a program is executed.
 type Call struct {
-	// Where is the file and line.
 	Where string
 	// Program is the program's name, empty if it is only known at run time; then Expression is the
 	// code in its place.
@@ -93,7 +92,6 @@ func (p *goPackage) visitFile(file *ast.File) {
 	}
 }
 
-// positions maps parameters to their positions.
 func positions(f *ast.FuncType) map[string]int {
 	found := map[string]int{}
 	i := 0
