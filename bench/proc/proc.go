@@ -21,6 +21,7 @@ import (
 // tick is the kernel's unit of CPU time in /proc, the same on all architectures.
 const tick = 10 * time.Millisecond
 
+// Process is a process with its command line.
 type Process struct {
 	PID  int
 	Args []string

@@ -41,6 +41,7 @@ type Fact struct {
 	Word, Value string
 }
 
+// Manifest is a file of the corpus.
 type Manifest struct {
 	Name, Shape string
 	Verdict     Verdict

@@ -27,6 +27,7 @@ const realNodes = "!bench.drydock.dev/simulated"
 // Accelerator is the only permitted accelerator, or empty.
 type Accelerator string
 
+// ParseAccelerator parses the variable's value.
 func ParseAccelerator(value string) (Accelerator, error) {
 	switch value {
 	case "", "kvm", "tcg":

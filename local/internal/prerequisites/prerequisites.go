@@ -31,6 +31,7 @@ const (
 
 var purposes = []Purpose{Build, Run, Test, User, Never, Inside}
 
+// Program is a line of the table.
 type Program struct {
 	// Name is the program's name, or the absolute path of a file.
 	Name string
