@@ -194,7 +194,7 @@ func (c *Console) knock(ctx context.Context) (string, error) {
 	}
 }
 
-// enter answers a login prompt. It returns false if the prompt was one of several that Enter had caused.
+// enter answers a login prompt. A refused password is an error.
 func (c *Console) enter(ctx context.Context, user, secret string) (bool, error) {
 	if err := c.Send(user + "\n"); err != nil {
 		return false, err

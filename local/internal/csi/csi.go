@@ -46,7 +46,7 @@ func (Identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.
 	return &csi.GetPluginInfoResponse{Name: Driver, VendorVersion: version}, nil
 }
 
-// GetPluginCapabilities returns: a controller service, topology, and online expansion.
+// GetPluginCapabilities returns a controller service, topology, and online expansion.
 func (Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	service := func(t csi.PluginCapability_Service_Type) *csi.PluginCapability {
 		return &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}}
