@@ -142,7 +142,7 @@ func (m *Machine) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGue
 // ConsoleKey identifies the guest by its VMI's UID.
 func (m *Machine) ConsoleKey() string { return string(m.vmi.UID) }
 
-// The name is empty if no interface is dialled.
+// The name is empty if no interface is dialed.
 func reached(interfaces []network.Interface) network.Interface {
 	if i := slices.IndexFunc(interfaces, network.Interface.Reached); i >= 0 {
 		return interfaces[i]

@@ -28,7 +28,7 @@ const (
 	OnPodNetwork
 )
 
-// Reached reports whether the guest's ports are dialled through this interface.
+// Reached reports whether the guest's ports are dialed through this interface.
 func (i Interface) Reached() bool { return i.Way != NoWay && len(i.IPs) > 0 }
 
 // Dial connects to a port of the guest through one of its interfaces. protocol is "tcp" or "udp".

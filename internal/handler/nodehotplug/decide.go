@@ -39,6 +39,7 @@ type Observed struct {
 // Action is the action on a volume.
 type Action string
 
+// The actions. Rest does nothing; Ask asks the guest to release the disk.
 const (
 	Rest Action = ""
 	Open Action = "Open"
