@@ -178,11 +178,12 @@ func (d demand) bounded(limit, requested float64) float64 {
 	return max(limit, requested)
 }
 
-// withUnit returns a quantity of a resource: CPU rounded to whole millicores, memory rounded down to bytes so that
-// it does not exceed the admitted value. Requests are whole units.
+// withUnit returns a quantity of a resource, rounded down to whole millicores or bytes so that it does not exceed the
+// admitted value. Requests are whole units; the margin makes up for their binary fractions.
 func withUnit(value float64, name corev1.ResourceName) resource.Quantity {
+	const margin = 1e-6
 	if name == corev1.ResourceCPU {
-		return *resource.NewMilliQuantity(int64(math.Round(value*1000)), resource.DecimalSI)
+		return *resource.NewMilliQuantity(int64(value*1000+margin), resource.DecimalSI)
 	}
-	return *resource.NewQuantity(int64(value), resource.BinarySI)
+	return *resource.NewQuantity(int64(value+margin), resource.BinarySI)
 }
