@@ -96,17 +96,17 @@ func (o *options) complete(args []string) error {
 	if o.port < 0 || o.port > 65535 {
 		return fmt.Errorf("--port must be from 1 to 65535, not %d", o.port)
 	}
-	protocol, err := oneOf("protocol", o.protocol, "TCP", "UDP", "SCTP")
+	protocol, err := env.OneOf("protocol", o.protocol, "TCP", "UDP", "SCTP")
 	if err != nil {
 		return err
 	}
 	o.protocol = protocol
-	if o.serviceType, err = oneOf("type", o.serviceType, "ClusterIP", "NodePort", "LoadBalancer"); err != nil {
+	if o.serviceType, err = env.OneOf("type", o.serviceType, "ClusterIP", "NodePort", "LoadBalancer"); err != nil {
 		return err
 	}
 	if o.family != "" {
 		for part := range strings.SplitSeq(o.family, ",") {
-			family, err := oneOf("ip-family", part, "IPv4", "IPv6")
+			family, err := env.OneOf("ip-family", part, "IPv4", "IPv6")
 			if err != nil {
 				return err
 			}
@@ -114,7 +114,7 @@ func (o *options) complete(args []string) error {
 		}
 	}
 	if o.familyPolicy != "" {
-		if o.familyPolicy, err = oneOf("ip-family-policy", o.familyPolicy, "SingleStack", "PreferDualStack", "RequireDualStack"); err != nil {
+		if o.familyPolicy, err = env.OneOf("ip-family-policy", o.familyPolicy, "SingleStack", "PreferDualStack", "RequireDualStack"); err != nil {
 			return err
 		}
 	}
@@ -123,18 +123,8 @@ func (o *options) complete(args []string) error {
 			return err
 		}
 	}
-	o.dryRun, err = oneOf("dry-run", o.dryRun, "none", "client", "server")
+	o.dryRun, err = env.OneOf("dry-run", o.dryRun, "none", "client", "server")
 	return err
-}
-
-// oneOf matches a value in any case and returns it in Kubernetes's spelling.
-func oneOf(flag, value string, allowed ...string) (string, error) {
-	for _, candidate := range allowed {
-		if strings.EqualFold(value, candidate) {
-			return candidate, nil
-		}
-	}
-	return "", fmt.Errorf("--%s must be one of %s, not %q", flag, strings.Join(allowed, ", "), value)
 }
 
 func run(ctx context.Context, e *env.Env, o options) error {

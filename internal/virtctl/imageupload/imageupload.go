@@ -140,7 +140,7 @@ func (o *options) completeAccessMode() error {
 	if o.accessMode == "" {
 		return nil
 	}
-	mode, err := oneOf("access-mode", o.accessMode, string(corev1.ReadWriteOnce), string(corev1.ReadWriteMany),
+	mode, err := env.OneOf("access-mode", o.accessMode, string(corev1.ReadWriteOnce), string(corev1.ReadWriteMany),
 		string(corev1.ReadOnlyMany), string(corev1.ReadWriteOncePod))
 	if err == nil && mode == string(corev1.ReadOnlyMany) {
 		err = fmt.Errorf("cannot upload to a readonly volume, use either ReadWriteOnce or ReadWriteMany if supported")
@@ -159,22 +159,12 @@ func (o *options) completeVolumeMode() error {
 	if o.volumeMode == "" {
 		return nil
 	}
-	mode, err := oneOf("volume-mode", o.volumeMode, string(corev1.PersistentVolumeBlock), string(corev1.PersistentVolumeFilesystem))
+	mode, err := env.OneOf("volume-mode", o.volumeMode, string(corev1.PersistentVolumeBlock), string(corev1.PersistentVolumeFilesystem))
 	if err == nil && o.archive != "" && mode == string(corev1.PersistentVolumeBlock) {
 		err = fmt.Errorf("an archive can't be unpacked into a block volume")
 	}
 	o.volumeMode = mode
 	return err
-}
-
-// oneOf matches a value in any case and returns it in Kubernetes's spelling.
-func oneOf(flag, value string, allowed ...string) (string, error) {
-	for _, candidate := range allowed {
-		if strings.EqualFold(value, candidate) {
-			return candidate, nil
-		}
-	}
-	return "", fmt.Errorf("--%s must be one of %s, not %q", flag, strings.Join(allowed, ", "), value)
 }
 
 func (o *options) file() string {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -226,9 +225,4 @@ func newRelease(e *env.Env) *cobra.Command {
 	cmd.Flags().StringVar(&pod, "pod", "", "the pod to end, if it is not the one that has the disks")
 	cmd.Flags().BoolVar(&force, "force", false, "release although the pod may still write")
 	return cmd
-}
-
-// plain removes control characters, which a terminal would interpret.
-func plain(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }), " ")
 }

@@ -107,7 +107,7 @@ func (s *session) ask(ctx context.Context, e *env.Env) (*contract.State, error) 
 			return state, err
 		}
 		if said := err.Error(); said != told {
-			fmt.Fprintf(e.Err, "Waiting: %s\n", plain(said))
+			fmt.Fprintf(e.Err, "Waiting: %s\n", env.Plain(said))
 			told = said
 		}
 		select {
@@ -145,7 +145,7 @@ func (s *session) hold(ctx context.Context, e *env.Env) error {
 	if s.noWait {
 		// Somebody may have been quicker.
 		if behind := others(state, pod); behind != "" {
-			return fmt.Errorf("%s: %s", s.of, plain(behind))
+			return fmt.Errorf("%s: %s", s.of, env.Plain(behind))
 		}
 	}
 	fmt.Fprintf(e.Err, "Waiting for the pod %s to get the disks of %s\n", pod, s.of)
@@ -174,7 +174,7 @@ func (s *session) free(ctx context.Context) error {
 		return fmt.Errorf("asking who has the disks of %s: %w", s.of, err)
 	}
 	if behind := others(state, ""); behind != "" {
-		return fmt.Errorf("%s: %s", s.of, plain(behind))
+		return fmt.Errorf("%s: %s", s.of, env.Plain(behind))
 	}
 	return nil
 }
@@ -272,7 +272,7 @@ func started(ctx context.Context, e *env.Env, c *client.Client, namespace, pod s
 		last := ""
 		// Without the right to read events, or after a failure, fewer reasons are printed.
 		_ = c.FollowEvents(watching, namespace, pod, func(event *corev1.Event) {
-			if text := plain(event.Message); event.Type == corev1.EventTypeWarning && text != last {
+			if text := env.Plain(event.Message); event.Type == corev1.EventTypeWarning && text != last {
 				last = text
 				fmt.Fprintf(e.Err, "Waiting: %s\n", text)
 			}
@@ -282,10 +282,10 @@ func started(ctx context.Context, e *env.Env, c *client.Client, namespace, pod s
 	defer stop()
 	last := ""
 	err = c.AwaitPod(ctx, namespace, pod, func(p *corev1.Pod) bool {
-		if behind = plain(waiting(p, lockCondition)); noWait && behind != "" {
+		if behind = env.Plain(waiting(p, lockCondition)); noWait && behind != "" {
 			return true
 		}
-		if text := plain(waitsFor(p)); text != "" && text != last {
+		if text := env.Plain(waitsFor(p)); text != "" && text != last {
 			last = text
 			fmt.Fprintf(e.Err, "Waiting: %s\n", text)
 		}
@@ -338,7 +338,7 @@ func ended(ctx context.Context, e *env.Env, c *client.Client, namespace, pod str
 			return &env.Ended{Program: layout.MaintenanceContainer, Code: int(t.ExitCode)}
 		}
 	}
-	return fmt.Errorf("pod %s has failed: %s", pod, plain(last.Status.Reason+" "+last.Status.Message))
+	return fmt.Errorf("pod %s has failed: %s", pod, env.Plain(last.Status.Reason+" "+last.Status.Message))
 }
 
 func remove(ctx context.Context, c *client.Client, namespace, pod string) error {

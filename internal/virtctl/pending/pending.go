@@ -8,9 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -89,7 +87,7 @@ func (a *answer) print(out io.Writer, runs bool) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "CHANGE\tTAKES EFFECT\tWAITS FOR")
 	for _, c := range a.Changes {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", plain(cmp.Or(c.Path, "-")), c.Effect.text(), plain(c.WaitsFor))
+		fmt.Fprintf(table, "%s\t%s\t%s\n", env.Plain(cmp.Or(c.Path, "-")), c.Effect.text(), env.Plain(c.WaitsFor))
 	}
 	return table.Flush()
 }
@@ -99,9 +97,4 @@ func (e effect) text() string {
 		return "live"
 	}
 	return "by " + string(e)
-}
-
-// plain removes control characters, which a terminal would interpret: parts of the text may come from a guest.
-func plain(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 }

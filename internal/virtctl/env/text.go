@@ -1,0 +1,23 @@
+package env
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// Plain returns the printable characters of a text, with single spaces between its words. Parts of the text may come
+// from a guest or another tenant, and a terminal interprets control and direction characters.
+func Plain(text string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\ufffd"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+}
+
+// OneOf returns the allowed value that a flag has, whose case does not matter.
+func OneOf(flag, value string, allowed ...string) (string, error) {
+	for _, candidate := range allowed {
+		if strings.EqualFold(value, candidate) {
+			return candidate, nil
+		}
+	}
+	return "", fmt.Errorf("--%s must be one of %s, not %q", flag, strings.Join(allowed, ", "), value)
+}
