@@ -54,6 +54,7 @@ func TestNewMigrations(t *testing.T) {
 		"a second one":                       {nil, false, moving, other("vm", v1.MigrationRunning), inFlight},
 		"a second one while the first waits": {nil, false, running(), other("vm", ""), inFlight},
 		"a component's second one":           {nil, true, running(), other("vm", v1.MigrationPending), inFlight},
+		"the same one again":                 {func(m *object) { m.Name = "first" }, true, moving, other("vm", v1.MigrationRunning), ""},
 		"after one that has failed":          {nil, false, running(), other("vm", v1.MigrationFailed), ""},
 		"after one that has succeeded":       {nil, false, running(), other("vm", v1.MigrationSucceeded), ""},
 		"beside another VMI's":               {nil, false, running(), other("other", v1.MigrationRunning), ""},
