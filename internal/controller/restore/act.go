@@ -37,9 +37,11 @@ func (r *Reconciler) apply(ctx context.Context, o restore.Observed, plan restore
 		to := restore.Refused(o, plan, err.Error())
 		_, werr := r.writeStatus(ctx, plan.Restore, to)
 		r.tell(plan.Restore, to)
-		r.refuse(o.Restore, err)
-		if werr == nil && !restore.Failed(to) {
-			werr = err
+		if !restore.Failed(to) {
+			r.refuse(o.Restore, err)
+			if werr == nil {
+				werr = err
+			}
 		}
 		return werr == nil, werr
 	}
@@ -56,7 +58,12 @@ func (r *Reconciler) apply(ctx context.Context, o restore.Observed, plan restore
 }
 
 func (r *Reconciler) refuse(of *snapshotv1.VirtualMachineRestore, why error) {
-	r.Recorder.Eventf(of, nil, corev1.EventTypeWarning, "VirtualMachineRestoreError", "Restore", "the restore has met an error: %v", why)
+	r.warn(of, fmt.Sprintf("the restore has met an error: %v", why))
+}
+
+// warn emits an event with the reason why the restore can't continue.
+func (r *Reconciler) warn(of *snapshotv1.VirtualMachineRestore, why string) {
+	r.Recorder.Eventf(of, nil, corev1.EventTypeWarning, "VirtualMachineRestoreError", "Restore", "%s", why)
 }
 
 // refused reports whether a retry would fail as well: because of a quota or an admission rule.
@@ -141,15 +148,21 @@ func (r *Reconciler) finalizer(ctx context.Context, from *snapshotv1.VirtualMach
 	return versioned.Patch(ctx, r.Client, "changing the finalizers of the restore", from, to)
 }
 
-// tell emits an event when the restore ends or begins to wait for its target.
+// tell emits an event when the restore ends or begins to wait. As in KubeVirt, it is VirtualMachineRestoreError for every
+// obstacle but a target that runs.
 func (r *Reconciler) tell(from, to *snapshotv1.VirtualMachineRestore) {
 	switch {
 	case restore.WaitsForTarget(to) && !restore.WaitsForTarget(from):
 		why := condition.Find(to.Status.Conditions, snapshotv1.ConditionProgressing).Message
 		r.Recorder.Eventf(from, nil, corev1.EventTypeNormal, "RestoreTargetNotReady", "Restore", "%s", why)
+	case restore.Waits(to) && !restore.Waits(from):
+		r.warn(from, condition.Find(to.Status.Conditions, snapshotv1.ConditionProgressing).Message)
 	case restore.Failed(to) && !restore.Failed(from):
 		why := condition.Find(to.Status.Conditions, snapshotv1.ConditionFailure).Message
 		r.Recorder.Eventf(from, nil, corev1.EventTypeWarning, "VirtualMachineRestoreFailed", "Restore", "%s", why)
+		if !restore.FailedForItsTarget(to) {
+			r.warn(from, why)
+		}
 	case restore.Complete(to) && !restore.Complete(from):
 		r.Recorder.Eventf(from, nil, corev1.EventTypeNormal, "VirtualMachineRestoreComplete", "Restore", "VM %s is restored", to.Spec.Target.Name)
 	}

@@ -120,6 +120,31 @@ func TestAnErrorThatEndsARestoreIsTold(t *testing.T) {
 	}
 }
 
+// KubeVirt's clients wait for VirtualMachineRestoreError where the snapshot is missing or the target is another VM, and for
+// VirtualMachineRestoreFailed where the target runs.
+func TestWhatHoldsUpARestoreIsTold(t *testing.T) {
+	for reason, want := range map[string][]string{
+		restore.ReasonWaiting:      {"Warning VirtualMachineRestoreError why"},
+		restore.ReasonTargetExists: {"Warning VirtualMachineRestoreFailed why", "Warning VirtualMachineRestoreError why"},
+		restore.ReasonTargetRuns:   {"Warning VirtualMachineRestoreFailed why"},
+	} {
+		loop, r, recorder := shell(t, nil)
+		for range 2 {
+			plan := saying(r, reason, "why", restore.Rest)
+			if reason != restore.ReasonWaiting {
+				condition.Set(&plan.Restore.Status.Conditions, snapshotv1.Condition{Type: snapshotv1.ConditionFailure, Status: corev1.ConditionTrue, Reason: reason, Message: "why"}, time.Now())
+			}
+			if _, err := loop.apply(t.Context(), restore.Observed{Restore: r}, plan); err != nil {
+				t.Fatal(err)
+			}
+			r = plan.Restore
+		}
+		if all := told(recorder); !slices.Equal(all, want) {
+			t.Errorf("%s: told %q, want %q", reason, all, want)
+		}
+	}
+}
+
 // That a target has to be stopped is told once.
 func TestATargetThatRunsIsTold(t *testing.T) {
 	loop, r, recorder := shell(t, nil)

@@ -237,7 +237,7 @@ func (d *decision) chooseTarget() {
 // beganInPlace reports whether there was a target when the creation of the claims began.
 func (d *decision) beganInPlace() bool {
 	c := condition.Find(d.Restore.Status.Conditions, snapshotv1.ConditionProgressing)
-	return c != nil && c.Reason == ReasonInPlace
+	return c != nil && work(c) == ReasonInPlace
 }
 
 // doing returns the reason for conditions once the target is known.
@@ -285,12 +285,11 @@ func (d *decision) stop() {
 	waits := fmt.Sprintf("the VM %s runs: stop it", name)
 	switch policy {
 	case snapshotv1.VirtualMachineRestoreStopTarget:
-		d.say(ReasonTargetRuns, fmt.Sprintf("the VM %s is being stopped", name))
+		d.wait(ReasonTargetRuns, fmt.Sprintf("the VM %s is being stopped", name), whileFilled)
 		if strategy, err := d.o.VM.RunStrategy(); err == nil && strategy == v1.RunStrategyHalted {
-			d.After = whileFilled
 			return
 		}
-		d.VM, d.Step = halted(d.o.VM), Stop
+		d.VM, d.Step, d.After = halted(d.o.VM), Stop, 0
 	case snapshotv1.VirtualMachineRestoreFailImmediate:
 		d.fail(ReasonTargetRuns, fmt.Sprintf("the VM %s runs, and the restore asks not to wait for it", name))
 	case snapshotv1.VirtualMachineRestoreWaitEventually:
@@ -350,7 +349,7 @@ func (d *decision) claims(volumes []snapshotv1.VolumeRestore) bool {
 	}
 	switch {
 	case p.awaited != "":
-		d.wait(d.doing(), p.awaited, whileFilled)
+		d.await(d.doing(), p.awaited)
 	case len(p.inTheWay) > 0:
 		d.Claims, d.Step = p.inTheWay, DropClaims
 		d.recordFillers()

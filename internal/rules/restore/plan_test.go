@@ -327,8 +327,19 @@ func TestARefusalForNowIsSaid(t *testing.T) {
 	}
 	// The next look takes the step again and leaves the words; so the target is known to be one in place, too.
 	again := Decide(o)
-	if Trouble(again.Restore) != want || again.Step != MakeClaims || condition.Find(again.Restore.Status.Conditions, snapshotv1.ConditionProgressing).Reason != ReasonInPlace {
+	if Trouble(again.Restore) != want || again.Step != MakeClaims || !strings.HasPrefix(condition.Find(again.Restore.Status.Conditions, snapshotv1.ConditionProgressing).Reason, ReasonInPlace+": ") {
 		t.Errorf("then it says %q, %s", Trouble(again.Restore), again.Step)
+	}
+	// It makes no progress meanwhile, and clients find the webhook's name in both reasons.
+	for _, r := range []*snapshotv1.VirtualMachineRestore{o.Restore, again.Restore} {
+		if all := r.Status.Conditions; len(all) != 2 || all[0].Status != corev1.ConditionFalse || all[1].Status != corev1.ConditionFalse ||
+			!strings.Contains(all[0].Reason, `webhook "w"`) || !strings.Contains(all[1].Reason, `webhook "w"`) {
+			t.Errorf("the conditions are %+v", all)
+		}
+	}
+	// It is remembered that there was a target.
+	if lost := Decide(observed(func(gone *Observed) { gone.Restore = o.Restore })); !Failed(lost.Restore) {
+		t.Errorf("without its VM it goes on: %+v", lost.Restore.Status.Conditions)
 	}
 	// When the webhook lets it, what comes next is said.
 	recorded := o.Restore.Status
@@ -336,8 +347,8 @@ func TestARefusalForNowIsSaid(t *testing.T) {
 		e(&o)
 	}
 	o.Restore.Status = recorded
-	if last := Decide(o); Trouble(last.Restore) != "" {
-		t.Errorf("afterwards it says %q", Trouble(last.Restore))
+	if last := Decide(o); Trouble(last.Restore) != "" || !condition.IsTrue(last.Restore.Status.Conditions, snapshotv1.ConditionProgressing) {
+		t.Errorf("afterwards it says %+v", last.Restore.Status.Conditions)
 	}
 	if got := Trouble(Held(plan, strings.Repeat("é", 5000))); len(got) > 1100 || !utf8.ValidString(got) {
 		t.Errorf("a long sentence is %d bytes", len(got))
@@ -346,6 +357,38 @@ func TestARefusalForNowIsSaid(t *testing.T) {
 	done := Plan{Restore: observed(both, hasFailed).Restore}
 	if diff := cmp.Diff(done.Restore, Held(done, "no")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A restore makes no progress while it waits for what it can't change, and some while storage works for it.
+func TestWhatMakesProgress(t *testing.T) {
+	for name, c := range map[string]struct {
+		edits             []edit
+		progresses, waits bool
+	}{
+		"no snapshot":              {[]edit{func(o *Observed) { o.Snapshot = nil }}, false, true},
+		"another restore":          {[]edit{inPlace, func(o *Observed) { o.VM.Status.RestoreInProgress = new("x") }}, false, true},
+		"a target that runs":       {[]edit{inPlace, runs}, false, false},
+		"a target that is stopped": {[]edit{inPlace, runs, ready(snapshotv1.VirtualMachineRestoreStopTarget)}, false, false},
+		"claims that are made":     {[]edit{inPlace, locked}, true, false},
+		"claims that are filled":   {[]edit{inPlace, locked, recorded, claim("root", "r1", corev1.ClaimPending), bound("data")}, true, false},
+		"another VM":               {[]edit{inPlace, func(o *Observed) { o.VM.UID = "v2" }}, false, false},
+		"what is complete":         {[]edit{inPlace, both, switched, owns}, false, false},
+	} {
+		got := Decide(observed(c.edits...)).Restore
+		if condition.IsTrue(got.Status.Conditions, snapshotv1.ConditionProgressing) != c.progresses || Waits(got) != c.waits {
+			t.Errorf("%s: %+v", name, got.Status.Conditions)
+		}
+	}
+}
+
+// The reason of a target that is another VM is the sentence by which KubeVirt's clients know it.
+func TestTheReasonOfAnotherTarget(t *testing.T) {
+	got := Decide(observed(inPlace, func(o *Observed) { o.VM.UID = "v2" })).Restore.Status.Conditions
+	for _, c := range got[:2] {
+		if c.Reason != "restore source and restore target are different but restore target already exists" || c.Status != corev1.ConditionFalse {
+			t.Errorf("%+v", c)
+		}
 	}
 }
 

@@ -161,7 +161,7 @@ func (d *decision) replaceState(to *snapshotv1.VolumeRestore, claim *corev1.Pers
 	case claim != nil && !metav1.IsControlledBy(claim, d.o.VM):
 		d.wait(d.done(), vmstate.Check(vmstate.Next(d.o.VM), claim).Error(), d.again())
 	case claim != nil && claim.DeletionTimestamp != nil:
-		d.wait(d.done(), fmt.Sprintf("the claim %s is being deleted", claim.Name), whileFilled)
+		d.await(d.done(), fmt.Sprintf("the claim %s is being deleted", claim.Name))
 	case why != "":
 		d.wait(d.done(), why, d.again())
 	case claim != nil:
@@ -176,11 +176,11 @@ func (d *decision) filled(claim *corev1.PersistentVolumeClaim) bool {
 	if claim.Status.Phase == corev1.ClaimBound || claim.Status.Phase != corev1.ClaimLost && d.waits(claim) {
 		return true
 	}
-	message := fmt.Sprintf("the storage driver has not filled the claim %s yet", claim.Name)
 	if claim.Status.Phase == corev1.ClaimLost {
-		message = fmt.Sprintf("the volume of the claim %s is lost: delete the claim", claim.Name)
+		d.wait(d.done(), fmt.Sprintf("the volume of the claim %s is lost: delete the claim", claim.Name), whileFilled)
+	} else {
+		d.await(d.done(), fmt.Sprintf("the storage driver has not filled the claim %s yet", claim.Name))
 	}
-	d.wait(d.done(), message, whileFilled)
 	return false
 }
 

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +20,7 @@ const (
 	ReasonComplete     = "Operation complete"
 	ReasonSourceLost   = "SourceLost"
 	ReasonTargetLost   = "TargetLost"
-	ReasonTargetExists = "TargetExists"
+	ReasonTargetExists = "restore source and restore target are different but restore target already exists"
 	ReasonTargetRuns   = "TargetNotReady"
 	ReasonNameTaken    = "NameTaken"
 	ReasonRefused      = "Refused"
@@ -29,22 +30,57 @@ func (d *decision) set(kind snapshotv1.ConditionType, status corev1.ConditionSta
 	condition.Set(&d.Restore.Status.Conditions, snapshotv1.Condition{Type: kind, Status: status, Reason: reason, Message: message}, d.o.Now)
 }
 
+// say describes the restore's work.
 func (d *decision) say(reason, message string) {
-	if c := d.progressing(); c != nil && c.Reason == reason {
-		message = condition.Again(c.Message, message)
+	if !d.isHeld(reason, message) {
+		d.both(corev1.ConditionTrue, reason, message)
 	}
-	d.set(snapshotv1.ConditionProgressing, corev1.ConditionTrue, reason, message)
+}
+
+// await describes work that others do for the restore.
+func (d *decision) await(reason, message string) {
+	d.say(reason, message)
+	d.Step, d.After = Rest, whileFilled
+}
+
+// wait describes an obstacle that the restore can't remove. It makes no progress meanwhile.
+func (d *decision) wait(reason, message string, after time.Duration) {
+	if !d.isHeld(reason, message) {
+		d.both(corev1.ConditionFalse, reason, message)
+	}
+	d.Step, d.After = Rest, after
+}
+
+// isHeld reports whether the status has a refusal of this work, which stays until the work is done.
+func (d *decision) isHeld(reason, message string) bool {
+	c := d.progressing()
+	return c != nil && work(c) == reason && condition.Doing(c.Message) == message && condition.Refusal(c.Message) != ""
+}
+
+// both sets Progressing, with the same reason for Ready, which is False.
+func (d *decision) both(progressing corev1.ConditionStatus, reason, message string) {
+	d.set(snapshotv1.ConditionProgressing, progressing, reason, message)
 	d.set(snapshotv1.ConditionReady, corev1.ConditionFalse, reason, message)
 }
 
 // Held returns the restore with the status for a refusal by another component's admission webhook,
-// which may be temporary.
+// which may be temporary. As in KubeVirt, the reason has the refusal, too.
 func Held(p Plan, sentence string) *snapshotv1.VirtualMachineRestore {
 	d := &decision{Plan: Plan{Restore: p.Restore.DeepCopy()}}
-	if c := d.progressing(); c != nil && c.Status == corev1.ConditionTrue {
-		d.say(c.Reason, condition.Refused(c.Message, sentence))
+	if c := d.progressing(); c != nil && !ended(d.Restore) {
+		message := condition.Refused(c.Message, sentence)
+		d.both(corev1.ConditionFalse, work(c)+ofRefusal+condition.Refusal(message), message)
 	}
 	return d.Restore
+}
+
+// ofRefusal separates the work from its refusal in a reason.
+const ofRefusal = ": "
+
+// work returns the reason without the refusal.
+func work(c *snapshotv1.Condition) string {
+	reason, _, _ := strings.Cut(c.Reason, ofRefusal)
+	return reason
 }
 
 func (d *decision) progressing() *snapshotv1.Condition {
@@ -53,37 +89,43 @@ func (d *decision) progressing() *snapshotv1.Condition {
 
 // WaitsForTarget reports whether the restore waits for its target to stop.
 func WaitsForTarget(r *snapshotv1.VirtualMachineRestore) bool {
-	return says(r, func(c *snapshotv1.Condition) bool { return c.Reason == ReasonTargetRuns })
+	return unfinished(r) == ReasonTargetRuns
 }
 
-// Trouble returns the API server's temporary refusal in the restore's status, "" for none.
-func Trouble(r *snapshotv1.VirtualMachineRestore) string {
-	if says(r, func(*snapshotv1.Condition) bool { return true }) {
-		return condition.Refusal(condition.Find(r.Status.Conditions, snapshotv1.ConditionProgressing).Message)
+// Waits reports whether the restore waits for its snapshot, or for other work on its target.
+func Waits(r *snapshotv1.VirtualMachineRestore) bool { return unfinished(r) == ReasonWaiting }
+
+// unfinished returns the reason for which the restore has not ended, "" for none.
+func unfinished(r *snapshotv1.VirtualMachineRestore) string {
+	if r.Status == nil || ended(r) {
+		return ""
+	}
+	if c := condition.Find(r.Status.Conditions, snapshotv1.ConditionProgressing); c != nil {
+		return work(c)
 	}
 	return ""
 }
 
-// says reports whether the restore is in progress and its condition satisfies so.
-func says(r *snapshotv1.VirtualMachineRestore, so func(*snapshotv1.Condition) bool) bool {
-	if r.Status == nil {
-		return false
-	}
-	c := condition.Find(r.Status.Conditions, snapshotv1.ConditionProgressing)
-	return c != nil && c.Status == corev1.ConditionTrue && so(c)
-}
+func ended(r *snapshotv1.VirtualMachineRestore) bool { return Complete(r) || Failed(r) }
 
-func (d *decision) wait(reason, message string, after time.Duration) {
-	d.say(reason, message)
-	d.Step, d.After = Rest, after
+// Trouble returns the API server's temporary refusal in the restore's status, "" for none.
+func Trouble(r *snapshotv1.VirtualMachineRestore) string {
+	if unfinished(r) == "" {
+		return ""
+	}
+	return condition.Refusal(condition.Find(r.Status.Conditions, snapshotv1.ConditionProgressing).Message)
 }
 
 // fail ends the restore. Its objects are deleted once the status has the failure.
 func (d *decision) fail(reason, message string) {
-	d.set(snapshotv1.ConditionProgressing, corev1.ConditionFalse, reason, message)
-	d.set(snapshotv1.ConditionReady, corev1.ConditionFalse, reason, message)
+	d.both(corev1.ConditionFalse, reason, message)
 	d.set(snapshotv1.ConditionFailure, corev1.ConditionTrue, reason, message)
 	d.Step, d.VM, d.Claims, d.After = Rest, nil, nil, 0
+}
+
+// FailedForItsTarget reports whether the restore has failed because its target runs.
+func FailedForItsTarget(r *snapshotv1.VirtualMachineRestore) bool {
+	return Failed(r) && condition.Find(r.Status.Conditions, snapshotv1.ConditionFailure).Reason == ReasonTargetRuns
 }
 
 // Failed reports whether the restore has failed, which is final.
