@@ -230,6 +230,39 @@ func TestRevisionsThatKubeVirtMadeComeAlong(t *testing.T) {
 	}
 }
 
+// KubeVirt once made revisions without the label of the version, and rewrites those that a VM's status names. Here they get
+// what they lack.
+func TestARevisionGetsTheLabelsThatItLacks(t *testing.T) {
+	w := newWorld(t)
+	w.createType("three", 3)
+	w.createPreference("cores", instancetypev1.Cores)
+	w.createTypedVM("vm", func(vm *v1.VirtualMachine) { vm.Spec.RunStrategy = new(v1.RunStrategyHalted) })
+	w.eventually("the VM to go by a revision", func() (bool, string) {
+		kept := instancetype.RevisionOf(w.vm("vm").Status.InstancetypeRef)
+		return kept != "", kept
+	})
+	vm := w.vm("vm")
+	w.createKubeVirtsRevision(vm, "legacy", `{"kind":"VirtualMachineInstancetype","apiVersion":"instancetype.kubevirt.io/v1beta1","metadata":`+
+		`{"name":"three","namespace":"x","uid":"3c2ae4ee-0d5c-4a5b-9f1b-1d0a4e0b5b11","generation":1,"creationTimestamp":null},`+
+		`"spec":{"memory":{"guest":"128Mi"},"cpu":{"guest":2}}}`)
+	revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "legacy"}}
+	w.do("taking a label off", w.client.Patch(w.ctx, revision, client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata": {"labels": {"instancetype.kubevirt.io/object-version": null}}}`))))
+	data := string(revision.Data.Raw)
+	w.do("naming the revision", w.client.Status().Patch(w.ctx, vm, client.RawPatch(types.JSONPatchType,
+		[]byte(`[{"op": "add", "path": "/status/instancetypeRef/controllerRevisionRef/name", "value": "legacy"}]`))))
+	w.eventually("the label to be there", func() (bool, string) {
+		w.do("reading the revision", w.client.Get(w.ctx, client.ObjectKeyFromObject(revision), revision))
+		return revision.Labels["instancetype.kubevirt.io/object-version"] == "v1beta1", fmt.Sprint(revision.Labels)
+	})
+	if len(revision.OwnerReferences) != 1 || string(revision.Data.Raw) != data {
+		t.Errorf("more of the revision changed: %+v", revision)
+	}
+	if got := instancetype.RevisionOf(w.vm("vm").Status.InstancetypeRef); got != "legacy" {
+		t.Errorf("the VM goes by %s", got)
+	}
+}
+
 // createKubeVirtsRevision makes a revision as KubeVirt 1.5 to 1.9 does.
 func (w *world) createKubeVirtsRevision(owner *v1.VirtualMachine, name, kept string) {
 	w.t.Helper()

@@ -90,7 +90,9 @@ func (r *Reconciler) referred(ctx context.Context, vm *v1.VirtualMachine, to *in
 	if err != nil || revision == nil {
 		return out, err
 	}
-	if out.Borrowed = borrowed(vm, revision); !out.Borrowed {
+	out.Borrowed = borrowed(vm, revision)
+	out.Unlabeled = slices.ContainsFunc(revision.OwnerReferences, ownerIs(vm)) && instancetype.Label(revision, source)
+	if !out.Borrowed && !out.Unlabeled {
 		r.revisions.put(key, name, out)
 	}
 	return out, nil
@@ -113,7 +115,7 @@ func (r *Reconciler) keepRevisions(ctx context.Context, vm *v1.VirtualMachine, k
 		if keep.Make != nil {
 			err = r.makeRevision(ctx, vm, keep.Make)
 		} else {
-			err = r.holdRevision(ctx, vm, keep.Hold)
+			err = r.holdRevision(ctx, vm, keep)
 		}
 		if err != nil {
 			return err
@@ -143,16 +145,21 @@ func (r *Reconciler) makeRevision(ctx context.Context, vm *v1.VirtualMachine, wa
 	return nil
 }
 
-// holdRevision makes a revision stay as long as the VM, whatever other owners it has.
-func (r *Reconciler) holdRevision(ctx context.Context, vm *v1.VirtualMachine, name string) error {
-	is, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", types.NamespacedName{Namespace: vm.Namespace, Name: name})
-	if err != nil || is == nil || !borrowed(vm, is) {
+// holdRevision keeps a revision as long as the VM, whatever other owners it has, and adds the labels that it lacks.
+func (r *Reconciler) holdRevision(ctx context.Context, vm *v1.VirtualMachine, keep vmlifecycle.Keep) error {
+	is, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", types.NamespacedName{Namespace: vm.Namespace, Name: keep.Hold})
+	if err != nil || is == nil {
 		return err
 	}
 	to := is.DeepCopy()
-	to.OwnerReferences = append(to.OwnerReferences, metav1.OwnerReference{
-		APIVersion: v1.VirtualMachineGroupVersionKind.GroupVersion().String(), Kind: v1.VirtualMachineGroupVersionKind.Kind, Name: vm.Name, UID: vm.UID,
-	})
+	lacked := instancetype.Label(to, keep.Source)
+	if borrowed(vm, is) {
+		to.OwnerReferences = append(to.OwnerReferences, metav1.OwnerReference{
+			APIVersion: v1.VirtualMachineGroupVersionKind.GroupVersion().String(), Kind: v1.VirtualMachineGroupVersionKind.Kind, Name: vm.Name, UID: vm.UID,
+		})
+	} else if !lacked {
+		return nil
+	}
 	return versioned.Patch(ctx, r.Client, "holding the ControllerRevision", is, to)
 }
 

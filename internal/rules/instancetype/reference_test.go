@@ -171,3 +171,31 @@ func TestTheKindOfAReferenceStaysAsItIsWritten(t *testing.T) {
 		t.Errorf("a reference that is still to be inferred has the kind %q", asks.Spec.Instancetype.Kind)
 	}
 }
+
+// A revision that KubeVirt made without the label of the version, or without any, gets what it lacks and keeps what it has.
+func TestARevisionGetsItsLabels(t *testing.T) {
+	source := typeOf(t, `{cpu: {guest: 1}, memory: {guest: 1Gi}}`)
+	source.UID, source.Generation = "u1", 3
+	whole := NewRevision(vmOf(t, `{domain: {}}`), source)
+	if before := whole.DeepCopy(); Label(whole, source) || !cmp.Equal(whole, before) {
+		t.Errorf("one of ours is changed: %v", whole.Labels)
+	}
+	for name, edit := range map[string]func(map[string]string){
+		"without its version": func(l map[string]string) { delete(l, "instancetype.kubevirt.io/object-version") },
+		"without any":         func(l map[string]string) { clear(l) },
+	} {
+		some := whole.DeepCopy()
+		edit(some.Labels)
+		if !Label(some, source) || !cmp.Equal(some, whole) {
+			t.Errorf("one %s has %v", name, some.Labels)
+		}
+	}
+	other := whole.DeepCopy()
+	other.Labels["instancetype.kubevirt.io/object-name"] = "mine"
+	if Label(other, source) || other.Labels["instancetype.kubevirt.io/object-name"] != "mine" {
+		t.Errorf("what there is was replaced: %v", other.Labels)
+	}
+	if bare := (&appsv1.ControllerRevision{}); !Label(bare, source) || len(bare.Labels) != 5 {
+		t.Errorf("one without a map has %v", bare.Labels)
+	}
+}

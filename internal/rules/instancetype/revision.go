@@ -94,17 +94,38 @@ func NewRevision(vm *v1.VirtualMachine, s *Source) *appsv1.ControllerRevision {
 		TypeMeta: metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ControllerRevision"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: vm.Namespace, Name: RevisionName(vm, s),
-			Labels: map[string]string{
-				instancetypeapi.ControllerRevisionObjectKindLabel:       s.Kind,
-				instancetypeapi.ControllerRevisionObjectNameLabel:       layout.LabelValue(s.Name),
-				instancetypeapi.ControllerRevisionObjectUIDLabel:        s.UID,
-				instancetypeapi.ControllerRevisionObjectGenerationLabel: strconv.FormatInt(s.Generation, 10),
-				instancetypeapi.ControllerRevisionObjectVersionLabel:    instancetypeapi.LatestVersion,
-			},
+			Labels:          labels(s),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)},
 		},
 		Data: data,
 	}
+}
+
+// labels returns the labels of a revision of a type or preference.
+func labels(s *Source) map[string]string {
+	return map[string]string{
+		instancetypeapi.ControllerRevisionObjectKindLabel:       s.Kind,
+		instancetypeapi.ControllerRevisionObjectNameLabel:       layout.LabelValue(s.Name),
+		instancetypeapi.ControllerRevisionObjectUIDLabel:        s.UID,
+		instancetypeapi.ControllerRevisionObjectGenerationLabel: strconv.FormatInt(s.Generation, 10),
+		instancetypeapi.ControllerRevisionObjectVersionLabel:    instancetypeapi.LatestVersion,
+	}
+}
+
+// Label adds the labels that a revision lacks, which holds the type or preference, and reports whether it
+// lacked any. KubeVirt made revisions without the label of the version, and rewrites those.
+func Label(revision *appsv1.ControllerRevision, s *Source) bool {
+	lacked := false
+	for key, is := range labels(s) {
+		if _, there := revision.Labels[key]; there {
+			continue
+		}
+		if lacked = true; revision.Labels == nil {
+			revision.Labels = map[string]string{}
+		}
+		revision.Labels[key] = is
+	}
+	return lacked
 }
 
 // mustMarshal encodes an API type, which cannot fail.

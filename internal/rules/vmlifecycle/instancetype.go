@@ -23,12 +23,15 @@ type Referred struct {
 	Missing string
 	// Borrowed means that the revision is deleted with its other owners, so that the VM must become one.
 	Borrowed bool
+	// Unlabeled means that the VM owns the revision, and that it lacks labels.
+	Unlabeled bool
 }
 
-// Keep is a revision to keep for the VM: one to create, or the name of one to own.
+// Keep is a revision to keep for the VM: one to create, or the name of one to own and to label as Source.
 type Keep struct {
-	Make *appsv1.ControllerRevision
-	Hold string
+	Make   *appsv1.ControllerRevision
+	Hold   string
+	Source *instancetype.Source
 }
 
 // Expanded returns the VM with its type and preference applied; nil if they are not known.
@@ -115,8 +118,8 @@ func (d *decision) keep(to *instancetype.Reference, is *Referred, before *v1.Ins
 		revision := instancetype.NewRevision(d.VM, is.Source)
 		name = revision.Name
 		d.Keep = append(d.Keep, Keep{Make: revision})
-	case is.Borrowed:
-		d.Keep = append(d.Keep, Keep{Hold: name})
+	case is.Borrowed, is.Unlabeled:
+		d.Keep = append(d.Keep, Keep{Hold: name, Source: is.Source})
 	}
 	return to.StatusOf(name)
 }
