@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+	instancetypeapi "kubevirt.io/api/instancetype"
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -77,7 +78,7 @@ func (w *world) hasShape(name string, sockets, cores uint32) {
 func (w *world) keptFor(vm string) []string {
 	w.t.Helper()
 	var list appsv1.ControllerRevisionList
-	w.do("listing revisions", w.client.List(w.ctx, &list, client.InNamespace(w.namespace), client.HasLabels{"instancetype.kubevirt.io/object-uid"}))
+	w.do("listing revisions", w.client.List(w.ctx, &list, client.InNamespace(w.namespace), client.HasLabels{instancetypeapi.ControllerRevisionObjectUIDLabel}))
 	var names []string
 	for _, revision := range list.Items {
 		if len(revision.OwnerReferences) == 1 && revision.OwnerReferences[0].Name == vm {
@@ -207,7 +208,7 @@ func TestRevisionsThatKubeVirtMadeComeAlong(t *testing.T) {
 	w.createPreference("chosen", instancetypev1.Sockets)
 
 	var all appsv1.ControllerRevisionList
-	w.do("listing the revisions", w.client.List(w.ctx, &all, client.InNamespace(w.namespace), client.HasLabels{"instancetype.kubevirt.io/object-uid"}))
+	w.do("listing the revisions", w.client.List(w.ctx, &all, client.InNamespace(w.namespace), client.HasLabels{instancetypeapi.ControllerRevisionObjectUIDLabel}))
 	for i := range all.Items {
 		patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "remove", "path": "/metadata/ownerReferences"}]`))
 		w.do("taking a revision from its owner", w.client.Patch(w.ctx, &all.Items[i], patch))
@@ -247,13 +248,13 @@ func TestARevisionGetsTheLabelsThatItLacks(t *testing.T) {
 		`"spec":{"memory":{"guest":"128Mi"},"cpu":{"guest":2}}}`)
 	revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "legacy"}}
 	w.do("taking a label off", w.client.Patch(w.ctx, revision, client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata": {"labels": {"instancetype.kubevirt.io/object-version": null}}}`))))
+		[]byte(`{"metadata": {"labels": {"`+instancetypeapi.ControllerRevisionObjectVersionLabel+`": null}}}`))))
 	data := string(revision.Data.Raw)
 	w.do("naming the revision", w.client.Status().Patch(w.ctx, vm, client.RawPatch(types.JSONPatchType,
 		[]byte(`[{"op": "add", "path": "/status/instancetypeRef/controllerRevisionRef/name", "value": "legacy"}]`))))
 	w.eventually("the label to be there", func() (bool, string) {
 		w.do("reading the revision", w.client.Get(w.ctx, client.ObjectKeyFromObject(revision), revision))
-		return revision.Labels["instancetype.kubevirt.io/object-version"] == "v1beta1", fmt.Sprint(revision.Labels)
+		return revision.Labels[instancetypeapi.ControllerRevisionObjectVersionLabel] == "v1beta1", fmt.Sprint(revision.Labels)
 	})
 	if len(revision.OwnerReferences) != 1 || string(revision.Data.Raw) != data {
 		t.Errorf("more of the revision changed: %+v", revision)
@@ -273,8 +274,8 @@ func (w *world) createKubeVirtsRevision(owner *v1.VirtualMachine, name, kept str
 			Namespace: w.namespace, Name: name,
 			Labels: map[string]string{
 				"instancetype.kubevirt.io/object-generation": "1", "instancetype.kubevirt.io/object-kind": object.Kind,
-				"instancetype.kubevirt.io/object-name": object.Name, "instancetype.kubevirt.io/object-uid": string(object.UID),
-				"instancetype.kubevirt.io/object-version": "v1beta1",
+				instancetypeapi.ControllerRevisionObjectNameLabel: object.Name, instancetypeapi.ControllerRevisionObjectUIDLabel: string(object.UID),
+				instancetypeapi.ControllerRevisionObjectVersionLabel: "v1beta1",
 			},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1.VirtualMachineGroupVersionKind)},
 		},

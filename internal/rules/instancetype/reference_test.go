@@ -181,7 +181,7 @@ func TestARevisionGetsItsLabels(t *testing.T) {
 		t.Errorf("one of ours is changed: %v", whole.Labels)
 	}
 	for name, edit := range map[string]func(map[string]string){
-		"without its version": func(l map[string]string) { delete(l, "instancetype.kubevirt.io/object-version") },
+		"without its version": func(l map[string]string) { delete(l, instancetypeapi.ControllerRevisionObjectVersionLabel) },
 		"without any":         func(l map[string]string) { clear(l) },
 	} {
 		some := whole.DeepCopy()
@@ -191,8 +191,8 @@ func TestARevisionGetsItsLabels(t *testing.T) {
 		}
 	}
 	other := whole.DeepCopy()
-	other.Labels["instancetype.kubevirt.io/object-name"] = "mine"
-	if Label(other, source) || other.Labels["instancetype.kubevirt.io/object-name"] != "mine" {
+	other.Labels[instancetypeapi.ControllerRevisionObjectNameLabel] = "mine"
+	if Label(other, source) || other.Labels[instancetypeapi.ControllerRevisionObjectNameLabel] != "mine" {
 		t.Errorf("what there is was replaced: %v", other.Labels)
 	}
 	if bare := (&appsv1.ControllerRevision{}); !Label(bare, source) || len(bare.Labels) != 5 {
