@@ -84,7 +84,7 @@ func Decide(o Observed) Plan {
 	case o.Clone.DeletionTimestamp != nil:
 		// Ownership deletes the clone's objects.
 	case Ended(o.Clone):
-		d.tidy()
+		d.deleteTemporary()
 	default:
 		d.progress()
 	}
@@ -159,7 +159,7 @@ func (d *decision) progress() {
 	case !d.controls(restored):
 		d.fail(ReasonNameTaken, fmt.Sprintf("the restore %s exists and is not the clone's", restored.Name))
 	default:
-		d.follow()
+		d.reportRestore()
 	}
 }
 
@@ -174,16 +174,16 @@ func (d *decision) takeSnapshot() {
 	case s == nil && d.o.Source == nil:
 		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s, which is to be cloned, does not exist", name))
 	case s == nil:
-		d.say(clonev1.SnapshotInProgress, ReasonSnapshot, fmt.Sprintf("a snapshot of the VM %s is being made", name))
+		d.setProgressing(clonev1.SnapshotInProgress, ReasonSnapshot, fmt.Sprintf("a snapshot of the VM %s is being made", name))
 		d.Snapshot, d.Step = d.newSnapshot(), MakeSnapshot
 	case !d.controls(s):
 		d.fail(ReasonNameTaken, fmt.Sprintf("the snapshot %s exists and is not the clone's", s.Name))
 	case s.DeletionTimestamp != nil:
-		d.say(clonev1.SnapshotInProgress, ReasonSnapshot, fmt.Sprintf("the snapshot %s was deleted; another one is made when it is gone", s.Name))
+		d.setProgressing(clonev1.SnapshotInProgress, ReasonSnapshot, fmt.Sprintf("the snapshot %s was deleted; another one is made when it is gone", s.Name))
 	case !snapshot.Ended(s):
-		d.say(clonev1.SnapshotInProgress, ReasonSnapshot, fmt.Sprintf("the snapshot of the VM %s is in progress: %s", name, snapshotSays(s)))
+		d.setProgressing(clonev1.SnapshotInProgress, ReasonSnapshot, fmt.Sprintf("the snapshot of the VM %s is in progress: %s", name, snapshotMessage(s)))
 	case s.Status.Phase == snapshotv1.Failed:
-		d.fail(ReasonSnapshotFailed, fmt.Sprintf("the snapshot of the VM %s has failed: %s", name, snapshotSays(s)))
+		d.fail(ReasonSnapshotFailed, fmt.Sprintf("the snapshot of the VM %s has failed: %s", name, snapshotMessage(s)))
 	default:
 		d.restore()
 	}
@@ -197,9 +197,9 @@ func (d *decision) useSnapshot() {
 	case s.DeletionTimestamp != nil:
 		d.fail(ReasonSourceLost, fmt.Sprintf("the snapshot %s is being deleted", name))
 	case !snapshot.Ended(s):
-		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s is not ready to use yet: %s", name, snapshotSays(s)))
+		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s is not ready to use yet: %s", name, snapshotMessage(s)))
 	case s.Status.Phase == snapshotv1.Failed:
-		d.fail(ReasonSourceLost, fmt.Sprintf("the snapshot %s has failed, and can't be cloned: %s", name, snapshotSays(s)))
+		d.fail(ReasonSourceLost, fmt.Sprintf("the snapshot %s has failed, and can't be cloned: %s", name, snapshotMessage(s)))
 	default:
 		d.restore()
 	}
@@ -217,22 +217,22 @@ func (d *decision) restore() {
 		d.fail(ReasonRefused, err.Error())
 		return
 	}
-	d.say(clonev1.RestoreInProgress, ReasonRestore, "the restore is being made")
+	d.setProgressing(clonev1.RestoreInProgress, ReasonRestore, "the restore is being made")
 	d.Restore, d.Step = made, MakeRestore
 }
 
-// follow reports the progress of the restore.
-func (d *decision) follow() {
+// reportRestore reports the progress of the restore.
+func (d *decision) reportRestore() {
 	r := d.o.Restore
 	switch {
 	case restore.Complete(r):
 		d.complete()
 	case restore.Failed(r):
-		d.fail(ReasonRestoreFailed, fmt.Sprintf("making the VM %s has failed: %s", TargetName(d.o.Clone), restoreSays(r, snapshotv1.ConditionFailure)))
+		d.fail(ReasonRestoreFailed, fmt.Sprintf("making the VM %s has failed: %s", TargetName(d.o.Clone), restoreMessage(r, snapshotv1.ConditionFailure)))
 	case d.o.Target != nil:
-		d.say(clonev1.CreatingTargetVM, ReasonTarget, fmt.Sprintf("the VM %s is there: %s", d.o.Target.Name, restoreSays(r, snapshotv1.ConditionProgressing)))
+		d.setProgressing(clonev1.CreatingTargetVM, ReasonTarget, fmt.Sprintf("the VM %s is there: %s", d.o.Target.Name, restoreMessage(r, snapshotv1.ConditionProgressing)))
 	default:
-		d.say(clonev1.RestoreInProgress, ReasonRestore, fmt.Sprintf("the restore is in progress: %s", restoreSays(r, snapshotv1.ConditionProgressing)))
+		d.setProgressing(clonev1.RestoreInProgress, ReasonRestore, fmt.Sprintf("the restore is in progress: %s", restoreMessage(r, snapshotv1.ConditionProgressing)))
 	}
 }
 
@@ -240,7 +240,7 @@ func (d *decision) follow() {
 func (d *decision) complete() {
 	target := d.o.Target
 	if target != nil && !slices.ContainsFunc(d.o.Clone.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == target.UID }) {
-		d.say(clonev1.CreatingTargetVM, ReasonTarget, fmt.Sprintf("the VM %s is there", target.Name))
+		d.setProgressing(clonev1.CreatingTargetVM, ReasonTarget, fmt.Sprintf("the VM %s is there", target.Name))
 		d.Step = Adopt
 		return
 	}
@@ -254,8 +254,8 @@ func Owner(target *v1.VirtualMachine) metav1.OwnerReference {
 	}
 }
 
-// tidy deletes the temporary objects: the restore, which may have claims to delete, and then the snapshot.
-func (d *decision) tidy() {
+// deleteTemporary deletes the temporary objects: the restore, which may have claims to delete, and then the snapshot.
+func (d *decision) deleteTemporary() {
 	r, s, status := d.o.Restore, d.o.Snapshot, &d.Clone.Status
 	switch {
 	case status.Phase == clonev1.Succeeded && d.o.Unbound:
@@ -309,7 +309,7 @@ func vmReference(name string) corev1.TypedLocalObjectReference {
 	return corev1.TypedLocalObjectReference{APIGroup: new(v1.GroupVersion.Group), Kind: v1.VirtualMachineGroupVersionKind.Kind, Name: name}
 }
 
-func snapshotSays(s *snapshotv1.VirtualMachineSnapshot) string {
+func snapshotMessage(s *snapshotv1.VirtualMachineSnapshot) string {
 	if s.Status == nil {
 		return "it was not begun"
 	}
@@ -322,7 +322,7 @@ func snapshotSays(s *snapshotv1.VirtualMachineSnapshot) string {
 	return "it was not begun"
 }
 
-func restoreSays(r *snapshotv1.VirtualMachineRestore, kind snapshotv1.ConditionType) string {
+func restoreMessage(r *snapshotv1.VirtualMachineRestore, kind snapshotv1.ConditionType) string {
 	if r.Status != nil {
 		if c := condition.Find(r.Status.Conditions, kind); c != nil {
 			return c.Message

@@ -27,7 +27,7 @@ func (d *decision) set(kind clonev1.ConditionType, status corev1.ConditionStatus
 	condition.Set(&d.Clone.Status.Conditions, clonev1.Condition{Type: kind, Status: status, Reason: reason, Message: message}, d.o.Now)
 }
 
-func (d *decision) say(phase clonev1.VirtualMachineClonePhase, reason, message string) {
+func (d *decision) setProgressing(phase clonev1.VirtualMachineClonePhase, reason, message string) {
 	d.Clone.Status.Phase = phase
 	message = condition.Again(Says(d.Clone), message)
 	d.set(clonev1.ConditionProgressing, corev1.ConditionTrue, reason, message)
@@ -36,7 +36,7 @@ func (d *decision) say(phase clonev1.VirtualMachineClonePhase, reason, message s
 
 // wait reports an obstacle of the source.
 func (d *decision) wait(reason, message string) {
-	d.say(clonev1.SnapshotInProgress, reason, message)
+	d.setProgressing(clonev1.SnapshotInProgress, reason, message)
 	d.After = d.again()
 }
 
@@ -68,7 +68,7 @@ func Held(p Plan, sentence string) *clonev1.VirtualMachineClone {
 	d := &decision{Plan: Plan{Clone: p.Clone.DeepCopy()}}
 	c := condition.Find(d.Clone.Status.Conditions, clonev1.ConditionProgressing)
 	if c != nil && c.Status == corev1.ConditionTrue {
-		d.say(d.Clone.Status.Phase, c.Reason, condition.Refused(c.Message, sentence))
+		d.setProgressing(d.Clone.Status.Phase, c.Reason, condition.Refused(c.Message, sentence))
 	}
 	return d.Clone
 }

@@ -80,7 +80,7 @@ func (d *decision) conditions() {
 		return
 	}
 	d.askForState()
-	d.takeProgress()
+	d.updateProgress()
 	running, after := d.working()
 	if after > 0 {
 		d.plan.After = after
@@ -98,14 +98,14 @@ func (d *decision) bound() condition {
 
 func (d *decision) askForState() {
 	switch {
-	case d.worker.running && d.Progress == nil && !d.moves():
+	case d.worker.running && d.Progress == nil && !d.isPhaseChanging():
 		d.needs(NeedProgress)
 	case !d.WarningAsked && Stuck(d.Observed) != nil:
 		d.needs(NeedWarning)
 	}
 }
 
-func (d *decision) moves() bool { return d.plan.Status.Phase != d.phase() }
+func (d *decision) isPhaseChanging() bool { return d.plan.Status.Phase != d.phase() }
 
 // working returns the Running condition, and when to look again if no watch reports the state.
 func (d *decision) working() (condition, time.Duration) {
@@ -146,14 +146,14 @@ func (d *decision) binding() (condition, time.Duration) {
 	return isFalse(ReasonPending, "the claim is waiting for its volume"), d.patience()
 }
 
-func (d *decision) takeProgress() {
-	if d.worker.running && !d.saidLately() {
+func (d *decision) updateProgress() {
+	if d.worker.running && !d.isProgressRecent() {
 		d.plan.Status.Progress = grown(d.plan.Status.Progress, d.Progress)
 	}
 }
 
 func (d *decision) progressing() condition {
-	if d.saidLately() {
+	if d.isProgressRecent() {
 		last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
 		return isTrue(last.Reason, last.Message)
 	}
@@ -170,10 +170,10 @@ const (
 		"app=containerized-data-importer; uploads and clones don't reach them either then, and docs/uploads.md has the policy that lets them in"
 )
 
-// saidLately reports whether the progress in the status is younger than pace.
-func (d *decision) saidLately() bool {
+// isProgressRecent reports whether the progress in the status is younger than pace.
+func (d *decision) isProgressRecent() bool {
 	last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
-	return last != nil && last.Status == corev1.ConditionTrue && !d.moves() &&
+	return last != nil && last.Status == corev1.ConditionTrue && !d.isPhaseChanging() &&
 		d.Now.Sub(last.LastHeartbeatTime.Time) < pace && last.Message != ""
 }
 

@@ -41,7 +41,7 @@ func PlanInstallation(all []cdiv1.CDI, version string, now time.Time) Installati
 			out.Config = to.Spec.Config.DeepCopy()
 			served(&to.Status, version, now)
 		} else {
-			passedOver(&to.Status, ours[0].Name, now)
+			reportSuperseded(&to.Status, ours[0].Name, now)
 		}
 		if !equality.Semantic.DeepEqual(ours[i].Status, to.Status) {
 			out.Changed = append(out.Changed, to)
@@ -55,22 +55,22 @@ func OperatedByCDI(o *cdiv1.CDI) bool { return o.Status.OperatorVersion != "" }
 
 func served(status *cdiv1.CDIStatus, version string, now time.Time) {
 	status.Phase, status.ObservedVersion = sdkapi.PhaseDeployed, version
-	say(status, conditions.ConditionAvailable, corev1.ConditionTrue, reasonServed, "Drydock serves DataVolumes; CDI is not installed", now)
-	say(status, conditions.ConditionProgressing, corev1.ConditionFalse, reasonServed, "", now)
-	say(status, conditions.ConditionDegraded, corev1.ConditionFalse, reasonServed, "", now)
+	setInstallationCondition(status, conditions.ConditionAvailable, corev1.ConditionTrue, reasonServed, "Drydock serves DataVolumes; CDI is not installed", now)
+	setInstallationCondition(status, conditions.ConditionProgressing, corev1.ConditionFalse, reasonServed, "", now)
+	setInstallationCondition(status, conditions.ConditionDegraded, corev1.ConditionFalse, reasonServed, "", now)
 }
 
-// passedOver sets the status of a newer object, which has no effect.
-func passedOver(status *cdiv1.CDIStatus, counts string, now time.Time) {
+// reportSuperseded sets the status of a newer object, which has no effect.
+func reportSuperseded(status *cdiv1.CDIStatus, counts string, now time.Time) {
 	message := fmt.Sprintf("the cluster's CDI object is %s, which is older: change that one, or delete it", counts)
 	status.Phase, status.ObservedVersion = sdkapi.PhaseError, ""
-	say(status, conditions.ConditionAvailable, corev1.ConditionFalse, reasonAnother, message, now)
-	say(status, conditions.ConditionProgressing, corev1.ConditionFalse, reasonAnother, "", now)
-	say(status, conditions.ConditionDegraded, corev1.ConditionTrue, reasonAnother, message, now)
+	setInstallationCondition(status, conditions.ConditionAvailable, corev1.ConditionFalse, reasonAnother, message, now)
+	setInstallationCondition(status, conditions.ConditionProgressing, corev1.ConditionFalse, reasonAnother, "", now)
+	setInstallationCondition(status, conditions.ConditionDegraded, corev1.ConditionTrue, reasonAnother, message, now)
 }
 
-// say sets a condition. An unchanged condition keeps its heartbeat, so that it causes no write.
-func say(status *cdiv1.CDIStatus, kind conditions.ConditionType, is corev1.ConditionStatus, reason, message string, now time.Time) {
+// setInstallationCondition sets a condition. An unchanged condition keeps its heartbeat, so that it causes no write.
+func setInstallationCondition(status *cdiv1.CDIStatus, kind conditions.ConditionType, is corev1.ConditionStatus, reason, message string, now time.Time) {
 	at := metav1.NewTime(now.Truncate(time.Second))
 	want := conditions.Condition{Type: kind, Status: is, Reason: reason, Message: message, LastHeartbeatTime: at, LastTransitionTime: at}
 	i := slices.IndexFunc(status.Conditions, func(c conditions.Condition) bool { return c.Type == kind })

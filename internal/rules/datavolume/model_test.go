@@ -302,7 +302,7 @@ func TestNothingIsFilledTwiceOrHalfOrLeftBehind(t *testing.T) {
 // succeed has a worker that is at work fill its claim.
 func (m *model) succeed() {
 	pod, claim := m.pods.last(), m.claims.last()
-	if pod == nil || claim == nil || pod.DeletionTimestamp != nil || podstatus.Terminal(pod) || new(look(pod)).permanent() {
+	if pod == nil || claim == nil || pod.DeletionTimestamp != nil || podstatus.Terminal(pod) || new(observeWorker(pod)).permanent() {
 		return
 	}
 	pod = pod.DeepCopy()

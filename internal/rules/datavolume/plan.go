@@ -110,12 +110,12 @@ type Event struct {
 
 // Decide plans the next step of a DataVolume.
 func Decide(o Observed) Plan {
-	d := decision{Observed: o, plan: Plan{Status: *o.DataVolume.Status.DeepCopy()}, worker: look(o.Worker)}
+	d := decision{Observed: o, plan: Plan{Status: *o.DataVolume.Status.DeepCopy()}, worker: observeWorker(o.Worker)}
 	switch stage := stages[o.DataVolume.Status.Phase]; {
 	case o.DataVolume.DeletionTimestamp != nil:
 		d.release()
 	case stage == stageDone:
-		d.rest()
+		d.decideEnded()
 	default:
 		d.advance()
 	}
@@ -181,8 +181,8 @@ func (d *decision) endSource() {
 	}
 }
 
-// rest deletes the worker of an ended DataVolume and updates its conditions.
-func (d *decision) rest() {
+// decideEnded deletes the worker of an ended DataVolume and updates its conditions.
+func (d *decision) decideEnded() {
 	retain := d.DataVolume.Annotations[AnnRetain] == "true"
 	d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating && !retain
 	d.endSource()
@@ -205,7 +205,7 @@ func (d *decision) advance() {
 	}
 	switch _, _, refers := Refers(d.DataVolume); {
 	case refers:
-		d.lookUp()
+		d.awaitReference()
 		return
 	case d.DataVolume.Spec.Source == nil:
 		d.fail(ReasonError, "spec.source says nothing that Drydock could fill the claim from")
@@ -218,7 +218,7 @@ func (d *decision) advance() {
 		d.conditions()
 		return
 	}
-	d.letClaimGo()
+	d.releaseDeletedClaim()
 	stop := d.stopped()
 	if stop == nil {
 		stop = d.make()
@@ -233,8 +233,8 @@ func (d *decision) advance() {
 	d.reportFailure()
 }
 
-// letClaimGo deletes the worker of a claim that is being deleted, which waits for its pods.
-func (d *decision) letClaimGo() {
+// releaseDeletedClaim deletes the worker of a claim that is being deleted, which waits for its pods.
+func (d *decision) releaseDeletedClaim() {
 	if d.Claim != nil && d.Claim.DeletionTimestamp != nil {
 		d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating
 	}
@@ -322,7 +322,7 @@ func (d *decision) makeWorker() *obstacle {
 		}
 		d.plan.CreateWorker = d.newWorker()
 		d.plan.Again = true
-	case d.begins():
+	case d.isImportStarting():
 		if stop := d.used(); stop != nil {
 			d.plan.DeleteWorker = true
 			return stop
@@ -331,9 +331,9 @@ func (d *decision) makeWorker() *obstacle {
 	return nil
 }
 
-// begins reports whether an import's worker is about to start its container. It may have waited for
+// isImportStarting reports whether an import's worker is about to start its container. It may have waited for
 // long, so the claim's users are checked again.
-func (d *decision) begins() bool {
+func (d *decision) isImportStarting() bool {
 	w := &d.worker
 	return d.how == methodImport && w.exists && d.Worker.Spec.NodeName != "" && !w.running && !w.completed && !w.permanent()
 }
@@ -385,7 +385,7 @@ func (d *decision) busy() *obstacle {
 
 func (d *decision) makeSource() *obstacle {
 	switch {
-	case d.SourcePod != nil && look(d.SourcePod).dead:
+	case d.SourcePod != nil && observeWorker(d.SourcePod).dead:
 		d.plan.DeleteSourcePod = d.SourcePod.DeletionTimestamp == nil
 		return nil
 	case d.SourcePod != nil:

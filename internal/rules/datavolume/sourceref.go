@@ -101,7 +101,7 @@ func ResolveReference(source *cdiv1.DataSource, namespace, name string) Resolved
 	return nowhere(ReasonSourceNotReady, "names neither a claim nor a snapshot yet")
 }
 
-func (d *decision) lookUp() {
+func (d *decision) awaitReference() {
 	dv := d.DataVolume
 	switch {
 	case d.stage() == stageNone:

@@ -20,7 +20,7 @@ func Stuck(o Observed) metav1.Object {
 	if Ended(dv) || dv.DeletionTimestamp != nil || o.Claim == nil {
 		return nil
 	}
-	switch w := look(o.Worker); {
+	switch w := observeWorker(o.Worker); {
 	case w.exists && !w.started && w.reason == "" && o.Worker.Spec.NodeName != "" && o.Now.Sub(o.Worker.CreationTimestamp.Time) > early:
 		return o.Worker
 	case o.Restored != nil && unbound(o, o.Restored):

@@ -118,18 +118,18 @@ func TestWhichConditionsOfAWorkerCount(t *testing.T) {
 		"it is not ready":             {conditions(corev1.PodCondition{Type: corev1.PodReady, Status: "False", Reason: "x"}), "", false},
 		"something else is or is not": {conditions(corev1.PodCondition{Type: "A", Status: "False", Reason: "x"}, corev1.PodCondition{Type: "B", Status: "True", Reason: "y"}), "", false},
 	} {
-		if w := look(test.pod); w.reason != test.reason || w.ready != test.ready || w.started {
+		if w := observeWorker(test.pod); w.reason != test.reason || w.ready != test.ready || w.started {
 			t.Errorf("%s: reason %q, ready %v, started %v; want %q, %v, and not started", name, w.reason, w.ready, w.started, test.reason, test.ready)
 		}
 	}
 	// A container that has neither run nor ended has not started.
 	status := corev1.ContainerStatus{}
 	pod := podOf(newDV(httpSource()), corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{status}})
-	if look(pod).started {
+	if observeWorker(pod).started {
 		t.Error("a container that waits has started")
 	}
 	pod.Status.ContainerStatuses[0].RestartCount = 1
-	if !look(pod).started {
+	if !observeWorker(pod).started {
 		t.Error("a container that was started again has not started")
 	}
 }

@@ -81,7 +81,7 @@ func TookUpload(claim metav1.Object) bool {
 // DecideUpload plans the next step of a claim that takes an upload, or took one. The annotation
 // layout.AnnPodPhase is its memory: after Succeeded or Failed no worker is created.
 func DecideUpload(o ObservedUpload) UploadPlan {
-	w := look(o.Worker)
+	w := observeWorker(o.Worker)
 	if !TakesUpload(o.Claim) {
 		return forgetUpload(o.Claim, &w)
 	}
@@ -105,7 +105,7 @@ func DecideUpload(o ObservedUpload) UploadPlan {
 	if !w.exists {
 		o.begin(&p)
 	}
-	notePermission(&p, &w, o)
+	recordPermission(&p, &w, o)
 	return p
 }
 
@@ -139,10 +139,10 @@ func forgetUpload(claim *corev1.PersistentVolumeClaim, w *worker) UploadPlan {
 	return p
 }
 
-// notePermission records whether this mark, and no later one, permits replacing the content. A
+// recordPermission records whether this mark, and no later one, permits replacing the content. A
 // worker that is ready and fit has found the claim empty or may overwrite it: from then on the
 // content is the upload's own.
-func notePermission(p *UploadPlan, w *worker, o ObservedUpload) {
+func recordPermission(p *UploadPlan, w *worker, o ObservedUpload) {
 	said, exists := o.Claim.Annotations[layout.AnnOverwrite]
 	switch {
 	case w.completed:

@@ -33,7 +33,7 @@ type worker struct {
 	restarts int32
 }
 
-func look(pod *corev1.Pod) worker {
+func observeWorker(pod *corev1.Pod) worker {
 	if pod == nil {
 		return worker{}
 	}
@@ -49,11 +49,11 @@ func look(pod *corev1.Pod) worker {
 		w.ready = c.Status == corev1.ConditionTrue
 	}
 	if len(pod.Status.ContainerStatuses) > 0 {
-		w.lookAt(&pod.Status.ContainerStatuses[0])
+		w.observeContainer(&pod.Status.ContainerStatuses[0])
 	}
 	w.dead = podstatus.Terminal(pod) && !w.completed && !w.permanent()
 	if w.dead && w.failure == nil {
-		w.failure = &transfer.Result{Reason: transfer.ReasonInternal, Message: lost(pod)}
+		w.failure = &transfer.Result{Reason: transfer.ReasonInternal, Message: lostMessage(pod)}
 	}
 	return w
 }
@@ -69,7 +69,7 @@ func taskIn(pod *corev1.Pod) (task transfer.Task) {
 	return task
 }
 
-func (w *worker) lookAt(status *corev1.ContainerStatus) {
+func (w *worker) observeContainer(status *corev1.ContainerStatus) {
 	w.restarts += status.RestartCount
 	if w.running = status.State.Running != nil; w.running {
 		w.since = status.State.Running.StartedAt.Time
@@ -107,7 +107,7 @@ func resultOf(end *corev1.ContainerStateTerminated) transfer.Result {
 	return transfer.Result{Reason: transfer.ReasonInternal, Message: message + " and said no more"}
 }
 
-func lost(pod *corev1.Pod) string {
+func lostMessage(pod *corev1.Pod) string {
 	message := "the worker pod was ended from outside"
 	if pod.Status.Reason != "" {
 		message += " (" + pod.Status.Reason + ")"

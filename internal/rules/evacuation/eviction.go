@@ -64,7 +64,7 @@ func Judge(e Eviction) Answer {
 	case pod.Name != launcherpod.CurrentName(vmi):
 		return judgeOther(pod, vmi)
 	case strategy == v1.EvictionStrategyExternal:
-		return marked(vmi, "its evictionStrategy is External, and whoever looks after it has to move or stop it")
+		return refuseAndMark(vmi, "its evictionStrategy is External, and whoever looks after it has to move or stop it")
 	}
 	return judgeGuest(e, strategy)
 }
@@ -84,19 +84,19 @@ func judgeGuest(e Eviction, strategy v1.EvictionStrategy) Answer {
 	err := migration.Movable(vmi)
 	switch {
 	case vmi.Status.Phase == v1.Scheduled:
-		return marked(vmi, "it is migrated away as soon as it runs")
+		return refuseAndMark(vmi, "it is migrated away as soon as it runs")
 	case err == nil:
-		return marked(vmi, "it is being migrated to another node")
+		return refuseAndMark(vmi, "it is being migrated to another node")
 	case len(DiskMoves(e.VM, vmi)) > 0:
-		return marked(vmi, copying(e.VM))
+		return refuseAndMark(vmi, copying(e.VM))
 	case strategy == v1.EvictionStrategyLiveMigrateIfPossible:
-		return marked(vmi, objectevent.Fit(fmt.Sprintf("it is being stopped, because it can't be migrated: %v", err)))
+		return refuseAndMark(vmi, objectevent.Fit(fmt.Sprintf("it is being stopped, because it can't be migrated: %v", err)))
 	}
 	return Answer{Message: objectevent.Fit(fmt.Sprintf("VMI %q has the evictionStrategy LiveMigrate and can't be migrated: %v; stop it, or do what is needed for its migration", name(vmi), err))}
 }
 
-// marked refuses an eviction with a message about the evacuation that it has triggered.
-func marked(vmi *v1.VirtualMachineInstance, what string) Answer {
+// refuseAndMark refuses an eviction with a message about the evacuation that it has triggered.
+func refuseAndMark(vmi *v1.VirtualMachineInstance, what string) Answer {
 	return Answer{
 		Mark:    vmi.Status.EvacuationNodeName != vmi.Status.NodeName,
 		Message: fmt.Sprintf("%s %q: %s", Triggered, name(vmi), what),

@@ -87,7 +87,7 @@ func schedulable(node *corev1.Node) bool { return node != nil && !node.Spec.Unsc
 func (o *Observed) end() Plan {
 	p := Plan{Clear: o.VMI.Status.EvacuationNodeName != ""}
 	for _, m := range o.Migrations {
-		if migration.MadeFor(m, v1.EvacuationMigrationAnnotation) && !begun(m, o.VMI) && m.DeletionTimestamp == nil {
+		if migration.MadeFor(m, v1.EvacuationMigrationAnnotation) && !hasBegun(m, o.VMI) && m.DeletionTimestamp == nil {
 			p.Cancel = append(p.Cancel, m)
 		}
 	}
@@ -137,8 +137,8 @@ func (o *Observed) next() *v1.VirtualMachineInstanceMigration {
 		layout.PodName("kubevirt-evacuation-", o.VMI.Name, "-"+layout.LongDigest(string(o.VMI.UID)+" "+node+" "+migration.LastFor(o.Migrations, v1.EvacuationMigrationAnnotation))))
 }
 
-// begun reports whether a migration was handed over to the two virt-handlers, or has ended.
-func begun(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) bool {
+// hasBegun reports whether a migration was handed over to the two virt-handlers, or has ended.
+func hasBegun(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) bool {
 	if ms := vmi.Status.MigrationState; ms != nil && ms.MigrationUID == m.UID {
 		return true
 	}

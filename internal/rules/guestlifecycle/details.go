@@ -151,7 +151,7 @@ func hindrancesOf(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, know
 		if machine.ChangesClaim(vmi, v) {
 			continue // it is copied to a claim that the target can reach
 		}
-		if message := stays(v, known); message != "" {
+		if message := migrationObstacle(v, known); message != "" {
 			add(v1.VirtualMachineInstanceReasonDisksNotMigratable, message, volumemigration.Copyable(&vmi.Spec, v) == "")
 		}
 	}
@@ -193,8 +193,8 @@ func onItsWay(v *v1.Volume, status []v1.VolumeStatus) bool {
 	})
 }
 
-// stays returns a message if the volume can't be reached from another node, nor sent along.
-func stays(v *v1.Volume, known map[string]Volume) string {
+// migrationObstacle returns a message if the volume can't be reached from another node, nor sent along.
+func migrationObstacle(v *v1.Volume, known map[string]Volume) string {
 	claim := volumeclaim.Name(&v.VolumeSource)
 	switch {
 	case v.HostDisk != nil && (v.HostDisk.Shared == nil || !*v.HostDisk.Shared):
@@ -248,7 +248,7 @@ func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, k
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
 		ofThePod := volumeclaim.Disk(&v.VolumeSource) == "" && !machine.ReadOnly(&vmi.Spec, v.Name)
-		if !onItsWay(v, status) && (machine.ChangesClaim(vmi, v) || ofThePod || stays(v, known) != "") {
+		if !onItsWay(v, status) && (machine.ChangesClaim(vmi, v) || ofThePod || migrationObstacle(v, known) != "") {
 			return v1.BlockMigration
 		}
 	}

@@ -170,7 +170,7 @@ func Next(o Observed) (Step, time.Duration) {
 	case running && mustEnd(o):
 		return stop(o)
 	case o.VMI.IsFinal():
-		return rest(o), 0
+		return stepOfEnded(o), 0
 	}
 	if step := advance(o, running); step != Wait {
 		return step, 0
@@ -197,7 +197,7 @@ func advance(o Observed, running bool) Step {
 	case o.Link == LinkNone && reachable(o):
 		return Connect
 	case running:
-		return tend(o)
+		return stepOfRunning(o)
 	}
 	return Wait
 }
@@ -221,8 +221,8 @@ func endDeserted(o Observed, running bool) (Step, time.Duration) {
 // podGone reports whether the pod was deleted by force, so that its processes may still run.
 func podGone(o Observed) bool { return o.Pod != nil && o.Pod.Gone }
 
-// tend returns the step for a guest that runs and is to go on.
-func tend(o Observed) Step {
+// stepOfRunning returns the step for a guest that runs and is to go on.
+func stepOfRunning(o Observed) Step {
 	known := o.VMI.Status.Phase == v1.Running
 	switch {
 	case o.Migrate:
@@ -260,8 +260,8 @@ func reachable(o Observed) bool {
 		vmistatus.StageOf(o.VMI.Status.Phase) != vmistatus.Waiting
 }
 
-// rest watches the pod of an ended VMI, in case its QEMU still runs.
-func rest(o Observed) Step {
+// stepOfEnded watches the pod of an ended VMI, in case its QEMU still runs.
+func stepOfEnded(o Observed) Step {
 	if o.Link == LinkNone && reachable(o) {
 		return Connect
 	}

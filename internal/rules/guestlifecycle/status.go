@@ -134,7 +134,7 @@ func endOf(vmi *v1.VirtualMachineInstance, f Facts) *vmistatus.End {
 
 func describe(vmi *v1.VirtualMachineInstance, g *Guest, podReady bool) vmistatus.Guest {
 	list := volumes(vmi, vmi.Status.VolumeStatus, g)
-	known := knownClaims(list, g.Volumes)
+	known := withHotplugClaims(list, g.Volumes)
 	held := hindrancesOf(vmi, list, known, g.Interfaces)
 	out := vmistatus.Guest{
 		RunState: g.runState(list), PausedByUser: g.PausedByUser,

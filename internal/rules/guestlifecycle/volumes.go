@@ -29,7 +29,7 @@ func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, g *Guest) [
 			if told := status.PersistentVolumeClaimInfo; told == nil || known.Claim == nil || told.ClaimName != known.Claim.ClaimName {
 				status.PersistentVolumeClaimInfo = known.Claim
 			}
-			status.Size = sizeTold(status.Size, known)
+			status.Size = sizeSeenByGuest(status.Size, known)
 		}
 		list = append(list, status)
 	}
@@ -42,9 +42,9 @@ func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, g *Guest) [
 	return list
 }
 
-// sizeTold returns a disk's size as its guest knows it. A guest that was moved to a larger claim
+// sizeSeenByGuest returns a disk's size as its guest knows it. A guest that was moved to a larger claim
 // knows the old size until the disk is resized.
-func sizeTold(before int64, known Volume) int64 {
+func sizeSeenByGuest(before int64, known Volume) int64 {
 	switch {
 	case known.Grown > 0:
 		return known.Grown
@@ -130,8 +130,8 @@ func bus(d *v1.Disk) v1.DiskBus {
 	return v1.DiskBusVirtio
 }
 
-// knownClaims adds the claims of hotplugged volumes, which virt-controller keeps in their status.
-func knownClaims(list []v1.VolumeStatus, known map[string]Volume) map[string]Volume {
+// withHotplugClaims adds the claims of hotplugged volumes, which virt-controller keeps in their status.
+func withHotplugClaims(list []v1.VolumeStatus, known map[string]Volume) map[string]Volume {
 	all := map[string]Volume{}
 	for i := range list {
 		all[list[i].Name] = Volume{Size: list[i].Size, Claim: list[i].PersistentVolumeClaimInfo}

@@ -35,7 +35,7 @@ func (p *planning) replaceDead() {
 			continue
 		}
 		volumes := p.designees(&h)
-		p.drop(h.Name)
+		p.dropAttachmentPod(h.Name)
 		p.addApart(volumes)
 	}
 }
@@ -115,14 +115,14 @@ func (p *planning) splitStuck() {
 			continue
 		}
 		for _, v := range p.designees(&h) {
-			if p.starving(v) || p.heldBySharer(v) {
+			if p.hasNoPod(v) || p.heldBySharer(v) {
 				p.add([]Volume{v})
 			}
 		}
 	}
 }
 
-func (p *planning) starving(v Volume) bool {
+func (p *planning) hasNoPod(v Volume) bool {
 	return !slices.ContainsFunc(p.Pods, func(pod Pod) bool { return pod.Alive() && pod.Holds(v) })
 }
 
@@ -195,7 +195,7 @@ func (p *planning) dropIdle() {
 	p.record.Pods = kept
 }
 
-func (p *planning) drop(name string) {
+func (p *planning) dropAttachmentPod(name string) {
 	p.record.Pods = slices.DeleteFunc(p.record.Pods, func(h AttachmentPod) bool { return h.Name == name })
 }
 

@@ -57,8 +57,8 @@ func arriving(vmi *v1.VirtualMachineInstance) []Entry {
 	return EntriesOf(volumemigration.Target(vmi))
 }
 
-// there returns the volume on its claim at the target.
-func (p *planning) there(v Volume) Volume {
+// atTarget returns the volume on its claim at the target.
+func (p *planning) atTarget(v Volume) Volume {
 	for _, d := range p.Destinations {
 		if d.From == v {
 			return d.To

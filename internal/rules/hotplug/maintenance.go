@@ -51,15 +51,15 @@ func (p *planning) maintained(claim string) string {
 	return fmt.Sprintf("PVC %s is used by the maintenance pod %s of %s; the volume is attached when that has ended", claim, m.Pod, m.Of)
 }
 
-// heedMaintainers lets volumes wait that have no record yet. Recorded ones make the maintenance pod wait.
-func (p *planning) heedMaintainers() {
+// postponeForMaintainers lets volumes wait that have no record yet. Recorded ones make the maintenance pod wait.
+func (p *planning) postponeForMaintainers() {
 	if p.Stage != Active {
 		return
 	}
 	p.Wanted = slices.Clone(p.Wanted)
 	for i := range p.Wanted {
 		w := &p.Wanted[i]
-		if e := p.entry(w.Volume); !w.Attach || e != nil && !p.comes(e) || p.designated(w.Volume) != "" {
+		if e := p.entry(w.Volume); !w.Attach || e != nil && !p.isBeingAttached(e) || p.designated(w.Volume) != "" {
 			continue
 		}
 		if w.Empty && p.MaintainersAsked && p.Maintainers[w.Claim].Filling != "" {
@@ -71,7 +71,7 @@ func (p *planning) heedMaintainers() {
 	}
 }
 
-func (p *planning) comes(e *Entry) bool {
+func (p *planning) isBeingAttached(e *Entry) bool {
 	return unattached(e.Phase) || e.Phase == v1.HotplugVolumeUnMounted
 }
 

@@ -217,7 +217,7 @@ func (p *planning) followMove() {
 	var missing []Volume
 	for i := range p.entries {
 		e := &p.entries[i]
-		v := p.there(e.Volume)
+		v := p.atTarget(e.Volume)
 		if InUse(e.Phase) && !slices.ContainsFunc(in.Pods, func(h AttachmentPod) bool { return contains(h.Volumes, v) }) {
 			missing = append(missing, v)
 		}
@@ -225,7 +225,7 @@ func (p *planning) followMove() {
 	if len(missing) > 0 {
 		in.Pods = append(in.Pods, p.named(missing))
 	}
-	p.noteUIDsOf(in.Pods)
+	p.recordUIDsOf(in.Pods)
 	if p.record.Incoming = &in; len(in.Pods) == 0 {
 		p.record.Incoming = nil
 	}

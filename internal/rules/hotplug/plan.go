@@ -34,7 +34,7 @@ func Decide(o Observed) Plan {
 		return p.planMove()
 	}
 	p.record = p.record.after(o.Move)
-	p.heedMaintainers()
+	p.postponeForMaintainers()
 	p.syncSpec()
 	p.replaceDead()
 	p.coverNew()
@@ -43,7 +43,7 @@ func Decide(o Observed) Plan {
 	p.merge()
 	p.assign()
 	p.dropIdle()
-	p.noteUIDs()
+	p.recordUIDs()
 	p.dropEntries()
 	return p.plan()
 }
@@ -80,7 +80,7 @@ func (p *planning) missesPods() bool {
 	return slices.ContainsFunc(p.record.Pods, func(h AttachmentPod) bool { return p.missing(&h) }) ||
 		slices.ContainsFunc(p.entries, func(e Entry) bool {
 			return e.Phase == v1.HotplugVolumeAttachedToNode && p.wanted(e.Volume) != nil &&
-				p.unsettled(&e) && p.serving(e.Volume) != nil
+				p.isPodUncached(&e) && p.serving(e.Volume) != nil
 		})
 }
 
@@ -129,7 +129,7 @@ func (p *planning) assign() {
 			continue
 		}
 		if next := p.serving(e.Volume); next != nil {
-			if attached(e) && p.unsettled(e) {
+			if attached(e) && p.isPodUncached(e) {
 				continue
 			}
 			if !w.Empty {
@@ -195,8 +195,8 @@ func (p *planning) serves(e *Entry) bool {
 	return pod != nil && pod.UID == e.PodUID && !pod.Terminating && !pod.Finished
 }
 
-// unsettled reports whether the entry's pod is missing from a cache that may be stale.
-func (p *planning) unsettled(e *Entry) bool { return !p.Live && p.pod(e.PodName) == nil }
+// isPodUncached reports whether the entry's pod is missing from a cache that may be stale.
+func (p *planning) isPodUncached(e *Entry) bool { return !p.Live && p.pod(e.PodName) == nil }
 
 func (p *planning) dropEntries() {
 	p.entries = slices.DeleteFunc(p.entries, func(e Entry) bool {

@@ -77,11 +77,11 @@ func (p *planning) foreign(pod *Pod) bool {
 	})
 }
 
-// noteUIDs identifies the running pods by UID from now on. virt-controller created them, since only
+// recordUIDs identifies the running pods by UID from now on. virt-controller created them, since only
 // it may set their labels.
-func (p *planning) noteUIDs() { p.noteUIDsOf(p.record.Pods) }
+func (p *planning) recordUIDs() { p.recordUIDsOf(p.record.Pods) }
 
-func (p *planning) noteUIDsOf(list []AttachmentPod) {
+func (p *planning) recordUIDsOf(list []AttachmentPod) {
 	for i := range list {
 		h := &list[i]
 		if pod := p.pod(h.Name); h.UID == "" && pod != nil && pod.Alive() && p.filled(h) && !p.withheldAtTarget(h) {

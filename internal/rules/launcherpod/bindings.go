@@ -41,7 +41,7 @@ func askForNetworks(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, settings cl
 	if len(bindings) > 0 {
 		networks = Encode(append(Attachments(vmi), bindings...))
 	}
-	noteNetworks(pod, networks)
+	annotateNetworks(pod, networks)
 	return nil
 }
 

@@ -87,8 +87,8 @@ func Encode(list []Attachment) string {
 	return string(text)
 }
 
-// noteNetworks sets both annotations on a new pod. It removes a MadeWithAnnotation copied from the VMI.
-func noteNetworks(pod *corev1.Pod, networks string) {
+// annotateNetworks sets both annotations on a new pod. It removes a MadeWithAnnotation copied from the VMI.
+func annotateNetworks(pod *corev1.Pod, networks string) {
 	delete(pod.Annotations, MadeWithAnnotation)
 	if networks != "" {
 		pod.Annotations[NetworksAnnotation], pod.Annotations[MadeWithAnnotation] = networks, networks

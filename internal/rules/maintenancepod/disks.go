@@ -42,7 +42,7 @@ func Claims(vm *v1.VirtualMachine, r *maintenance.Request) ([]string, error) {
 // disksOf returns the disks of a request, in the order of the VM's volumes.
 func disksOf(vm *v1.VirtualMachine, r *maintenance.Request) ([]disk, error) {
 	spec := &vm.Spec.Template.Spec
-	if err := known(spec, r.Disks); err != nil {
+	if err := checkDisks(spec, r.Disks); err != nil {
 		return nil, err
 	}
 	var disks []disk
@@ -73,8 +73,8 @@ func disksOf(vm *v1.VirtualMachine, r *maintenance.Request) ([]disk, error) {
 	return disks, nil
 }
 
-// known returns an error for a disk that the VM lacks or that is on no claim.
-func known(spec *v1.VirtualMachineInstanceSpec, names []string) error {
+// checkDisks returns an error for a disk that the VM lacks or that is on no claim.
+func checkDisks(spec *v1.VirtualMachineInstanceSpec, names []string) error {
 	for _, name := range names {
 		i := slices.IndexFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == name })
 		if i < 0 {
@@ -115,8 +115,8 @@ func readOnly(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 // ErrToCome means that virt-controller has yet to create the claim.
 var ErrToCome = errors.New("does not exist yet: a DataVolume of the VM makes it")
 
-// usable returns an error for claims that a pod can't use.
-func usable(vm *v1.VirtualMachine, disks []disk, claims map[string]*corev1.PersistentVolumeClaim) error {
+// checkClaims returns an error for claims that a pod can't use.
+func checkClaims(vm *v1.VirtualMachine, disks []disk, claims map[string]*corev1.PersistentVolumeClaim) error {
 	for _, d := range disks {
 		switch claim := claims[d.claim]; {
 		case claim == nil && makes(vm, d.claim):
@@ -137,7 +137,7 @@ func makes(vm *v1.VirtualMachine, claim string) bool {
 	return slices.ContainsFunc(vm.Spec.DataVolumeTemplates, func(t v1.DataVolumeTemplateSpec) bool { return t.Name == claim })
 }
 
-func give(spec *corev1.PodSpec, d disk, claim *corev1.PersistentVolumeClaim) {
+func addDisk(spec *corev1.PodSpec, d disk, claim *corev1.PersistentVolumeClaim) {
 	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: d.volume, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: d.claim, ReadOnly: d.readOnly},
 	}})

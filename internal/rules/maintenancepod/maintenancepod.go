@@ -58,7 +58,7 @@ func Render(in Input) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := usable(in.VM, disks, in.Claims); err != nil {
+	if err := checkClaims(in.VM, disks, in.Claims); err != nil {
 		return nil, err
 	}
 	resources, err := resources(in, disks)
@@ -87,7 +87,7 @@ func Render(in Input) (*corev1.Pod, error) {
 	}
 	launcherpod.Constrain(&pod.Spec, vmi, in.Settings)
 	for _, d := range disks {
-		give(&pod.Spec, d, in.Claims[d.claim])
+		addDisk(&pod.Spec, d, in.Claims[d.claim])
 	}
 	return pod, nil
 }

@@ -49,7 +49,7 @@ func Choose(c Cluster) map[types.UID]Choice {
 		}
 		m := q.waiting[i]
 		q.waiting = slices.Delete(q.waiting, i, i+1)
-		q.choices[m.UID] = q.judge(m)
+		q.choices[m.UID] = q.choiceFor(m)
 	}
 }
 
@@ -145,7 +145,7 @@ func rank(m *v1.VirtualMachineInstanceMigration) int {
 	return 1
 }
 
-func (q *queue) judge(m *v1.VirtualMachineInstanceMigration) Choice {
+func (q *queue) choiceFor(m *v1.VirtualMachineInstanceMigration) Choice {
 	vmi := q.c.VMI(vmiOf(m))
 	cluster, node := *q.c.Configuration.ParallelMigrationsPerCluster, *q.c.Configuration.ParallelOutboundMigrationsPerNode
 	from := sourceNode(m, vmi)

@@ -40,13 +40,13 @@ func Movable(vmi *v1.VirtualMachineInstance) error {
 	if err := outOfReach(vmi); err != nil {
 		return err
 	}
-	return stays(vmi)
+	return migrationObstacle(vmi)
 }
 
 // MayMove returns why the VMI's guest can't migrate, nil if it can or may be able to once it has started.
 func MayMove(vmi *v1.VirtualMachineInstance) error {
 	if Starts(vmi) {
-		return stays(vmi)
+		return migrationObstacle(vmi)
 	}
 	return Movable(vmi)
 }
@@ -60,9 +60,9 @@ func Starts(vmi *v1.VirtualMachineInstance) bool {
 	return false
 }
 
-// stays returns why the guest must stay on its node, nil for no known reason.
-func stays(vmi *v1.VirtualMachineInstance) error {
-	if c := held(vmi); c != nil {
+// migrationObstacle returns why the guest must stay on its node, nil for no known reason.
+func migrationObstacle(vmi *v1.VirtualMachineInstance) error {
+	if c := notMigratable(vmi); c != nil {
 		return errors.New(cmp.Or(strings.TrimPrefix(c.Message, immovable), c.Reason, "its condition LiveMigratable is False"))
 	}
 	return nil
@@ -71,7 +71,7 @@ func stays(vmi *v1.VirtualMachineInstance) error {
 // Reason returns " (REASON)" with the reason of the condition LiveMigratable if that keeps the guest
 // on its node, since clients look for KubeVirt's word in a refusal. It is "" for any other VMI.
 func Reason(vmi *v1.VirtualMachineInstance) string {
-	if c := held(vmi); c != nil && c.Reason != "" && (Starts(vmi) || outOfReach(vmi) == nil) {
+	if c := notMigratable(vmi); c != nil && c.Reason != "" && (Starts(vmi) || outOfReach(vmi) == nil) {
 		return " (" + c.Reason + ")"
 	}
 	return ""
@@ -79,12 +79,12 @@ func Reason(vmi *v1.VirtualMachineInstance) string {
 
 // HeldByDisks reports whether only its disks keep the guest from migrating.
 func HeldByDisks(vmi *v1.VirtualMachineInstance) bool {
-	c := held(vmi)
+	c := notMigratable(vmi)
 	return c != nil && c.Reason == v1.VirtualMachineInstanceReasonDisksNotMigratable && outOfReach(vmi) == nil
 }
 
-// held returns the condition LiveMigratable if it is False, else nil.
-func held(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceCondition {
+// notMigratable returns the condition LiveMigratable if it is False, else nil.
+func notMigratable(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceCondition {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
 	if c == nil || c.Status != corev1.ConditionFalse {
 		return nil

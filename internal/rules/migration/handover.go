@@ -16,9 +16,9 @@ func (d *decision) handOver() {
 		TargetNode: o.Target.Spec.NodeName, TargetPod: o.Target.Name, TargetPodUID: o.Target.UID,
 		PolicyName: o.Configuration.Policy, Configuration: o.Configuration.DeepCopy(),
 	}
-	d.goOn()
+	d.clearWaiting()
 	d.enter(v1.MigrationPreparingTarget)
-	d.lookAgain(o.Now.Add(preparationLimit))
+	d.requeueAt(o.Now.Add(preparationLimit))
 }
 
 // stop ends a migration that has been handed over: at once if nothing of the guest has been sent,

@@ -164,7 +164,7 @@ var checks = []struct {
 }{
 	{"it has ended",
 		func(d *decision) bool { return d.o.Migration.IsFinal() },
-		(*decision).tidy},
+		(*decision).deleteRemains},
 	{"the VMI is not shown",
 		func(d *decision) bool { return d.o.VMI == nil && !d.o.VMIAsked },
 		func(d *decision) { d.p.Needs = NeedVMI }},
@@ -173,7 +173,7 @@ var checks = []struct {
 		func(d *decision) { d.fail("the VMI %s does not exist (any more)", d.o.Migration.Spec.VMIName) }},
 	{"the VMI has been handed over",
 		(*decision).handedOver,
-		(*decision).follow},
+		(*decision).decideHandedOver},
 	{"the VMI had been handed over, and names another migration",
 		func(d *decision) bool { return d.o.Migration.TargetIsHandedOff() },
 		(*decision).judgeReplaced},
@@ -280,7 +280,7 @@ func (d *decision) decideStart() {
 		d.enter(v1.MigrationPending)
 		d.refused()
 	default:
-		d.goOn()
+		d.clearWaiting()
 		d.p.CreateTarget = true
 		d.enter(v1.MigrationScheduling)
 	}
@@ -302,15 +302,15 @@ func (d *decision) ready() bool {
 	return true
 }
 
-// follow handles a migration that has been handed over: the virt-handlers work on it and report.
-func (d *decision) follow() {
+// decideHandedOver handles a migration that has been handed over: the virt-handlers work on it and report.
+func (d *decision) decideHandedOver() {
 	ms := d.state()
 	switch {
 	case switchover.Completed(ms):
 		d.arrive()
 	case ms.Failed:
 		d.end(v1.MigrationFailed)
-		d.tidy()
+		d.deleteRemains()
 	case d.o.VMI.IsFinal():
 		d.fail("the VMI has ended: its phase is %s", d.o.VMI.Status.Phase)
 	case d.silence() != "" && !d.o.VMIAsked:
@@ -340,7 +340,7 @@ func (d *decision) arrive() {
 		return
 	}
 	d.end(v1.MigrationSucceeded)
-	d.tidy()
+	d.deleteRemains()
 }
 
 // phaseOf returns the virt-handlers' phase of a migration that has not ended.
@@ -363,7 +363,7 @@ func (d *decision) judgeReplaced() {
 	if ms := d.o.VMI.Status.MigrationState; ms != nil && ms.SourcePod == d.o.TargetName {
 		// The guest has migrated on from this migration's target.
 		d.end(v1.MigrationSucceeded)
-		d.tidy()
+		d.deleteRemains()
 		return
 	}
 	d.fail("the VMI's status.migrationState does not name this migration any more")
@@ -391,8 +391,8 @@ func (d *decision) stopsBecause() string {
 	return cmp.Or(d.overdue(), d.silence())
 }
 
-// tidy deletes the remains of an ended migration, then removes its finalizer.
-func (d *decision) tidy() {
+// deleteRemains deletes the remains of an ended migration, then removes its finalizer.
+func (d *decision) deleteRemains() {
 	o, ms := &d.o, d.state()
 	if ms != nil && !ms.Completed && !ms.Failed && !o.VMI.IsFinal() && !d.targetIsOut() {
 		// A former leader with an old view has handed over since.
@@ -419,18 +419,18 @@ func (d *decision) tidy() {
 func (d *decision) deleteEnded() {
 	o, ms := &d.o, d.state()
 	read := ms == nil || ms.Failed || d.targetIsOut()
-	d.p.DeleteTarget = read && o.Target != nil && o.Target.DeletionTimestamp == nil && d.ours() && !d.guestIsThere()
+	d.p.DeleteTarget = read && o.Target != nil && o.Target.DeletionTimestamp == nil && d.isTargetOurs() && !d.guestIsThere()
 }
 
 // targetAlive reports whether there is a target pod to delete that has not ended.
 func (d *decision) targetAlive() bool {
 	o := &d.o
-	return o.Target != nil && !podstatus.Terminal(o.Target) && d.ours() && !d.guestIsThere()
+	return o.Target != nil && !podstatus.Terminal(o.Target) && d.isTargetOurs() && !d.guestIsThere()
 }
 
-// ours reports whether the pod with the target pod's name was made for this migration. Labels can
+// isTargetOurs reports whether the pod with the target pod's name was made for this migration. Labels can
 // be lost. A pod that has neither the label nor belongs to the VMI is foreign.
-func (d *decision) ours() bool {
+func (d *decision) isTargetOurs() bool {
 	o := &d.o
 	return o.Target.Labels[v1.MigrationJobLabel] == string(o.Migration.UID) ||
 		o.VMI != nil && launcherpod.BondOf(o.Target, o.VMI) != launcherpod.Foreign
@@ -470,7 +470,7 @@ func (d *decision) dropFinalizer() {
 	}
 }
 
-// lookAgain requeues at a time, unless an earlier one is planned.
-func (d *decision) lookAgain(at time.Time) {
+// requeueAt requeues at a time, unless an earlier one is planned.
+func (d *decision) requeueAt(at time.Time) {
 	d.p.After = backoff.Sooner(d.p.After, max(at.Sub(d.o.Now), time.Millisecond))
 }

@@ -53,7 +53,7 @@ func (d *decision) silence() string {
 // awaitAnswer requeues at the end of the limit, since no event reports silence.
 func (d *decision) awaitAnswer() {
 	if d.state().StartTimestamp != nil && d.silence() == "" {
-		d.lookAgain(d.silentAt())
+		d.requeueAt(d.silentAt())
 	}
 }
 

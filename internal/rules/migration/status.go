@@ -84,7 +84,7 @@ func (d *decision) end(phase v1.VirtualMachineInstanceMigrationPhase) {
 		d.enter(v1.MigrationRunning)
 	}
 	d.reach(phase)
-	d.goOn()
+	d.clearWaiting()
 	status := &d.p.Migration.Status
 	if ms := d.state(); ms != nil {
 		status.MigrationState = ms.DeepCopy()
@@ -135,7 +135,7 @@ func (d *decision) fail(because string, args ...any) {
 	if o.Migration.DeletionTimestamp != nil {
 		ms.AbortRequested, ms.AbortStatus = true, v1.MigrationAbortSucceeded
 	}
-	d.tidy()
+	d.deleteRemains()
 }
 
 // wait sets the condition for an obstacle.
@@ -169,8 +169,8 @@ func (d *decision) refused() {
 	d.setCondition(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota, reasonQuota, d.o.Refusal)
 }
 
-// goOn reports that the migration does not wait.
-func (d *decision) goOn() {
+// clearWaiting reports that the migration does not wait.
+func (d *decision) clearWaiting() {
 	d.dropCondition(ConditionWaiting)
 	d.dropCondition(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota)
 }

@@ -46,7 +46,7 @@ func (d *decision) awaitTarget() {
 		d.p.Needs = NeedTarget
 	case o.Target == nil:
 		d.fail("the target pod %s is gone", o.TargetName)
-	case !d.whole():
+	case !d.isTargetIntact():
 		d.fail("the pod %s, which has the name of the migration's target pod, is another one, or somebody has changed it", o.Target.Name)
 	case podstatus.Terminal(o.Target):
 		d.fail("%s", targetEnded(o.VMI, o.Target))
@@ -66,8 +66,8 @@ func (d *decision) awaitTarget() {
 	}
 }
 
-// whole reports whether the target pod is as created: the VMI's, and this migration's.
-func (d *decision) whole() bool {
+// isTargetIntact reports whether the target pod is as created: the VMI's, and this migration's.
+func (d *decision) isTargetIntact() bool {
 	return launcherpod.BondOf(d.o.Target, d.o.VMI) == launcherpod.Whole &&
 		d.o.Target.Labels[v1.MigrationJobLabel] == string(d.o.Migration.UID)
 }
@@ -82,7 +82,7 @@ func (d *decision) awaitNode() {
 	d.enter(v1.MigrationScheduling)
 	verdict := podstatus.Condition(d.o.Target, corev1.PodScheduled)
 	if verdict == nil || verdict.Status != corev1.ConditionFalse {
-		d.goOn()
+		d.clearWaiting()
 		d.expire(d.limit(v1.MigrationPendingPodTimeoutSecondsAnnotation, pendingLimit), "the scheduler has not found a node for the target pod %s", d.o.Target.Name)
 		return
 	}
@@ -119,19 +119,19 @@ func (d *decision) awaitContainer() {
 	limit, slow := d.limit(v1.MigrationPendingPodTimeoutSecondsAnnotation, pendingLimit), "the target pod %s does not run on node %s"
 	switch at := target.CreationTimestamp.Add(preparationPatience); {
 	case d.o.Now.Before(at):
-		d.goOn()
-		d.lookAgain(at)
+		d.clearWaiting()
+		d.requeueAt(at)
 		d.expire(limit, slow, target.Name, target.Spec.NodeName)
 	case !d.o.WarningAsked:
 		d.p.Needs = NeedWarning
 	case d.o.Warning == nil || !vmistatus.FromKubelet(d.o.Warning.Reason):
-		d.goOn()
-		d.lookAgain(d.o.Now.Add(preparationInterval))
+		d.clearWaiting()
+		d.requeueAt(d.o.Now.Add(preparationInterval))
 		d.expire(limit, slow, target.Name, target.Spec.NodeName)
 	default:
 		// Anybody can write events: they are reported, but don't shorten the limit.
 		d.waitForKubelet(d.o.Warning.Reason, d.o.Warning.Message)
-		d.lookAgain(d.o.Now.Add(preparationInterval))
+		d.requeueAt(d.o.Now.Add(preparationInterval))
 		d.expire(limit, slow+": %s", target.Name, target.Spec.NodeName, d.o.Warning.Message)
 	}
 }
@@ -153,7 +153,7 @@ func obstacle(pod *corev1.Pod) (reason, message string) {
 func (d *decision) expire(limit time.Duration, because string, args ...any) {
 	deadline := d.o.Target.CreationTimestamp.Add(limit)
 	if d.o.Now.Before(deadline) {
-		d.lookAgain(deadline)
+		d.requeueAt(deadline)
 		return
 	}
 	d.p.After = 0
@@ -188,7 +188,7 @@ func (d *decision) overdue() string {
 // awaitVirtHandlers requeues at the end of their limits.
 func (d *decision) awaitVirtHandlers(ms *v1.VirtualMachineInstanceMigrationState) {
 	if ms.StartTimestamp == nil {
-		d.lookAgain(d.preparedUntil())
+		d.requeueAt(d.preparedUntil())
 	}
 	d.awaitAnswer()
 }

@@ -26,7 +26,7 @@ func (d *decision) fits(placed bool) bool {
 		return true
 	}
 	d.wait(ReasonDestinations, why)
-	d.lookAgain(d.o.Now.Add(destinationInterval))
+	d.requeueAt(d.o.Now.Add(destinationInterval))
 	if placed {
 		d.expire(pendingLimit, "%s", why)
 	}
@@ -58,16 +58,16 @@ func (d *decision) asksForObstacle() bool {
 func (d *decision) awaitVolumes() {
 	switch names := d.unattached(); {
 	case names == "":
-		d.goOn()
+		d.clearWaiting()
 	case !d.o.ObstacleAsked:
-		d.goOn()
-		d.lookAgain(d.patientUntil())
+		d.clearWaiting()
+		d.requeueAt(d.patientUntil())
 	case d.o.Obstacle == "":
-		d.goOn()
-		d.lookAgain(d.o.Now.Add(preparationInterval))
+		d.clearWaiting()
+		d.requeueAt(d.o.Now.Add(preparationInterval))
 	default:
 		d.wait(ReasonNotAttached, fmt.Sprintf("the hotplugged volumes (%s) are not attached to node %s yet: %s",
 			names, d.state().TargetNode, d.o.Obstacle))
-		d.lookAgain(d.o.Now.Add(preparationInterval))
+		d.requeueAt(d.o.Now.Add(preparationInterval))
 	}
 }

@@ -40,16 +40,16 @@ func NewestWarning(events []corev1.Event) *Warning {
 }
 
 func before(a, b *corev1.Event) bool {
-	if at, other := seen(a), seen(b); !at.Equal(other) {
+	if at, other := lastOccurrence(a), lastOccurrence(b); !at.Equal(other) {
 		return at.Before(other)
 	}
 	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	return err == nil && order < 0
 }
 
-// seen returns when the event happened last. Writers of events.k8s.io/v1 (the scheduler) count repetitions in a
+// lastOccurrence returns when the event happened last. Writers of events.k8s.io/v1 (the scheduler) count repetitions in a
 // series and leave LastTimestamp empty; EventTime is the first occurrence.
-func seen(e *corev1.Event) time.Time {
+func lastOccurrence(e *corev1.Event) time.Time {
 	latest := e.LastTimestamp.Time
 	if e.EventTime.After(latest) {
 		latest = e.EventTime.Time

@@ -79,8 +79,8 @@ type part struct {
 }
 
 var (
-	cpus   = part{v1.VirtualMachineInstanceVCPUChange, otherSockets, saySockets}
-	memory = part{v1.VirtualMachineInstanceMemoryChange, otherMemory, sayMemory}
+	cpus   = part{v1.VirtualMachineInstanceVCPUChange, otherSockets, socketsMessage}
+	memory = part{v1.VirtualMachineInstanceMemoryChange, otherMemory, memoryMessage}
 )
 
 // UnderWay reports whether the CPUs or memory of a VMI's guest, or its pod's, are changing.
@@ -107,7 +107,7 @@ func otherSockets(vmi *v1.VirtualMachineInstance) bool {
 	return has != nil && has.Sockets != machine.Topology(&vmi.Spec).Sockets
 }
 
-func saySockets(vmi *v1.VirtualMachineInstance) string {
+func socketsMessage(vmi *v1.VirtualMachineInstance) string {
 	return fmt.Sprintf("The guest has CPUs in %d sockets, and is to have them in %d.", vmi.Status.CurrentCPUTopology.Sockets, machine.Topology(&vmi.Spec).Sockets)
 }
 
@@ -120,7 +120,7 @@ func otherMemory(vmi *v1.VirtualMachineInstance) bool {
 	return m.GuestCurrent.Value() != to || m.GuestRequested.Value() != to
 }
 
-func sayMemory(vmi *v1.VirtualMachineInstance) string {
+func memoryMessage(vmi *v1.VirtualMachineInstance) string {
 	return fmt.Sprintf("The guest has %s of memory, and is to have %s.", vmi.Status.Memory.GuestCurrent, vmi.Spec.Domain.Memory.Guest)
 }
 
@@ -142,7 +142,7 @@ func Decide(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, want corev1.Resourc
 	var pending func(part) *vmistatus.Obstacle
 	switch {
 	case spec == nil:
-		pending = func(p part) *vmistatus.Obstacle { return p.said(vmi) }
+		pending = func(p part) *vmistatus.Obstacle { return p.currentCondition(vmi) }
 	case !covers(spec.Resources, want, equal):
 		pending = func(p part) *vmistatus.Obstacle { return p.asked(vmi, want) }
 		plan.Resize, plan.Needs = CPUsAnnounced(vmi) || MemoryAnnounced(vmi), tooSmall(vmi, want)
@@ -189,8 +189,8 @@ func Refused(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements, c
 	return plan
 }
 
-// said returns the present content of the condition.
-func (p part) said(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
+// currentCondition returns the present content of the condition.
+func (p part) currentCondition(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
 	if c := condition.Find(vmi.Status.Conditions, p.condition); c != nil {
 		return &vmistatus.Obstacle{Reason: c.Reason, Message: c.Message}
 	}
@@ -201,7 +201,7 @@ func (p part) said(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
 // attempt is no news.
 func (p part) asked(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements) *vmistatus.Obstacle {
 	if p.refused(vmi, want, ReasonRefused, ReasonTooSmall) {
-		return p.said(vmi)
+		return p.currentCondition(vmi)
 	}
 	return &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + text(want) + "."}
 }
@@ -216,7 +216,7 @@ func tooSmall(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements) 
 
 // refused reports whether the condition has the refusal of exactly this request, for one of the reasons.
 func (p part) refused(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements, reasons ...string) bool {
-	now := p.said(vmi)
+	now := p.currentCondition(vmi)
 	return now != nil && slices.Contains(reasons, now.Reason) && strings.Contains(now.Message, text(want))
 }
 

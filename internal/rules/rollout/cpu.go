@@ -39,8 +39,8 @@ func socketChanges(in Input) []Change {
 	return []Change{liveUnless(socketsHindrance(in.Strategy, in.VMI, in.Template), socketsPath, ReasonCPUs)}
 }
 
-// carrySockets copies the template's sockets to a VMI and reports whether they differ.
-func carrySockets(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
+// copySockets copies the template's sockets to a VMI and reports whether they differ.
+func copySockets(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
 	wanted := machine.Topology(template).Sockets
 	if wanted == machine.Topology(&vmi.Spec).Sockets || socketsHindrance(strategy, vmi, template) != "" {
 		return false

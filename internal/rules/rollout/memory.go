@@ -51,8 +51,8 @@ func namesMemory(spec *v1.VirtualMachineInstanceSpec) bool {
 	return spec.Domain.Memory != nil && spec.Domain.Memory.Guest != nil
 }
 
-// carryMemory copies the template's memory to a VMI and reports whether it differs.
-func carryMemory(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
+// copyMemory copies the template's memory to a VMI and reports whether it differs.
+func copyMemory(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
 	wanted := machine.GuestMemory(template)
 	if wanted == machine.GuestMemory(&vmi.Spec) || memoryHindrance(strategy, vmi, template) != "" {
 		return false

@@ -153,7 +153,7 @@ func (n *nics) remove(name, why string, aligned bool) {
 	case !aligned || at != len(n.interfaces)-1:
 		why = ReasonNICOrder
 	}
-	n.note(name, why)
+	n.recordChange(name, why)
 	if why == "" {
 		n.interfaces = n.interfaces[:at]
 		n.networks = slices.DeleteFunc(n.networks, func(network v1.Network) bool { return network.Name == name })
@@ -173,7 +173,7 @@ func (n *nics) add(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, 
 	default:
 		why = unpluggable(iface, running, len(n.interfaces))
 	}
-	n.note(iface.Name, why)
+	n.recordChange(iface.Name, why)
 	if why == "" {
 		n.interfaces = append(n.interfaces, *iface)
 		n.networks = append(n.networks, *network)
@@ -200,8 +200,8 @@ func unpluggable(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, at
 	return ""
 }
 
-// note records the addition or removal of an interface with its network.
-func (n *nics) note(name, why string) {
+// recordChange records the addition or removal of an interface with its network.
+func (n *nics) recordChange(name, why string) {
 	way, reason := Live, ReasonNIC
 	if why != "" {
 		way, reason = Restart, why

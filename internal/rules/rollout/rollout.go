@@ -139,8 +139,8 @@ func Carry(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, templa
 		vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Networks = n.interfaces, n.networks
 		changed = true
 	}
-	changed = carrySockets(strategy, vmi, template) || changed
-	return carryMemory(strategy, vmi, template) || changed
+	changed = copySockets(strategy, vmi, template) || changed
+	return copyMemory(strategy, vmi, template) || changed
 }
 
 // Prepare adds room for growth while the guest runs to the spec of a new VMI, unless the template sets it. A

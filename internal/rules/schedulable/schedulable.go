@@ -89,7 +89,7 @@ func Decide(o Observed) (left bool, needs Question) {
 	}
 	marked := Mark(o.Node)
 	for i := range o.Pods {
-		if pod := &o.Pods[i]; !podstatus.Terminal(pod) && (remains(pod, o.DaemonSet) || fits(pod, o.Node) && !fits(pod, marked)) {
+		if pod := &o.Pods[i]; !podstatus.Terminal(pod) && (isGuestOrHandler(pod, o.DaemonSet) || fits(pod, o.Node) && !fits(pod, marked)) {
 			return false, NeedNothing
 		}
 	}
@@ -127,7 +127,7 @@ func wants(ds *appsv1.DaemonSet, node *corev1.Node) bool {
 	if err != nil {
 		return true
 	}
-	_, repelled := scheduling.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, template.Tolerations, lasting, true)
+	_, repelled := scheduling.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, template.Tolerations, isPermanent, true)
 	return fits && !repelled
 }
 
@@ -150,17 +150,17 @@ func namesLabel(template *corev1.PodSpec) bool {
 // of them, whatever their template says, and none of them means that a pod stays away.
 var passing = []string{"node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"}
 
-// lasting reports whether an untolerated taint keeps a DaemonSet from a node permanently.
-func lasting(taint *corev1.Taint) bool {
+// isPermanent reports whether an untolerated taint keeps a DaemonSet from a node permanently.
+func isPermanent(taint *corev1.Taint) bool {
 	if taint.Effect != corev1.TaintEffectNoSchedule && taint.Effect != corev1.TaintEffectNoExecute {
 		return false
 	}
 	return !slices.ContainsFunc(passing, func(prefix string) bool { return strings.HasPrefix(taint.Key, prefix) })
 }
 
-// remains reports whether a pod is a guest's or virt-handler's, even one of a previous DaemonSet of its name.
+// isGuestOrHandler reports whether a pod is a guest's or virt-handler's, even one of a previous DaemonSet of its name.
 // Anybody can create pods with any labels; at worst the label stays true when it could be false.
-func remains(pod *corev1.Pod, ds *appsv1.DaemonSet) bool {
+func isGuestOrHandler(pod *corev1.Pod, ds *appsv1.DaemonSet) bool {
 	if pod.Labels[v1.AppLabel] == layout.LauncherApp {
 		return true
 	}

@@ -184,10 +184,10 @@ type state struct {
 	volumes []snapshotv1.VolumeSnapshotStatus
 }
 
-// survey summarizes all VolumeSnapshots of the content.
-func survey(o Observed) state {
+// summarize summarizes all VolumeSnapshots of the content.
+func summarize(o Observed) state {
 	if ByGroup(o.Content) {
-		return surveyGroup(o)
+		return summarizeGroup(o)
 	}
 	s := state{ready: true, taken: &metav1.Time{}}
 	if len(o.Content.Spec.VolumeBackups) == 0 {
@@ -223,11 +223,11 @@ func (s *state) add(name string, v VolumeSnapshot) {
 	case s.taken != nil && s.taken.Before(v.Taken):
 		s.taken = v.Taken
 	}
-	s.note(name, v)
+	s.addVolumeSnapshot(name, v)
 }
 
-// note includes the progress of a VolumeSnapshot.
-func (s *state) note(name string, v VolumeSnapshot) {
+// addVolumeSnapshot includes the progress of a VolumeSnapshot.
+func (s *state) addVolumeSnapshot(name string, v VolumeSnapshot) {
 	status := snapshotv1.VolumeSnapshotStatus{VolumeSnapshotName: name, CreationTime: v.Taken, ReadyToUse: new(v.Ready)}
 	if v.Error != "" {
 		status.Error = &snapshotv1.Error{Message: &v.Error}

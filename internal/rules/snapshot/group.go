@@ -171,8 +171,8 @@ func (d *decision) membersComeSoon(s state) bool {
 	return since >= 0 && since < membersIn
 }
 
-// surveyGroup summarizes the VolumeGroupSnapshot of the content and its members.
-func surveyGroup(o Observed) state {
+// summarizeGroup summarizes the VolumeGroupSnapshot of the content and its members.
+func summarizeGroup(o Observed) state {
 	s, g := state{ready: Named(o.Content)}, o.Group
 	taken := (&decision{o: o}).cutTaken()
 	switch {
@@ -216,7 +216,7 @@ func (s *state) members(o Observed) {
 			// Drivers that can't list snapshots only report the group's time.
 			v.Taken = s.taken
 		}
-		s.note(*backup.VolumeSnapshotName, v)
+		s.addVolumeSnapshot(*backup.VolumeSnapshotName, v)
 	}
 }
 

@@ -78,7 +78,7 @@ func AsksHold(o Observed) (ask, verify bool) {
 	if o.VMI == nil || o.Content == nil || o.Snapshot.DeletionTimestamp != nil || Ended(o.Snapshot) {
 		return false, false
 	}
-	d, s := decision{o: o}, survey(o)
+	d, s := decision{o: o}, summarize(o)
 	if s.token == Unheld || s.group != nil && free(o.VMI) {
 		return false, false
 	}
@@ -99,11 +99,11 @@ func (d *decision) make(s state) {
 	alone := s.group != nil && d.o.VMI != nil && free(d.o.VMI)
 	switch {
 	case d.o.VMI == nil:
-		d.take(s, "")
+		d.createSnapshots(s, "")
 	case d.held():
-		d.take(s, d.o.Hold.Token)
+		d.createSnapshots(s, d.o.Hold.Token)
 	case alone && unsteady(d.o.VMI) == "":
-		d.take(s, Unheld)
+		d.createSnapshots(s, Unheld)
 	case !alone && d.o.Hold == nil:
 		d.wait(ReasonInProgress, messageSilent, whileStored)
 	case unsteady(d.o.VMI) != "":
@@ -113,8 +113,8 @@ func (d *decision) make(s state) {
 	}
 }
 
-// take creates them with the hold's token.
-func (d *decision) take(s state, token string) {
+// createSnapshots creates them with the hold's token.
+func (d *decision) createSnapshots(s state, token string) {
 	d.Step = Cut
 	if s.group != nil {
 		d.Group, d.Labels = s.group, d.labels(d.o.Content)
@@ -190,7 +190,7 @@ func how(hold *launch.Hold) snapshotv1.SourceIndication {
 	if hold.Refusal != "" {
 		return snapshotv1.SourceIndication{Indication: QuiesceFailed,
 			Message: fmt.Sprintf("The guest agent could not freeze file systems: %s. The guest was stopped for %.2f s, and its disks are as after a power failure.",
-				words(hold.Refusal), held)}
+				oneLine(hold.Refusal), held)}
 	}
 	return snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotNoGuestAgentIndication,
 		Message: fmt.Sprintf("No guest agent had frozen file systems. The guest was stopped for %.2f s, and its disks are as after a power failure.", held)}
@@ -199,8 +199,8 @@ func how(hold *launch.Hold) snapshotv1.SourceIndication {
 // QuiesceFailed is the indication of a snapshot whose guest has an agent that could not freeze file systems.
 const QuiesceFailed snapshotv1.Indication = "QuiesceFailed"
 
-// words returns a guest's text as one line. virt-launcher has limited its length.
-func words(text string) string {
+// oneLine returns a guest's text as one line. virt-launcher has limited its length.
+func oneLine(text string) string {
 	line := strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 	return strings.TrimRight(line[:min(len(line), launch.MaxRefusal)], ".")
 }

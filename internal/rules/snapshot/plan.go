@@ -123,13 +123,13 @@ func Decide(o Observed) Plan {
 	}
 	switch phase := d.Snapshot.Status.Phase; {
 	case o.Snapshot.DeletionTimestamp != nil:
-		d.goAway()
+		d.decideDeletion()
 	case !slices.Contains(o.Snapshot.Finalizers, Finalizer) && !Ended(o.Snapshot):
 		d.Step = Hold
 	case phase == snapshotv1.Succeeded:
 		d.watchContent()
 	case phase == snapshotv1.Failed:
-		d.takeBack()
+		d.undoFailed()
 	default:
 		d.progress()
 	}
@@ -146,9 +146,9 @@ func (d *decision) locked() bool {
 	return d.o.VM != nil && d.o.VM.Status.SnapshotInProgress != nil && *d.o.VM.Status.SnapshotInProgress == d.o.Snapshot.Name
 }
 
-// goAway unlocks the VM before the snapshot is gone. The content follows by ownership; a retained
+// decideDeletion unlocks the VM before the snapshot is gone. The content follows by ownership; a retained
 // one has no owner.
-func (d *decision) goAway() {
+func (d *decision) decideDeletion() {
 	if !slices.Contains(d.Snapshot.Finalizers, Finalizer) {
 		return
 	}
@@ -176,8 +176,8 @@ func ready(c *snapshotv1.VirtualMachineSnapshotContent) bool {
 	return c.Status != nil && c.Status.ReadyToUse != nil && *c.Status.ReadyToUse
 }
 
-// takeBack undoes a failed snapshot.
-func (d *decision) takeBack() {
+// undoFailed undoes a failed snapshot.
+func (d *decision) undoFailed() {
 	switch {
 	case d.locked():
 		d.Step = Unlock
@@ -344,7 +344,7 @@ func (d *decision) cutTaken() bool {
 
 // cut creates the VolumeSnapshots of the content and waits for them.
 func (d *decision) cut() {
-	state := survey(d.o)
+	state := summarize(d.o)
 	switch {
 	case d.spoiled(state), d.holdRevisions():
 	case len(state.missing) > 0 || state.group != nil:
@@ -352,12 +352,12 @@ func (d *decision) cut() {
 	case state.taken == nil:
 		d.await(state, d.whileHeld())
 	default:
-		d.taken(state)
+		d.recordTaken(state)
 	}
 }
 
-// taken records, step by step, that all snapshots are taken.
-func (d *decision) taken(state state) {
+// recordTaken records, step by step, that all snapshots are taken.
+func (d *decision) recordTaken(state state) {
 	switch {
 	case !d.cutTaken() && state.token != "" && state.token != Unheld && d.o.Hold == nil:
 		d.wait(ReasonInProgress, messageSilent, whileLocked)

@@ -78,8 +78,8 @@ func (d *decision) uidsOn(node string) []types.UID {
 	return out
 }
 
-// settle sets the side's state. It returns false if the API server must be asked first.
-func (d *decision) settle(s *side) bool {
+// setSideState sets the side's state. It returns false if the API server must be asked first.
+func (d *decision) setSideState(s *side) bool {
 	switch {
 	case s.pod != nil && podstatus.Terminal(s.pod), !s.named:
 		s.state = switchover.PodEnded
@@ -94,7 +94,7 @@ func (d *decision) settle(s *side) bool {
 		if s.silent, s.state = silent, switchover.PodGoes; left <= 0 {
 			s.state = switchover.PodEnded
 		}
-		d.lookAgain(max(left, 0))
+		d.requeueAfter(max(left, 0))
 	case s.pod.DeletionTimestamp != nil:
 		s.state = switchover.PodGoes
 	default:
@@ -133,14 +133,14 @@ func (d *decision) failed() bool {
 
 func (d *decision) decideMigrated() {
 	current, other := d.currentSide(), d.otherSide()
-	if !d.settle(&current) || !d.settle(&other) {
+	if !d.setSideState(&current) || !d.setSideState(&other) {
 		return
 	}
 	source, target := &current, &other
 	if d.arrived() {
 		source, target = target, source
 	}
-	d.takeStep(source, target)
+	d.applyMigrationStep(source, target)
 	d.deleteOther()
 	switch {
 	case d.o.VMI.DeletionTimestamp != nil:
@@ -150,7 +150,7 @@ func (d *decision) decideMigrated() {
 	}
 }
 
-func (d *decision) takeStep(source, target *side) {
+func (d *decision) applyMigrationStep(source, target *side) {
 	vmi := d.o.VMI
 	m, now := vmi.Status.MigrationState, &d.facts.Migration
 	now.Of = m.MigrationUID
@@ -221,7 +221,7 @@ func (d *decision) deleteOther() {
 func (d *decision) reportCurrent(current *side) {
 	switch {
 	case current.state == switchover.PodEnded:
-		// takeStep decides for the target.
+		// applyMigrationStep decides for the target.
 	case current.pod == nil:
 		pod := d.pod(vmistatus.PodGone)
 		pod.Since, pod.Silent = current.since, current.silent
@@ -251,7 +251,7 @@ func (d *decision) otherEnded() (ended, settled bool) {
 		return true, true
 	}
 	other := d.otherSide()
-	if !d.settle(&other) {
+	if !d.setSideState(&other) {
 		return false, false
 	}
 	if other.state == switchover.PodRuns {

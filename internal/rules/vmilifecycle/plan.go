@@ -159,7 +159,7 @@ func Decide(o Observed) Plan {
 	d := &decision{o: o, facts: vmistatus.Facts{Now: o.Now}}
 	d.p.VMI = withoutItsSpec(o.VMI)
 	d.p.Disks = planDisks(o)
-	if settled := d.settleBond(); !settled {
+	if settled := d.dropReplacedPod(); !settled {
 		d.p.Needs = NeedPod
 		return d.p
 	}
@@ -176,12 +176,12 @@ func Decide(o Observed) Plan {
 	if d.p.Needs == "" && d.p.Disks.Confirm && !o.ClaimsConfirmed {
 		d.p.Needs = NeedDisks
 	}
-	d.lookAgain(d.p.Disks.After)
+	d.requeueAfter(d.p.Disks.After)
 	return d.p
 }
 
-// lookAgain requeues after a time, unless an earlier one is planned.
-func (d *decision) lookAgain(after time.Duration) { d.p.After = backoff.Sooner(d.p.After, after) }
+// requeueAfter requeues after a time, unless an earlier one is planned.
+func (d *decision) requeueAfter(after time.Duration) { d.p.After = backoff.Sooner(d.p.After, after) }
 
 // withoutItsSpec copies the metadata. The spec is not this loop's, and the status is replaced as a whole.
 func withoutItsSpec(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
@@ -198,7 +198,7 @@ func (d *decision) writeStatus() {
 	case d.unreported > 0 && from.Phase == v1.VmPhaseUnset && !placement.FilledByDataVolumes(d.o.Claims):
 		// The scheduler usually takes milliseconds, and the first write for the bound pod then sets
 		// Scheduled.
-		d.lookAgain(d.unreported)
+		d.requeueAfter(d.unreported)
 	case obstacle != nil && obstacle.Reason == vmistatus.ReasonSandbox && failedFor(from) == vmistatus.ReasonSandbox:
 		// The message names another sandbox at every attempt.
 	default:
@@ -225,9 +225,9 @@ func waits(vmi *v1.VirtualMachineInstance) bool {
 	return vmistatus.StageOf(vmi.Status.Phase) == vmistatus.Waiting
 }
 
-// settleBond ignores a pod with the right name that is not the VMI's. It returns false if a cache
+// dropReplacedPod ignores a pod with the right name that is not the VMI's. It returns false if a cache
 // has another pod than the one with which the VMI was handed over.
-func (d *decision) settleBond() bool {
+func (d *decision) dropReplacedPod() bool {
 	o := &d.o
 	if o.Pod == nil {
 		return true
@@ -363,7 +363,7 @@ func (d *decision) decideDeletion() {
 // await plans a deletion, or requeues until the deadline has passed.
 func (d *decision) await(deadline time.Time, deletion *bool) {
 	if d.o.Now.Before(deadline) {
-		d.lookAgain(deadline.Sub(d.o.Now))
+		d.requeueAfter(deadline.Sub(d.o.Now))
 		return
 	}
 	*deletion = true

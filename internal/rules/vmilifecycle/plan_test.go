@@ -464,8 +464,8 @@ func TestTheEarlierOfTwoLooksCounts(t *testing.T) {
 		"none is wanted":            {0, 0, 0},
 	} {
 		d := &decision{}
-		d.lookAgain(test.first)
-		d.lookAgain(test.second)
+		d.requeueAfter(test.first)
+		d.requeueAfter(test.second)
 		if d.p.After != test.want {
 			t.Errorf("%s: after %s, want %s", name, d.p.After, test.want)
 		}

@@ -32,7 +32,7 @@ func (d *decision) decideRequired() {
 	c, after := migrationrequired.Decide(d.needs(), condition.Find(o.VMI.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired),
 		migrationrequired.Guest{Immovable: migration.Movable(o.VMI), Stays: o.GuestsStay}, o.Now)
 	d.facts.MigrationRequired = vmistatus.Known(c)
-	d.lookAgain(after)
+	d.requeueAfter(after)
 }
 
 func (d *decision) needs() []migrationrequired.Need {

@@ -151,15 +151,15 @@ func (p *projection) ready() verdict {
 		return pod.ready()
 	case running && !Interrupted(p.vmi):
 		return guest.ready()
-	case p.goesOn():
+	case p.isReadyOutdated():
 		return notRunning(MessageNotRunning)
 	}
 	return unknown
 }
 
-// goesOn reports whether Ready is out of date: the container's obstacle is gone, the node answers
+// isReadyOutdated reports whether Ready is out of date: the container's obstacle is gone, the node answers
 // again, or the condition is about the pod that the guest has left.
-func (p *projection) goesOn() bool {
+func (p *projection) isReadyOutdated() bool {
 	if p.vmi.Status.Phase != v1.Scheduled {
 		return p.Migration.Arrived != nil && Interrupted(p.vmi)
 	}

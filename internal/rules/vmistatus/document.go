@@ -103,7 +103,7 @@ func writeValidation(b *bytes.Buffer, by Writer, stage Stage) {
 		same = []string{"variables.after == variables.before"}
 	case len(types) > 0:
 		list := strings.Join(types, ", ")
-		same = append(same, fmt.Sprintf("%s ==\n        %s", said("after", list), said("before", list)))
+		same = append(same, fmt.Sprintf("%s ==\n        %s", conditionContent("after", list), conditionContent("before", list)))
 	}
 	fmt.Fprintf(b, "    - expression: >-\n        variables.writer != %q || variables.stage != %q ||\n        %s\n",
 		by, stage, strings.Join(same, " &&\n        "))
@@ -128,9 +128,9 @@ func (f *Field) unchanged(by Writer, stage Stage) string {
 	return expression
 }
 
-// said returns the expression for the content of conditions of some types. An unset time is null in
+// conditionContent returns the expression for the content of conditions of some types. An unset time is null in
 // a component's request and absent in the stored object, so times are left out.
-func said(status, types string) string {
+func conditionContent(status, types string) string {
 	return fmt.Sprintf("variables.%s.?conditions.orValue([]).filter(c, c.type in [%s])"+
 		`.map(c, [c.type, c.status, c.?reason.orValue(""), c.?message.orValue("")])`, status, types)
 }

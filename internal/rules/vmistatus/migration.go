@@ -94,15 +94,15 @@ func (p *projection) migrate(status *v1.VirtualMachineInstanceStatus) {
 	p.begin(status)
 	p.abort(status)
 	p.leave(status)
-	p.moveOn(status)
+	p.switchNode(status)
 	if m := ActiveMigration(status); m != nil && p.End != nil {
 		fail(m, "The VMI has ended while it was migrated: "+p.End.Message, p.Now)
 	}
-	p.settle(status)
+	p.completeFailed(status)
 }
 
-// settle completes a failed migration once the VMI has no pod on the target any more, or ends.
-func (p *projection) settle(status *v1.VirtualMachineInstanceStatus) {
+// completeFailed completes a failed migration once the VMI has no pod on the target any more, or ends.
+func (p *projection) completeFailed(status *v1.VirtualMachineInstanceStatus) {
 	m := status.MigrationState
 	if m == nil || !m.Failed {
 		return
@@ -171,9 +171,9 @@ func (p *projection) leave(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// arrive applies the progress of the target's virt-handler, which owns no other part of the status
+// applyTarget applies the progress of the target's virt-handler, which owns no other part of the status
 // until the guest's node is its own.
-func (p *projection) arrive(status *v1.VirtualMachineInstanceStatus) {
+func (p *projection) applyTarget(status *v1.VirtualMachineInstanceStatus) {
 	t, known := p.Target.Get()
 	m := active(status, t.UID)
 	if !known || m == nil || p.stage != HandedOver {
@@ -189,8 +189,8 @@ func (p *projection) arrive(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// moveOn switches the node to the one where the guest runs, and removes ended pods.
-func (p *projection) moveOn(status *v1.VirtualMachineInstanceStatus) {
+// switchNode switches the node to the one where the guest runs, and removes ended pods.
+func (p *projection) switchNode(status *v1.VirtualMachineInstanceStatus) {
 	m := status.MigrationState
 	if a := p.Migration.Arrived; a != nil && m != nil && switchover.Completed(m) && m.MigrationUID == p.Migration.Of {
 		status.NodeName = m.TargetNode

@@ -24,7 +24,7 @@ func Project(vmi *v1.VirtualMachineInstance, by Writer, f Facts) v1.VirtualMachi
 	}
 	p := projection{Facts: f, vmi: vmi, stage: StageOf(status.Phase)}
 	if by == TargetHandler {
-		p.arrive(&status)
+		p.applyTarget(&status)
 		return status
 	}
 	p.setPhase(&status)

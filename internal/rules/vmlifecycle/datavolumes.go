@@ -50,7 +50,7 @@ func (d *decision) classifyDisks() {
 		case i >= len(templates) || templates[i].Name != dv.Name:
 			// They were observed for another version of the VM.
 		case dv.Object != nil:
-			d.judge(dv.Object)
+			d.classifyDataVolume(dv.Object)
 		case dv.Claim == nil:
 			d.disks.coming = append(d.disks.coming, dv.Name)
 			if d.expanded != nil {
@@ -68,8 +68,8 @@ func (d *decision) classifyDisks() {
 	}
 }
 
-// judge classifies a DataVolume with a template's name.
-func (d *decision) judge(dv *cdiv1.DataVolume) {
+// classifyDataVolume classifies a DataVolume with a template's name.
+func (d *decision) classifyDataVolume(dv *cdiv1.DataVolume) {
 	if dv.DeletionTimestamp != nil {
 		d.disks.coming = append(d.disks.coming, dv.Name)
 		return

@@ -43,7 +43,7 @@ func (d *decision) drainDisks() {
 		d.nameDestinations(moves)
 		return
 	}
-	if d.takeBack() {
+	if d.restoreClaims() {
 		return
 	}
 	d.dropDestinations()
@@ -98,8 +98,8 @@ func (d *decision) ownsDisk(claim string) bool {
 	})
 }
 
-// takeBack sets the disks' current claims in the template. It returns false if the template has them.
-func (d *decision) takeBack() bool {
+// restoreClaims sets the disks' current claims in the template. It returns false if the template has them.
+func (d *decision) restoreClaims() bool {
 	moves := slices.DeleteFunc(volumemigration.Exits(d.vmi), func(m volumemigration.Move) bool { return !m.Names(&d.VM.Spec.Template.Spec) })
 	if len(moves) == 0 {
 		return false

@@ -52,8 +52,8 @@ func (d *decision) expand() {
 		d.needs(NeedStored)
 		return
 	}
-	d.VM.Status.InstancetypeRef = d.keep(toType, d.o.Type, d.VM.Status.InstancetypeRef)
-	d.VM.Status.PreferenceRef = d.keep(toPreference, d.o.Preference, d.VM.Status.PreferenceRef)
+	d.VM.Status.InstancetypeRef = d.keepRevision(toType, d.o.Type, d.VM.Status.InstancetypeRef)
+	d.VM.Status.PreferenceRef = d.keepRevision(toPreference, d.o.Preference, d.VM.Status.PreferenceRef)
 }
 
 func (d *decision) expandVM() {
@@ -104,8 +104,8 @@ func (d *decision) expandsForGood(references ...*instancetype.Reference) bool {
 	return false
 }
 
-// keep plans to keep a revision and returns the reference for the status.
-func (d *decision) keep(to *instancetype.Reference, is *Referred, before *v1.InstancetypeStatusRef) *v1.InstancetypeStatusRef {
+// keepRevision plans to keep a revision and returns the reference for the status.
+func (d *decision) keepRevision(to *instancetype.Reference, is *Referred, before *v1.InstancetypeStatusRef) *v1.InstancetypeStatusRef {
 	if to == nil {
 		return nil
 	}

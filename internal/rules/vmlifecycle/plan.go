@@ -246,7 +246,7 @@ func (d *decision) decideVMI() {
 	}
 	d.classifyDisks()
 	d.trackFailures()
-	stop := d.settleRequests()
+	stop := d.dropCompletedRequests()
 	requested := d.startRequested()
 	switch {
 	case d.vmi != nil && d.vmi.DeletionTimestamp != nil:
@@ -269,7 +269,7 @@ func (d *decision) decideVMI() {
 // volumes, the fields that package rollout carries, and other volumes by copying their disks.
 // During a migration the VMI stays as it is, since both nodes read it.
 func (d *decision) syncTemplate() {
-	if !d.stays() || d.Adopt || d.Delete {
+	if !d.hasActiveVMI() || d.Adopt || d.Delete {
 		return
 	}
 	vmi := d.vmi.DeepCopy()
@@ -283,8 +283,8 @@ func (d *decision) syncTemplate() {
 	}
 }
 
-// stays reports whether there is a VMI that follows the VM's template.
-func (d *decision) stays() bool {
+// hasActiveVMI reports whether there is a VMI that follows the VM's template.
+func (d *decision) hasActiveVMI() bool {
 	return d.vmi != nil && d.vmi.DeletionTimestamp == nil && !d.vmi.IsFinal() && d.VM.Spec.Template != nil
 }
 

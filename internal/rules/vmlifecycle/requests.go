@@ -14,8 +14,8 @@ const (
 	backOffLimit = 5 * time.Minute
 )
 
-// settleRequests removes completed requests and reports whether the next one stops the VMI.
-func (d *decision) settleRequests() (stop bool) {
+// dropCompletedRequests removes completed requests and reports whether the next one stops the VMI.
+func (d *decision) dropCompletedRequests() (stop bool) {
 	requests := d.VM.Status.StateChangeRequests
 	for len(requests) > 0 && d.done(&requests[0]) {
 		requests = requests[1:]

@@ -53,7 +53,7 @@ func (d *decision) outdated() bool {
 	if condition.Find(d.VM.Status.Conditions, v1.VirtualMachineRestartRequired) != nil {
 		return true
 	}
-	return d.stays() && d.o.Started != nil && !equality.Semantic.DeepEqual(d.o.Started, templateSpec(d.VM))
+	return d.hasActiveVMI() && d.o.Started != nil && !equality.Semantic.DeepEqual(d.o.Started, templateSpec(d.VM))
 }
 
 func (d *decision) printable() v1.VirtualMachinePrintableStatus {

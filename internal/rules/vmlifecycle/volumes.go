@@ -37,7 +37,7 @@ func (d *decision) compareVolumes() {
 	}
 	// The VM's own volumes: types and preferences have none.
 	m, template := &d.moves, &d.VM.Spec.Template.Spec
-	if d.stays() && volumemigration.ByMigration(&d.VM.Spec) {
+	if d.hasActiveVMI() && volumemigration.ByMigration(&d.VM.Spec) {
 		m.wanted, m.refusals = volumemigration.Compare(d.vmi, template)
 	}
 	recorded := volumemigration.Recorded(&d.VM.Status)

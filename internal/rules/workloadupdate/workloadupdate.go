@@ -82,7 +82,7 @@ func Decide(c Cluster) Plan {
 		}
 	}
 	for _, vmi := range oldestFirst(c.VMIs) {
-		p.consider(vmi)
+		p.planVMI(vmi)
 	}
 	p.cutBatch()
 	return p.plan
@@ -94,7 +94,7 @@ func oldestFirst(vmis []*v1.VirtualMachineInstance) []*v1.VirtualMachineInstance
 	})
 }
 
-func (p *planning) consider(vmi *v1.VirtualMachineInstance) {
+func (p *planning) planVMI(vmi *v1.VirtualMachineInstance) {
 	outdated := Outdated(vmi, p.Image)
 	if outdated {
 		p.plan.Outdated++
