@@ -29,14 +29,14 @@ type attempts struct {
 	retry  time.Time
 }
 
-func (t *attempts) note(err error, now time.Time) {
+func (t *attempts) recordFailure(err error, now time.Time) {
 	t.err = err
 	t.count++
 	t.retry = now.Add(backoff.Delay(firstDelay, longestDelay, t.count))
 }
 
-// asked records an action that succeeded and takes effect later.
-func (t *attempts) asked(now time.Time) {
+// recordSuccess records an action that succeeded and takes effect later.
+func (t *attempts) recordSuccess(now time.Time) {
 	t.err = nil
 	t.count++
 	t.retry = now.Add(backoff.Delay(firstAsk, longestAsk, t.count))

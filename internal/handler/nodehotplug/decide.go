@@ -151,7 +151,7 @@ func (o Observed) decide(name string) Decision {
 	wanted := claim != "" && e.phase != v1.HotplugVolumeDetaching && e.claim == claim && (!has || disk.Claim == claim)
 	d := Decision{Volume: name, Claim: e.claim}
 	if o.Arriving {
-		o.receive(&d, e, disk)
+		o.decideArriving(&d, e, disk)
 		return d
 	}
 	if has {
@@ -159,25 +159,25 @@ func (o Observed) decide(name string) Decision {
 	}
 	switch {
 	case disk.Stage == diskhotplug.Partial:
-		o.clear(&d, e, disk, wanted)
+		o.decidePartial(&d, e, disk, wanted)
 	case !wanted:
-		o.takeOut(&d, e, disk)
+		o.decideUnplug(&d, e, disk)
 	case disk.Stage == diskhotplug.Plugged:
-		o.keep(&d, e)
+		o.decidePlugged(&d, e)
 	case disk.Stage == diskhotplug.Detached:
 		d.Action = Ask
 		if e.attached() {
-			d.say(e.phase, e, ReasonDetached, "the guest still has the disk of this name that was forced out; the volume is plugged in when the guest releases that disk or is restarted")
+			d.setStatus(e.phase, e, ReasonDetached, "the guest still has the disk of this name that was forced out; the volume is plugged in when the guest releases that disk or is restarted")
 		}
 	case e.attached():
-		o.bringIn(&d, e)
+		o.decidePlug(&d, e)
 	}
 	return d
 }
 
 // A disk of an arriving guest is plugged in the same place as at the source, whatever the spec now says. The status
 // does not change.
-func (o Observed) receive(d *Decision, e entry, disk diskhotplug.Disk) {
+func (o Observed) decideArriving(d *Decision, e entry, disk diskhotplug.Disk) {
 	place, comes := o.Places[d.Volume]
 	_, opened := o.Opened[d.Volume]
 	switch {
@@ -185,27 +185,27 @@ func (o Observed) receive(d *Decision, e entry, disk diskhotplug.Disk) {
 		d.Action = Clear
 	case comes && disk.Stage != diskhotplug.Plugged && hotplug.InUse(e.phase):
 		d.Place, d.Size = &place, o.Copied[d.Volume]
-		o.bringIn(d, e)
+		o.decidePlug(d, e)
 	case opened:
 		d.Action = Drop
 	}
 }
 
-// clear decides about a disk of which QEMU has only a part.
-func (o Observed) clear(d *Decision, e entry, disk diskhotplug.Disk, wanted bool) {
+// decidePartial decides about a disk of which QEMU has only a part.
+func (o Observed) decidePartial(d *Decision, e entry, disk diskhotplug.Disk, wanted bool) {
 	if disk.Bare && o.Halted && wanted && e.attached() {
 		// A plug has failed. QEMU 7.2 keeps the descriptor until the guest runs, and the guest may not run before the
 		// disk is plugged: plug the disk beside it.
-		o.bringIn(d, e)
+		o.decidePlug(d, e)
 		return
 	}
 	d.Action = Clear
 	if !wanted && e.attached() {
-		d.say(v1.HotplugVolumeDetaching, e, ReasonDetaching, "the guest has released the disk, QEMU has not yet")
+		d.setStatus(v1.HotplugVolumeDetaching, e, ReasonDetaching, "the guest has released the disk, QEMU has not yet")
 	}
 }
 
-func (o Observed) takeOut(d *Decision, e entry, disk diskhotplug.Disk) {
+func (o Observed) decideUnplug(d *Decision, e entry, disk diskhotplug.Disk) {
 	_, opened := o.Opened[d.Volume]
 	switch {
 	case disk.Stage == diskhotplug.Plugged:
@@ -217,22 +217,22 @@ func (o Observed) takeOut(d *Decision, e entry, disk diskhotplug.Disk) {
 			d.Action = Force
 		}
 		if e.attached() {
-			d.say(v1.HotplugVolumeDetaching, e, ReasonDetaching, "waiting for the guest to release the disk")
+			d.setStatus(v1.HotplugVolumeDetaching, e, ReasonDetaching, "waiting for the guest to release the disk")
 		}
 	case disk.Stage == diskhotplug.Detached:
 		d.Action = Ask
 		if e.attached() {
-			d.say(v1.HotplugVolumeUnMounted, e, ReasonForced, fmt.Sprintf("Volume %s has been taken from the guest by force: what the guest still does with its disk fails", d.Volume))
+			d.setStatus(v1.HotplugVolumeUnMounted, e, ReasonForced, fmt.Sprintf("Volume %s has been taken from the guest by force: what the guest still does with its disk fails", d.Volume))
 		}
 	case opened:
 		d.Action = Drop
 	case e.attached():
-		d.say(v1.HotplugVolumeUnMounted, e, ReasonUnmounted, fmt.Sprintf("Volume %s has been unmounted from virt-launcher pod", d.Volume))
+		d.setStatus(v1.HotplugVolumeUnMounted, e, ReasonUnmounted, fmt.Sprintf("Volume %s has been unmounted from virt-launcher pod", d.Volume))
 	}
 }
 
-func (o Observed) bringIn(d *Decision, e entry) {
-	source := o.source(d.Volume, e)
+func (o Observed) decidePlug(d *Decision, e entry) {
+	source := o.sourcePod(d.Volume, e)
 	opened, isOpen := o.Opened[d.Volume]
 	switch {
 	case isOpen && (source == nil || opened != source.UID):
@@ -246,10 +246,10 @@ func (o Observed) bringIn(d *Decision, e entry) {
 	}
 }
 
-// source returns the attachment pod to plug a volume from: the one that the status names. If that pod is gone, a
+// sourcePod returns the attachment pod to plug a volume from: the one that the status names. If that pod is gone, a
 // volume that was already in use comes from its successor as in a handover, because virt-controller names only the
 // first pod.
-func (o Observed) source(volume string, e entry) *hotplug.Pod {
+func (o Observed) sourcePod(volume string, e entry) *hotplug.Pod {
 	v := hotplug.Volume{Name: volume, Claim: e.claim}
 	if named, ok := o.attachmentPod(e.pod); ok && named.Alive() && named.Holds(v) {
 		return &named
@@ -260,7 +260,7 @@ func (o Observed) source(volume string, e entry) *hotplug.Pod {
 	return nil
 }
 
-func (o Observed) keep(d *Decision, e entry) {
+func (o Observed) decidePlugged(d *Decision, e entry) {
 	if _, opened := o.Opened[d.Volume]; opened {
 		d.Action = Drop
 	}
@@ -278,17 +278,17 @@ func (o Observed) keep(d *Decision, e entry) {
 	serving, ok := o.attachmentPod(e.pod)
 	switch {
 	case ok && serving.Alive():
-		d.say(v1.VolumeReady, e, ReasonReady, fmt.Sprintf("Successfully attach hotplugged volume %s to VM", d.Volume))
+		d.setStatus(v1.VolumeReady, e, ReasonReady, fmt.Sprintf("Successfully attach hotplugged volume %s to VM", d.Volume))
 	case d.Action == Verify:
 		// The next pod follows, as for every guest that has arrived from another node. A failure is reported after
 		// the attempt.
 	case e.phase != v1.HotplugVolumeAttachedToNode:
-		d.say(e.phase, e, ReasonPodGone, fmt.Sprintf("the guest keeps the disk although its attachment pod %s does not run any more", e.name))
+		d.setStatus(e.phase, e, ReasonPodGone, fmt.Sprintf("the guest keeps the disk although its attachment pod %s does not run any more", e.name))
 	}
 	// Otherwise virt-controller names another pod.
 }
 
-func (d *Decision) say(phase v1.VolumePhase, e entry, reason, message string) {
+func (d *Decision) setStatus(phase v1.VolumePhase, e entry, reason, message string) {
 	d.Phase, d.PodName, d.PodUID, d.Reason, d.Message = phase, e.name, e.pod, reason, message
 }
 

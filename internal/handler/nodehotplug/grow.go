@@ -27,7 +27,7 @@ func SizeFor(volume *podpath.Volume, capacity int64) (int64, error) {
 		}
 		return size, nil
 	}
-	image, err := image(volume)(unix.O_RDONLY)
+	image, err := imageOpener(volume)(unix.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}

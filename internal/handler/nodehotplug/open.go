@@ -42,10 +42,10 @@ func OpenDisk(ctx context.Context, volume *podpath.Volume, r Request) (*Opened, 
 	if err := raw.MakeIn(ctx, volume.Folder, disk.Pod{User: layout.QEMUUser, Capacity: r.Capacity, Tolerated: r.Tolerated}); err != nil {
 		return nil, err
 	}
-	return open(image(volume), r, false)
+	return open(imageOpener(volume), r, false)
 }
 
-func image(volume *podpath.Volume) func(flags int) (*os.File, error) {
+func imageOpener(volume *podpath.Volume) func(flags int) (*os.File, error) {
 	return func(flags int) (*os.File, error) { return volume.Folder.File(layout.DiskImage, flags) }
 }
 

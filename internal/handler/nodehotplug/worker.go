@@ -54,13 +54,13 @@ type Worker struct {
 	// refused has the devices that, as QEMU reports, the guest does not release.
 	refused  map[string]bool
 	opening  map[string]bool
-	opened   map[string]held
+	opened   map[string]openedDisk
 	verified map[string]types.UID
 	failed   map[string]error
 	closed   bool
 }
 
-type held struct {
+type openedDisk struct {
 	pod  types.UID
 	disk *Opened
 }
@@ -69,7 +69,7 @@ type held struct {
 func NewWorker(env Env) *Worker {
 	return &Worker{
 		env: env, stale: true, tried: map[string]*attempts{}, asked: map[string]bool{}, refused: map[string]bool{},
-		opening: map[string]bool{}, opened: map[string]held{}, verified: map[string]types.UID{}, failed: map[string]error{},
+		opening: map[string]bool{}, opened: map[string]openedDisk{}, verified: map[string]types.UID{}, failed: map[string]error{},
 	}
 }
 
@@ -132,7 +132,7 @@ func (w *Worker) Look(ctx context.Context, m diskhotplug.Monitor, view View) (du
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.settleAsked()
+	w.forgetReleased()
 	w.arriving, w.places = view.Arriving, view.Places
 	if w.still = view.Still; w.still {
 		w.decisions, w.version = nil, ""
@@ -165,7 +165,7 @@ func (w *Worker) schedule() (due bool, after time.Duration) {
 		t := w.attemptsOf(d.Volume, d.Action)
 		if err := w.failed[d.Volume]; err != nil {
 			delete(w.failed, d.Volume)
-			t.note(err, now)
+			t.recordFailure(err, now)
 		}
 		if d.Action == Rest || w.opening[d.Volume] {
 			continue
@@ -204,10 +204,10 @@ func (w *Worker) Act(ctx context.Context, m diskhotplug.Monitor, in machine.Inpu
 		err := w.act(ctx, m, in, d)
 		switch {
 		case err != nil:
-			t.note(err, w.env.Now())
+			t.recordFailure(err, w.env.Now())
 		case d.Action == Ask || d.Action == Clear:
 			// Repeated if it has no effect.
-			t.asked(w.env.Now())
+			t.recordSuccess(w.env.Now())
 		}
 	}
 }
@@ -215,13 +215,13 @@ func (w *Worker) Act(ctx context.Context, m diskhotplug.Monitor, in machine.Inpu
 func (w *Worker) act(ctx context.Context, m diskhotplug.Monitor, in machine.Input, d Decision) error {
 	switch d.Action {
 	case Open, Verify:
-		w.open(ctx, d, machine.ReadOnly(&in.VMI.Spec, d.Volume))
+		w.openInBackground(ctx, d, machine.ReadOnly(&in.VMI.Spec, d.Volume))
 		return nil
 	case Drop:
-		w.drop(d.Volume)
+		w.closeOpened(d.Volume)
 		return nil
 	}
-	defer w.look()
+	defer w.markStale()
 	switch d.Action {
 	case Plug:
 		return w.plug(ctx, m, in, d)
@@ -236,14 +236,14 @@ func (w *Worker) act(ctx context.Context, m diskhotplug.Monitor, in machine.Inpu
 	return nil
 }
 
-func (w *Worker) look() {
+func (w *Worker) markStale() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stale = true
 }
 
-// open opens the disk in the background: storage may block, and no other volume should wait for it.
-func (w *Worker) open(ctx context.Context, d Decision, readOnly bool) {
+// openInBackground opens the disk in the background: storage may block, and no other volume should wait for it.
+func (w *Worker) openInBackground(ctx context.Context, d Decision, readOnly bool) {
 	w.mu.Lock()
 	w.opening[d.Volume] = true
 	w.mu.Unlock()
@@ -260,7 +260,7 @@ func (w *Worker) open(ctx context.Context, d Decision, readOnly bool) {
 		case w.closed:
 			opened.File.Close()
 		default:
-			w.opened[d.Volume] = held{pod: d.Source.UID, disk: opened}
+			w.opened[d.Volume] = openedDisk{pod: d.Source.UID, disk: opened}
 		}
 		w.mu.Unlock()
 		w.env.Wake()
@@ -288,7 +288,7 @@ func (w *Worker) Plugged(instance *v1.VirtualMachineInstance) map[string]bool {
 	return plugged
 }
 
-func (w *Worker) drop(volume string) {
+func (w *Worker) closeOpened(volume string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if h, ok := w.opened[volume]; ok {
@@ -311,7 +311,7 @@ func (w *Worker) plug(ctx context.Context, m diskhotplug.Monitor, in machine.Inp
 		tag.Bus, tag.Number = string(slot.Bus), slot.Number
 	default:
 		var err error
-		if slot, err = machine.FreeSlot(&in.VMI.Spec, d.Volume, w.taken()); err != nil {
+		if slot, err = machine.FreeSlot(&in.VMI.Spec, d.Volume, w.takenSlots()); err != nil {
 			return err
 		}
 		tag.Bus, tag.Number = string(slot.Bus), slot.Number
@@ -334,13 +334,13 @@ func (w *Worker) plug(ctx context.Context, m diskhotplug.Monitor, in machine.Inp
 	})
 	if err == nil {
 		// QEMU has its own descriptor now. The status names the pod in which the disk was opened.
-		w.drop(d.Volume)
+		w.closeOpened(d.Volume)
 		w.disks[d.Volume] = diskhotplug.Disk{Tag: tag, Stage: diskhotplug.Plugged, Size: disk.Image.VirtualSize}
 	}
 	return err
 }
 
-func (w *Worker) taken() []machine.Slot {
+func (w *Worker) takenSlots() []machine.Slot {
 	var taken []machine.Slot
 	for _, d := range w.disks {
 		if d.Bus != "" {

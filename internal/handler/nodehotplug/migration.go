@@ -70,7 +70,7 @@ func placeOf(disk diskhotplug.Disk) machine.Slot {
 	return machine.Slot{Bus: v1.DiskBus(disk.Bus), Number: disk.Number}
 }
 
-// settleAsked forgets requests for disks that the guest no longer has. The caller holds w.mu.
-func (w *Worker) settleAsked() {
+// forgetReleased forgets requests for disks that the guest no longer has. The caller holds w.mu.
+func (w *Worker) forgetReleased() {
 	maps.DeleteFunc(w.asked, func(volume string, _ bool) bool { return w.disks[volume].Stage != diskhotplug.Plugged })
 }
