@@ -23,7 +23,7 @@ type Cost struct {
 // zero if unknown; sent is in bytes. If the VMI has shown the arrival before the target's message came, it takes the
 // present time.
 func (s *Source) Cost(stopped time.Time, sent int64) Cost {
-	ran := s.heard.at(switchover.Ran)
+	ran := s.received.at(switchover.Ran)
 	if ran.IsZero() {
 		ran = s.env.Now()
 	}
@@ -44,7 +44,7 @@ func (c Cost) Message(source, target string) string {
 		said += fmt.Sprintf(" in %.1f s", c.Total.Seconds())
 	}
 	if c.Downtime > 0 {
-		said += fmt.Sprintf("; it stood still for at most %s", still(c.Downtime))
+		said += fmt.Sprintf("; it stood still for at most %s", formatDowntime(c.Downtime))
 	}
 	if c.Sent > 0 {
 		said += fmt.Sprintf("; QEMU sent %d MiB", (c.Sent+1<<20-1)>>20)
@@ -52,7 +52,7 @@ func (c Cost) Message(source, target string) string {
 	return said
 }
 
-func still(d time.Duration) string {
+func formatDowntime(d time.Duration) string {
 	if d < 10*time.Second {
 		return fmt.Sprintf("%d ms", (d+time.Millisecond-1)/time.Millisecond)
 	}

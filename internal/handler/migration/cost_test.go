@@ -25,14 +25,14 @@ func TestWhatAMigrationHasCost(t *testing.T) {
 		"the VMI has said so before the target":  {true, nil, stops, Cost{time.Hour, time.Hour - 2*time.Second, 7}},
 	} {
 		s := &Source{env: Env{Now: func() time.Time { return now }}}
-		s.heard = heard{wake: func() {}, now: s.env.Now}
+		s.received = received{wake: func() {}, now: s.env.Now}
 		now = begins
 		if c.begun {
 			s.Begins()
 		}
 		for _, after := range c.heard {
 			now = begins.Add(after)
-			s.heard.add(migrationwire.Kind(switchover.Ran))
+			s.received.add(migrationwire.Kind(switchover.Ran))
 		}
 		now = begins.Add(time.Hour)
 		if got := s.Cost(c.stopped, 7); got != c.want {

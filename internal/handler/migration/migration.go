@@ -57,7 +57,7 @@ func (id *ID) header() migrationwire.Header {
 	return migrationwire.Header{MigrationUID: string(id.Migration), VMIUID: string(id.VMI), Namespace: id.Namespace, Name: id.Name}
 }
 
-func tell(facts *migrationproxy.Facts, fact switchover.Fact) {
+func publish(facts *migrationproxy.Facts, fact switchover.Fact) {
 	if fact != "" {
 		facts.Publish(migrationwire.Kind(fact))
 	}
@@ -65,11 +65,11 @@ func tell(facts *migrationproxy.Facts, fact switchover.Fact) {
 
 // Target is this node's side of a migration to it.
 type Target struct {
-	env    Env
-	mine   migrationproxy.Facts
-	forget func()
-	heard  heard
-	disks  disks
+	env      Env
+	mine     migrationproxy.Facts
+	forget   func()
+	received received
+	disks    disks
 	// offer is the transport that the source proposes, agreed the one that QEMU uses.
 	offer, agreed transport
 	// unmarked is set by the driver: see switchover.TargetFacts.
@@ -79,8 +79,8 @@ type Target struct {
 // NewTarget admits the source of a migration, which runs on node. dial has the functions that connect to QEMU's
 // sockets for the guest and the content of its disks.
 func NewTarget(env Env, id ID, node string, dial migrationproxy.Target) *Target {
-	t := &Target{env: env, heard: heard{wake: env.Wake, now: env.Now}}
-	dial.Facts, dial.Heard = &t.mine, t.heard.add
+	t := &Target{env: env, received: received{wake: env.Wake, now: env.Now}}
+	dial.Facts, dial.Heard = &t.mine, t.received.add
 	dial.HeardDisks = func(told []migrationwire.Disk) { t.disks.set(told); env.Wake() }
 	dial.HeardOffer = func(offer migrationwire.Transport) { t.offer.set(offer); env.Wake() }
 	t.forget = env.Expected.Expect(migrationproxy.Expected{
@@ -96,7 +96,7 @@ func (t *Target) Close() { t.forget() }
 // Tell sends a fact to the source. It withholds Ready until the transport is agreed.
 func (t *Target) Tell(fact switchover.Fact) {
 	if fact != switchover.Ready || t.Agreed() {
-		tell(&t.mine, fact)
+		publish(&t.mine, fact)
 	}
 }
 
@@ -111,18 +111,18 @@ func (t *Target) TellPlugged() { t.mine.Publish(migrationwire.Plugged) }
 
 // Fill adds this side's facts.
 func (t *Target) Fill(f *switchover.TargetFacts) {
-	f.Released, f.Unmarked = t.heard.has(switchover.Released), t.unmarked
+	f.Released, f.Unmarked = t.received.has(switchover.Released), t.unmarked
 }
 
 // Source is this node's side of a migration away from it.
 type Source struct {
-	env    Env
-	out    *migrationproxy.Outgoing
-	mine   migrationproxy.Facts
-	heard  heard
-	agreed transport
-	ctx    context.Context
-	cancel context.CancelFunc
+	env      Env
+	out      *migrationproxy.Outgoing
+	mine     migrationproxy.Facts
+	received received
+	agreed   transport
+	ctx      context.Context
+	cancel   context.CancelFunc
 
 	// The following fields belong to the driver's goroutine. offered is the proposed transport. forwards has QEMU's
 	// streams, none until the migration has begun here, and endDisks ends those of disks; progress is their progress.
@@ -139,12 +139,12 @@ type Source struct {
 	began          time.Time
 	cause, refused string
 	allowed        time.Duration
-	// toldProgress is when progress was last written, or when there was none to write yet.
-	toldProgress time.Time
-	sent         bool
-	// disks is the list that was sent to the target; told means that it was.
-	disks []migrationwire.Disk
-	told  bool
+	// lastWritten is when progress was last written, or when there was none to write yet.
+	lastWritten time.Time
+	sent        bool
+	// disks is the list that was sent to the target; disksSent means that it was.
+	disks     []migrationwire.Disk
+	disksSent bool
 	// finished means that QEMU was told to finish the disk copies, continued that it was told to hand the guest over,
 	// and switched that it was told to do so before the memory is sent.
 	finished, continued, switched bool
@@ -157,12 +157,12 @@ func NewSource(ctx context.Context, env Env, id ID, node, address string) (*Sour
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{env: env, heard: heard{wake: env.Wake, now: env.Now}, forwards: map[migrationwire.Channel]*migrationproxy.Forward{}, toldProgress: env.Now()}
+	s := &Source{env: env, received: received{wake: env.Wake, now: env.Now}, forwards: map[migrationwire.Channel]*migrationproxy.Forward{}, lastWritten: env.Now()}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	s.out = &migrationproxy.Outgoing{Address: at, Node: node, Header: id.header(), TLS: env.TLS, Log: env.Log, Limits: env.Limits}
 	env.Go(func() {
 		s.out.Control(s.ctx, migrationproxy.Conversation{
-			Mine: &s.mine, Heard: s.heard.add, Connected: s.heard.connect, HeardAgreed: s.agreed.set,
+			Mine: &s.mine, Heard: s.received.add, Connected: s.received.countConnection, HeardAgreed: s.agreed.set,
 		})
 	})
 	return s, nil
@@ -172,7 +172,7 @@ func NewSource(ctx context.Context, env Env, id ID, node, address string) (*Sour
 func (s *Source) Close() { s.cancel() }
 
 // Tell sends a fact to the target.
-func (s *Source) Tell(fact switchover.Fact) { tell(&s.mine, fact) }
+func (s *Source) Tell(fact switchover.Fact) { publish(&s.mine, fact) }
 
 // diskAnswer is how long the target may leave a write to a disk unanswered: the guest waits for it. No working disk
 // takes as long.
@@ -220,7 +220,7 @@ func (s *Source) Finished() bool { return s.finished }
 func (s *Source) Begins() {
 	s.began = s.env.Now()
 	if s.copying.IsZero() {
-		s.toldProgress = s.began
+		s.lastWritten = s.began
 	}
 }
 
@@ -253,7 +253,7 @@ func (s *Source) Refused() string { return s.refused }
 func (s *Source) CopiedDisks(m *switchover.Mirrors) {
 	now := s.env.Now()
 	if s.copying.IsZero() {
-		s.copying, s.toldProgress = now, now
+		s.copying, s.lastWritten = now, now
 	}
 	sample := switchover.Sample{Elapsed: now.Sub(s.copying), Transferred: m.Done, Remaining: max(0, m.Total-m.Done)}
 	if seconds := sample.Elapsed.Seconds(); seconds >= 1 {
@@ -276,15 +276,15 @@ func (s *Source) CopyRate() int64 { return s.copied.Throughput }
 // lasted.
 func (s *Source) Sent() {
 	if !s.sent {
-		s.sent, s.toldProgress = true, s.env.Now()
+		s.sent, s.lastWritten = true, s.env.Now()
 	}
 }
 
 // ProgressDue reports whether the migration's progress should be written.
-func (s *Source) ProgressDue(now time.Time) bool { return vmistatus.ProgressDue(s.toldProgress, now) }
+func (s *Source) ProgressDue(now time.Time) bool { return vmistatus.ProgressDue(s.lastWritten, now) }
 
 // ToldProgress records that the progress is being written.
-func (s *Source) ToldProgress(now time.Time) { s.toldProgress = now }
+func (s *Source) ToldProgress(now time.Time) { s.lastWritten = now }
 
 // Stands records whether the guest stands still and waits for the switchover.
 func (s *Source) Stands(still bool) {
@@ -299,8 +299,8 @@ func (s *Source) Stands(still bool) {
 // TellDisks sends the list of plugged disks to the target, once. same is false if the list differs from the one that
 // was sent.
 func (s *Source) TellDisks(disks []migrationwire.Disk) (same bool) {
-	if !s.told {
-		s.told, s.disks = true, disks
+	if !s.disksSent {
+		s.disksSent, s.disks = true, disks
 		s.mine.PublishDisks(disks)
 	}
 	return slices.Equal(s.disks, disks)
@@ -309,13 +309,13 @@ func (s *Source) TellDisks(disks []migrationwire.Disk) (same bool) {
 // ready reports whether the target's QEMU is ready for the guest and has all of its plugged disks. A virt-handler
 // that does not know them never sends that fact.
 func (s *Source) ready() bool {
-	return s.heard.has(switchover.Ready) && (len(s.disks) == 0 || s.heard.has(switchover.Fact(migrationwire.Plugged)))
+	return s.received.has(switchover.Ready) && (len(s.disks) == 0 || s.received.has(switchover.Fact(migrationwire.Plugged)))
 }
 
 // Fill adds this side's facts.
 func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
-	f.Connected = s.heard.connected()
-	f.Ready, f.Ran, f.Never = s.ready(), s.heard.has(switchover.Ran), s.heard.has(switchover.Never)
+	f.Connected = s.received.connected()
+	f.Ready, f.Ran, f.Never = s.ready(), s.received.has(switchover.Ran), s.received.has(switchover.Never)
 	f.Streams, f.Cause = len(s.forwards) > 0, s.cause
 	if !s.stopped.IsZero() {
 		f.Stopped = s.env.Now().Sub(s.stopped)

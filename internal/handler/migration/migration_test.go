@@ -294,9 +294,9 @@ func TestAnAddressThatIsNoneIsRefused(t *testing.T) {
 // begin before the other is over.
 func TestConnectionsMayOverlap(t *testing.T) {
 	woken := 0
-	h := heard{wake: func() { woken++ }, now: time.Now}
+	h := received{wake: func() { woken++ }, now: time.Now}
 	for i, c := range []struct{ began, connected bool }{{true, true}, {true, true}, {false, true}, {false, false}, {true, true}} {
-		if h.connect(c.began); h.connected() != c.connected {
+		if h.countConnection(c.began); h.connected() != c.connected {
 			t.Errorf("after change %d: connected %v", i, !c.connected)
 		}
 		if woken != i+1 {

@@ -10,25 +10,25 @@ import (
 // transport is one side's transport. The first value counts, since QEMU has been set to it. It is safe for concurrent
 // use.
 type transport struct {
-	mu   sync.Mutex
-	said *switchover.Transport
+	mu     sync.Mutex
+	chosen *switchover.Transport
 }
 
 func (t *transport) set(said migrationwire.Transport) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.said == nil {
-		t.said = &switchover.Transport{Channels: said.Channels, PostCopy: said.PostCopy}
+	if t.chosen == nil {
+		t.chosen = &switchover.Transport{Channels: said.Channels, PostCopy: said.PostCopy}
 	}
 }
 
 func (t *transport) get() (said switchover.Transport, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.said == nil {
+	if t.chosen == nil {
 		return switchover.Transport{}, false
 	}
-	return *t.said, true
+	return *t.chosen, true
 }
 
 func onWire(t switchover.Transport) migrationwire.Transport {
@@ -49,7 +49,7 @@ func (s *Source) Transport() switchover.Transport {
 }
 
 // Connected reports whether the target's virt-handler is connected.
-func (s *Source) Connected() bool { return s.heard.connected() }
+func (s *Source) Connected() bool { return s.received.connected() }
 
 // Switches records that QEMU was told to send the guest before its memory.
 func (s *Source) Switches() { s.switched = true }

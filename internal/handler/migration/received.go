@@ -8,8 +8,8 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// heard has the other side's facts from all connections. It is safe for concurrent use.
-type heard struct {
+// received has the other side's facts from all connections. It is safe for concurrent use.
+type received struct {
 	wake func()
 	now  func() time.Time
 
@@ -19,7 +19,7 @@ type heard struct {
 	open  int
 }
 
-func (h *heard) add(kind migrationwire.Kind) {
+func (h *received) add(kind migrationwire.Kind) {
 	now, fact := h.now(), switchover.Fact(kind)
 	h.mu.Lock()
 	if h.facts == nil {
@@ -32,16 +32,16 @@ func (h *heard) add(kind migrationwire.Kind) {
 	h.wake()
 }
 
-func (h *heard) has(fact switchover.Fact) bool { return !h.at(fact).IsZero() }
+func (h *received) has(fact switchover.Fact) bool { return !h.at(fact).IsZero() }
 
 // at returns zero for a fact that was not received.
-func (h *heard) at(fact switchover.Fact) time.Time {
+func (h *received) at(fact switchover.Fact) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.facts[fact]
 }
 
-func (h *heard) connect(began bool) {
+func (h *received) countConnection(began bool) {
 	h.mu.Lock()
 	if began {
 		h.open++
@@ -52,7 +52,7 @@ func (h *heard) connect(began bool) {
 	h.wake()
 }
 
-func (h *heard) connected() bool {
+func (h *received) connected() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.open > 0
