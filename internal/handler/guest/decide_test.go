@@ -102,7 +102,7 @@ func TestTheRunStateOfAGuestInAMigration(t *testing.T) {
 		"a source whose migration has failed":   {Migration{RunState: "postmigrate", Handover: begun, Status: migrationstatus.Failed}, "io-error"},
 		"a QEMU that somebody else has told so": {Migration{RunState: "postmigrate", Status: migrationstatus.Failed}, "postmigrate"},
 	} {
-		if got := settled(c.migration); got != c.want {
+		if got := guestRunState(c.migration); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
@@ -132,40 +132,40 @@ func TestQEMUsFiguresAreBounded(t *testing.T) {
 // TestAStatusIsOfTheMigrationThatWasBegun: QEMU keeps the one of an earlier migration.
 func TestAStatusIsOfTheMigrationThatWasBegun(t *testing.T) {
 	objects := map[string]bool{machine.IncomingMarker("m1"): true, machine.RanMarker("m1"): true, machine.BegunMarker("m2"): true}
-	if m := migrationOf(migrationInfo{Status: "completed"}, runstate.Running, objects); m.Status != migrationstatus.None || m.gone() || !m.arrived() {
+	if m := migrationOf(migrationInfo{Status: "completed"}, runstate.Running, objects); m.Status != migrationstatus.None || m.hasSentGuest() || !m.hasArrived() {
 		t.Errorf("of one that has not begun: %+v", m)
 	}
-	if m := migrationOf(migrationInfo{Status: "completed"}, runstate.PostMigrate, objects); m.Status != migrationstatus.Completed || !m.gone() {
+	if m := migrationOf(migrationInfo{Status: "completed"}, runstate.PostMigrate, objects); m.Status != migrationstatus.Completed || !m.hasSentGuest() {
 		t.Errorf("of one that is complete: %+v", m)
 	}
 }
 
 // Of its last steps to where the target may run the guest QEMU reports no event, and the guest stands still.
 func TestASourceThatHandsItsGuestOverIsAskedAtOnce(t *testing.T) {
-	of := func(begun types.UID, status migrationstatus.Status, state string, sent float64) memory {
+	of := func(begun types.UID, status migrationstatus.Status, state string, sent float64) knownState {
 		m := Migration{RunState: state, Status: status, PostCopyBytes: sent}
 		m.Begun = begun
-		return memory{runState: state, migration: m}
+		return knownState{runState: state, migration: m}
 	}
 	for name, c := range map[string]struct {
-		known memory
+		known knownState
 		want  time.Duration
 	}{
 		"all is sent, and the run state follows":       {of("m", migrationstatus.Completed, "finish-migrate", 0), handoverPause},
 		"all is sent":                                  {of("m", migrationstatus.Completed, runstate.PostMigrate, 0), 0},
-		"the last of it is sent":                       {of("m", migrationstatus.Device, "finish-migrate", 0), passingPause},
-		"memory is sent":                               {of("m", migrationstatus.Active, runstate.Running, 0), passingPause},
+		"the last of it is sent":                       {of("m", migrationstatus.Device, "finish-migrate", 0), transientPause},
+		"memory is sent":                               {of("m", migrationstatus.Active, runstate.Running, 0), transientPause},
 		"the memory follows, and none was sent":        {of("m", migrationstatus.PostCopyActive, "finish-migrate", 0), handoverPause},
-		"the memory follows":                           {of("m", migrationstatus.PostCopyActive, "finish-migrate", 1), passingPause},
-		"the memory of a guest that came here follows": {of("", migrationstatus.PostCopyActive, runstate.Running, 0), passingPause},
-		"a guest that came here is complete":           {of("", migrationstatus.Completed, "finish-migrate", 0), passingPause},
+		"the memory follows":                           {of("m", migrationstatus.PostCopyActive, "finish-migrate", 1), transientPause},
+		"the memory of a guest that came here follows": {of("", migrationstatus.PostCopyActive, runstate.Running, 0), transientPause},
+		"a guest that came here is complete":           {of("", migrationstatus.Completed, "finish-migrate", 0), transientPause},
 	} {
 		if got := c.known.facts(time.Now()).After; got != c.want {
 			t.Errorf("%s: asked after %v, want %v", name, got, c.want)
 		}
 	}
 	objects := map[string]bool{machine.BegunMarker("m"): true}
-	if m := migrationOf(migrationInfo{Status: "completed"}, "finish-migrate", objects); m.Status != migrationstatus.Completed || m.gone() {
+	if m := migrationOf(migrationInfo{Status: "completed"}, "finish-migrate", objects); m.Status != migrationstatus.Completed || m.hasSentGuest() {
 		t.Errorf("one that completes: %+v", m)
 	}
 }
@@ -196,7 +196,7 @@ func TestWhatIsKnownOfAGuest(t *testing.T) {
 		"one that runs again after its error":  {[]answers{said("io-error", false, false), said("running", false, false)}, false, false, true, true},
 		"one that is stopped after that error": {[]answers{said("io-error", false, false), said("paused", false, false)}, false, false, false, true},
 	} {
-		var m memory
+		var m knownState
 		for _, a := range c.answers {
 			m = m.with(a, now)
 		}
@@ -228,7 +228,7 @@ func TestWhenMarkersAreAskedFor(t *testing.T) {
 		"one that is handed over":                {true, false, "finish-migrate", true},
 		"one that has left":                      {true, false, runstate.PostMigrate, true},
 	} {
-		if got := (memory{started: c.started, migrates: c.migrates}).asks(c.state); got != c.want {
+		if got := (knownState{started: c.started, migrates: c.migrates}).markersMatter(c.state); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -5,7 +5,7 @@
 // guest runs because its QEMU does: QEMU may be the target of a migration. It knows neither a VMI's status nor the
 // API server; its owner decides when to call it and what follows (package guestlifecycle).
 //
-// Observe returns the known facts as values. The state (memory.go) and the decisions on verbs (decide.go) are pure
+// Observe returns the known facts as values. The state (state.go) and the decisions on verbs (decide.go) are pure
 // functions; the rest queries and commands QEMU.
 package guest
 
@@ -56,24 +56,24 @@ type Guest struct {
 	// power serializes users' verbs and virt-handler's own attempts to resume the guest: each reads the run state and
 	// acts on it.
 	power sync.Mutex
-	// postCopy means that the source was told to switch to post-copy, moves that its guest is being handed over by
-	// that. From then until QEMU shows it in its status, the migration must not be canceled. power guards both.
-	postCopy, moves bool
+	// postCopy means that the source was told to switch to post-copy, handingOver that its guest is being handed over
+	// by that. From then until QEMU shows it in its status, the migration must not be canceled. power guards both.
+	postCopy, handingOver bool
 
 	mu sync.Mutex
 	// known is the last known state. stale makes the next Refresh query QEMU. silent means that QEMU did not answer
 	// the last query.
-	known         memory
+	known         knownState
 	stale, silent bool
 	// stopped is when QEMU reported that it has stopped the guest; zero if it has run since.
 	stopped time.Time
-	// running is called when QEMU reports that the guest runs; nil if no verb waits for that.
-	running func()
-	links   links
-	nics    NICs
-	vcpus   vcpus
-	memory  hotMemory
-	nicList inquiry
+	// onRunning is called when QEMU reports that the guest runs; nil if no verb waits for that.
+	onRunning func()
+	links     links
+	nics      NICs
+	vcpus     vcpus
+	memory    hotMemory
+	nicList   inquiry
 }
 
 // Facts is the known state of the guest.
@@ -122,14 +122,14 @@ func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*G
 	if g.monitor, err = qmp.New(ctx, conn, g.handleEvent); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(g.learnAccelerator(ctx), g.learnNICs(ctx), g.ask(ctx, disks)); err != nil {
+	if err := errors.Join(g.queryKVM(ctx), g.updateNICs(ctx), g.updateState(ctx, disks)); err != nil {
 		g.Close()
 		return nil, err
 	}
 	return g, nil
 }
 
-func (g *Guest) learnAccelerator(ctx context.Context) error {
+func (g *Guest) queryKVM(ctx context.Context) error {
 	var answer struct {
 		Enabled bool `json:"enabled"`
 	}
@@ -167,7 +167,7 @@ func (g *Guest) Observe() Facts {
 	now := g.env.Now()
 	g.known = g.known.at(now)
 	facts := g.known.facts(now)
-	facts.VCPUs = g.vcpus.present()
+	facts.VCPUs = g.vcpus.count()
 	g.memory = g.memory.at(now)
 	facts.Memory, facts.After = g.memory.facts(), backoff.Sooner(facts.After, g.memory.after(now))
 	facts.KVM, facts.Stopped, facts.Silent, facts.Links = g.kvm, g.stopped, g.silent, maps.Clone(g.links)
@@ -186,9 +186,9 @@ const jobEvent = "JOB_STATUS_CHANGE"
 // handleEvent is called from the monitor's goroutine.
 func (g *Guest) handleEvent(e qmp.Event) {
 	look := g.env.OnEvent(e)
-	look = g.noteDeleted(e) || look
-	look = g.heardCPUs(e) || look
-	look = g.heardMemory(e) || look
+	look = g.handleDeletedEvent(e) || look
+	look = g.handleCPUEvent(e) || look
+	look = g.handleMemoryEvent(e) || look
 	if e.Name == "RESET" {
 		select {
 		case g.resets <- struct{}{}:
@@ -196,7 +196,7 @@ func (g *Guest) handleEvent(e qmp.Event) {
 		}
 	}
 	if e.Name == "RESUME" {
-		g.heardRunning()
+		g.callOnRunning()
 	}
 	if slices.Contains(changing, e.Name) {
 		look = true
@@ -213,18 +213,18 @@ func (g *Guest) handleEvent(e qmp.Event) {
 	}
 }
 
-func (g *Guest) heardCPUs(e qmp.Event) (news bool) {
+func (g *Guest) handleCPUEvent(e qmp.Event) (news bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.vcpus, news = g.vcpus.heard(e)
+	g.vcpus, news = g.vcpus.handleEvent(e)
 	return news
 }
 
 // Refresh queries QEMU after events, which may be outdated when they are read. disks are those of the guest's spec.
 func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
-	g.refresh(ctx, &g.nicList, g.learnNICs)
+	g.refresh(ctx, &g.nicList, g.updateNICs)
 	g.mu.Lock()
-	stale := g.stale || passing(g.known.runState) || g.known.migration.UnderWay() || copying(g.known.jobs)
+	stale := g.stale || isTransient(g.known.runState) || g.known.migration.UnderWay() || hasActiveJob(g.known.jobs)
 	g.stale = false
 	g.mu.Unlock()
 	if !stale {
@@ -232,7 +232,7 @@ func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	err := g.ask(ctx, disks)
+	err := g.updateState(ctx, disks)
 	g.mu.Lock()
 	g.silent = errors.Is(err, context.DeadlineExceeded)
 	g.mu.Unlock()
@@ -242,17 +242,17 @@ func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	}
 }
 
-func (g *Guest) expire() {
+func (g *Guest) invalidate() {
 	g.mu.Lock()
 	g.stale = true
 	g.mu.Unlock()
 	g.env.Wake()
 }
 
-// exclusive calls do with the guest's current state while no other caller in this virt-handler can change it, and
-// then wakes the owner.
-func (g *Guest) exclusive(ctx context.Context, do func(context.Context, observation) error) error {
-	return g.unconditional(ctx, func(ctx context.Context) error {
+// withCurrentState calls do with the guest's current state while no other caller in this virt-handler can change it,
+// and then wakes the owner.
+func (g *Guest) withCurrentState(ctx context.Context, do func(context.Context, observation) error) error {
+	return g.withPowerLock(ctx, func(ctx context.Context) error {
 		seen, err := g.queryAll(ctx)
 		if err != nil {
 			return err
@@ -261,13 +261,13 @@ func (g *Guest) exclusive(ctx context.Context, do func(context.Context, observat
 	})
 }
 
-// unconditional is exclusive without the query, for commands that QEMU itself refuses in a wrong state.
-func (g *Guest) unconditional(ctx context.Context, do func(context.Context) error) error {
+// withPowerLock is withCurrentState without the query, for commands that QEMU itself refuses in a wrong state.
+func (g *Guest) withPowerLock(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	g.power.Lock()
 	defer g.power.Unlock()
-	defer g.expire()
+	defer g.invalidate()
 	return do(ctx)
 }
 

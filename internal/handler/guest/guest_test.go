@@ -91,7 +91,7 @@ func (w *watched) await(what string, reached func(Facts) bool) Facts {
 		select {
 		case <-w.woken:
 		case <-time.After(10 * time.Millisecond): // QEMU does not report progress
-			w.expire()
+			w.invalidate()
 		case <-timeout:
 			w.t.Fatalf("waited for %s in vain: %+v", what, w.Observe())
 		}
@@ -410,8 +410,8 @@ func TestQEMUIsAskedOnlyAfterAnEvent(t *testing.T) {
 	// A state that QEMU leaves without an event is asked for again and again.
 	qemu.EnterRunState("save-vm", "STOP")
 	f := w.await("a snapshot", in("save-vm"))
-	if f.After != passingPause {
-		t.Errorf("QEMU is asked again after %v, want %v", f.After, passingPause)
+	if f.After != transientPause {
+		t.Errorf("QEMU is asked again after %v, want %v", f.After, transientPause)
 	}
 	qemu.SetRunState(runstate.Running)
 	w.await("the end of the snapshot", in(runstate.Running))

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// memoryRests is how long a guest's memory must be unchanged before a size other than the requested one is
+	// memoryStableAfter is how long a guest's memory must be unchanged before a size other than the requested one is
 	// reported: it changes block by block.
-	memoryRests = 10 * time.Second
+	memoryStableAfter = 10 * time.Second
 	// memoryPatience is how long a request may have no effect before that is reported. A guest that restarts has none
 	// of the memory until its system runs.
 	memoryPatience = time.Minute
@@ -31,16 +31,16 @@ type hotMemory struct {
 	known bool
 	// requested is the size that the guest should have, size the part that it has taken, in bytes.
 	requested, size int64
-	// rested is the size to report. changed is when requested or size last changed.
-	rested  int64
-	changed time.Time
+	// reportedSize is the size to report. changed is when requested or size last changed.
+	reportedSize int64
+	changed      time.Time
 }
 
 func (m hotMemory) with(requested, size int64, now time.Time) hotMemory {
 	next := m
 	next.known, next.requested, next.size = true, requested, size
 	if !m.known {
-		next.rested = size
+		next.reportedSize = size
 	}
 	if !m.known || m.requested != requested || m.size != size {
 		next.changed = now
@@ -49,8 +49,8 @@ func (m hotMemory) with(requested, size int64, now time.Time) hotMemory {
 }
 
 func (m hotMemory) at(now time.Time) hotMemory {
-	if m.size == m.requested || now.Sub(m.changed) >= memoryRests {
-		m.rested = m.size
+	if m.size == m.requested || now.Sub(m.changed) >= memoryStableAfter {
+		m.reportedSize = m.size
 	}
 	return m
 }
@@ -60,7 +60,7 @@ func (m hotMemory) after(now time.Time) time.Duration {
 	if !m.known || m.size == m.requested {
 		return 0
 	}
-	for _, wait := range []time.Duration{memoryRests, memoryPatience} {
+	for _, wait := range []time.Duration{memoryStableAfter, memoryPatience} {
 		if left := m.changed.Add(wait).Sub(now); left > 0 {
 			return left
 		}
@@ -68,7 +68,7 @@ func (m hotMemory) after(now time.Time) time.Duration {
 	return 0
 }
 
-func (m hotMemory) kept(now time.Time) string {
+func (m hotMemory) keptReason(now time.Time) string {
 	if !m.known || m.size == m.requested || now.Sub(m.changed) < memoryPatience {
 		return ""
 	}
@@ -81,7 +81,7 @@ func (m hotMemory) kept(now time.Time) string {
 }
 
 func (m hotMemory) facts() guestlifecycle.Memory {
-	return guestlifecycle.Memory{Known: m.known, Requested: m.requested, Size: m.rested}
+	return guestlifecycle.Memory{Known: m.known, Requested: m.requested, Size: m.reportedSize}
 }
 
 type memoryInfo struct {
@@ -94,30 +94,30 @@ type memoryInfo struct {
 	} `json:"data"`
 }
 
-func (g *Guest) heardMemory(e qmp.Event) bool {
+func (g *Guest) handleMemoryEvent(e qmp.Event) bool {
 	if e.Name != memoryEvent {
 		return false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.memory.expire()
+	return g.memory.invalidate()
 }
 
 // RefreshMemory queries the guest's memory unless the answer is known.
 func (g *Guest) RefreshMemory(ctx context.Context) {
 	now := g.env.Now()
-	g.refresh(ctx, &g.memory.inquiry, func(ctx context.Context) error { return g.askMemory(ctx, now) })
+	g.refresh(ctx, &g.memory.inquiry, func(ctx context.Context) error { return g.updateMemory(ctx, now) })
 }
 
-func (g *Guest) askMemory(ctx context.Context, now time.Time) error {
-	question := g.number(&g.memory.inquiry)
+func (g *Guest) updateMemory(ctx context.Context, now time.Time) error {
+	question := g.nextQuestion(&g.memory.inquiry)
 	is, err := g.queryMemory(ctx)
 	if err != nil {
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.memory.answer(question) && is != nil {
+	if g.memory.acceptAnswer(question) && is != nil {
 		g.memory = g.memory.with(is.Data.Requested, is.Data.Size, now)
 	}
 	return nil
@@ -154,7 +154,7 @@ func (g *Guest) GiveMemory(ctx context.Context, size int64) error {
 	if err := g.execute(ctx, "qom-set", map[string]any{"path": memoryPath, "property": "requested-size", "value": size}); err != nil {
 		return fmt.Errorf("giving the guest %d bytes of memory: %w", size, err)
 	}
-	return g.askMemory(ctx, now)
+	return g.updateMemory(ctx, now)
 }
 
 // KeptMemory returns why the guest's memory differs from the request, "" if it does not or the guest may need more
@@ -162,7 +162,7 @@ func (g *Guest) GiveMemory(ctx context.Context, size int64) error {
 func (g *Guest) KeptMemory() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.memory.kept(g.env.Now())
+	return g.memory.keptReason(g.env.Now())
 }
 
 // LosesWrites reports whether the guest must be stopped before it is migrated: QEMU before 9.0 misses some writes of

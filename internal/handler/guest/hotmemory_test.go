@@ -50,7 +50,7 @@ func TestWhatIsToldOfMemory(t *testing.T) {
 			if after := test.m.after(looked); after != test.after {
 				t.Errorf("it is looked at after %v, want %v", after, test.after)
 			}
-			if kept := test.m.kept(looked); kept != test.kept {
+			if kept := test.m.keptReason(looked); kept != test.kept {
 				t.Errorf("it says %q, want %q", kept, test.kept)
 			}
 		})
@@ -89,7 +89,7 @@ func TestMemoryIsGivenAndTaken(t *testing.T) {
 		return g.memory.outdated()
 	})
 	g.memoryIs(128, 0)
-	g.clock.pass(memoryRests)
+	g.clock.pass(memoryStableAfter)
 	g.memoryIs(128, 64)
 	qemu.TakeMemory(128 * mebibyte)
 	g.memoryIs(128, 128)

@@ -13,14 +13,14 @@ type inquiry struct {
 
 func (q *inquiry) outdated() bool { return q.answered <= q.events }
 
-// number returns the number of a question that is asked now.
-func (q *inquiry) number() (question uint64) {
+// nextQuestion returns the number of a question that is asked now.
+func (q *inquiry) nextQuestion() (question uint64) {
 	q.begun = true
 	return q.events + 1
 }
 
-// answer reports whether the answer to a question counts: it does not if a newer one is known.
-func (q *inquiry) answer(question uint64) (counts bool) {
+// acceptAnswer reports whether the answer to a question counts: it does not if a newer one is known.
+func (q *inquiry) acceptAnswer(question uint64) (counts bool) {
 	if question < q.answered {
 		return false
 	}
@@ -28,16 +28,16 @@ func (q *inquiry) answer(question uint64) (counts bool) {
 	return true
 }
 
-// expire is news only to an inquiry that was made before.
-func (q *inquiry) expire() (news bool) {
+// invalidate is news only to an inquiry that was made before.
+func (q *inquiry) invalidate() (news bool) {
 	q.events++
 	return q.begun
 }
 
-func (g *Guest) number(of *inquiry) (question uint64) {
+func (g *Guest) nextQuestion(of *inquiry) (question uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return of.number()
+	return of.nextQuestion()
 }
 
 // Without an answer from QEMU, the inquiry stays outdated.

@@ -16,30 +16,30 @@ func TestWhenQEMUIsAskedAgain(t *testing.T) {
 		}
 	}
 	due("at first", true)
-	if q.expire() {
+	if q.invalidate() {
 		t.Error("it is news although nobody has asked")
 	}
-	first := q.number()
+	first := q.nextQuestion()
 	due("while QEMU has not answered", true)
-	if !q.expire() {
+	if !q.invalidate() {
 		t.Error("it is no news to one who waits for the answer")
 	}
-	second := q.number()
-	if !q.answer(first) {
+	second := q.nextQuestion()
+	if !q.acceptAnswer(first) {
 		t.Error("the first answer does not count")
 	}
 	due("when only the question before the event is answered", true)
 	for range 2 {
-		if !q.answer(second) {
+		if !q.acceptAnswer(second) {
 			t.Error("the second answer, which is given twice, does not count")
 		}
 	}
 	due("when the question after the event is answered", false)
-	if q.answer(first) {
+	if q.acceptAnswer(first) {
 		t.Error("an answer that comes late counts")
 	}
 	due("when another answer comes late", false)
-	if !q.expire() {
+	if !q.invalidate() {
 		t.Error("it is no news when the answer is known")
 	}
 	due("after another event", true)
@@ -54,7 +54,7 @@ type asked struct {
 
 var allAsked = map[string]asked{
 	"CPUs":   {"query-hotpluggable-cpus", "DEVICE_DELETED", (*Guest).RefreshCPUs, func(f Facts) bool { return f.VCPUs == 1 }},
-	"NICs":   {"qom-list", "DEVICE_DELETED", func(g *Guest, ctx context.Context) { g.refresh(ctx, &g.nicList, g.learnNICs) }, func(f Facts) bool { return f.NICs.Present["blue"] }},
+	"NICs":   {"qom-list", "DEVICE_DELETED", func(g *Guest, ctx context.Context) { g.refresh(ctx, &g.nicList, g.updateNICs) }, func(f Facts) bool { return f.NICs.Present["blue"] }},
 	"memory": {"query-memory-devices", "MEMORY_DEVICE_SIZE_CHANGE", (*Guest).RefreshMemory, func(f Facts) bool { return f.Memory.Known }},
 }
 

@@ -24,7 +24,7 @@ func names(list []object) map[string]bool {
 	return set
 }
 
-func (g *Guest) objects(ctx context.Context) (map[string]bool, error) {
+func (g *Guest) queryObjects(ctx context.Context) (map[string]bool, error) {
 	var list []object
 	err := g.monitor.ExecuteAll(ctx, listObjects(&list))
 	return names(list), err
@@ -32,7 +32,7 @@ func (g *Guest) objects(ctx context.Context) (map[string]bool, error) {
 
 // addMarker does nothing if the marker exists. The caller holds g.power.
 func (g *Guest) addMarker(ctx context.Context, marker string) error {
-	objects, err := g.objects(ctx)
+	objects, err := g.queryObjects(ctx)
 	if err != nil || objects[marker] {
 		return err
 	}
@@ -45,7 +45,7 @@ func (g *Guest) removeMarker(ctx context.Context, marker string) error {
 	if err == nil {
 		return nil
 	}
-	objects, asking := g.objects(ctx)
+	objects, asking := g.queryObjects(ctx)
 	if asking != nil || objects[marker] {
 		return errors.Join(err, asking)
 	}

@@ -21,7 +21,7 @@ import (
 type Migration struct {
 	// Handover has the migrations that QEMU is part of, and whether the guest may have run here.
 	machine.Handover
-	// RunState is QEMU's own; settled derives the guest's from it.
+	// RunState is QEMU's own; guestRunState derives the guest's from it.
 	RunState string
 	// Status belongs to Begun or, without one, to Incoming.
 	Status   migrationstatus.Status
@@ -48,12 +48,12 @@ type Progress struct {
 // UnderWay reports whether QEMU will leave the status by itself, or waits in it for a command.
 func (m *Migration) UnderWay() bool { return m.Status.UnderWay() }
 
-func (m *Migration) arrived() bool {
+func (m *Migration) hasArrived() bool {
 	return m.Incoming != "" && (m.Ran || m.RunState != runstate.InMigrate && (m.Status == migrationstatus.Completed || m.Status.PostCopy()))
 }
 
-// gone reports whether a source has sent its whole guest.
-func (m *Migration) gone() bool {
+// hasSentGuest reports whether a source has sent its whole guest.
+func (m *Migration) hasSentGuest() bool {
 	return m.Begun != "" && m.RunState == runstate.PostMigrate && m.Status == migrationstatus.Completed
 }
 
@@ -84,22 +84,22 @@ const (
 	maxStatus  = 64
 )
 
-func short(text string) string {
+func truncate(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxFailure)], "")
 }
 
-func figure(f float64) float64 { return math.Max(0, math.Min(maxFigure, f)) }
+func clamp(f float64) float64 { return math.Max(0, math.Min(maxFigure, f)) }
 
 func milliseconds(f float64) time.Duration {
-	return time.Duration(math.Min(figure(f), float64(math.MaxInt64/int64(time.Millisecond)))) * time.Millisecond
+	return time.Duration(math.Min(clamp(f), float64(math.MaxInt64/int64(time.Millisecond)))) * time.Millisecond
 }
 
 func (i *migrationInfo) progress() Progress {
 	return Progress{
-		Total: figure(i.RAM.Total), Transferred: figure(i.RAM.Transferred), Remaining: figure(i.RAM.Remaining),
-		DirtyRate: figure(i.RAM.DirtyRate * i.RAM.PageSize), Rate: figure(i.RAM.Mbps * 1e6 / 8),
+		Total: clamp(i.RAM.Total), Transferred: clamp(i.RAM.Transferred), Remaining: clamp(i.RAM.Remaining),
+		DirtyRate: clamp(i.RAM.DirtyRate * i.RAM.PageSize), Rate: clamp(i.RAM.Mbps * 1e6 / 8),
 		Elapsed: milliseconds(i.Total), Downtime: milliseconds(i.Downtime), Expected: milliseconds(i.Expected),
-		Rounds: figure(i.RAM.Rounds), Throttle: math.Min(100, figure(i.Throttle)),
+		Rounds: clamp(i.RAM.Rounds), Throttle: math.Min(100, clamp(i.Throttle)),
 	}
 }
 
@@ -108,12 +108,12 @@ func migrationOf(info migrationInfo, runState string, objects map[string]bool) M
 	m := Migration{
 		Handover: machine.ReadHandover(objects), RunState: runState,
 		Status: migrationstatus.Status(info.Status[:min(len(info.Status), maxStatus)]), Progress: info.progress(),
-		PostCopyBytes: figure(info.RAM.PostCopy),
+		PostCopyBytes: clamp(info.RAM.PostCopy),
 	}
 	if m.Status == migrationstatus.Failed {
-		m.Failure = short(info.Error)
+		m.Failure = truncate(info.Error)
 	}
-	if m.Begun != "" && m.Status == migrationstatus.Completed && runState != runstate.PostMigrate && !passing(runState) {
+	if m.Begun != "" && m.Status == migrationstatus.Completed && runState != runstate.PostMigrate && !isTransient(runState) {
 		// QEMU has the marker of a migration that it has not begun, and reports an earlier one. finish-migrate is
 		// excluded: a QEMU that completes a migration leaves that run state after it reports the status.
 		m.Status = migrationstatus.None
@@ -121,35 +121,35 @@ func migrationOf(info migrationInfo, runState string, objects map[string]bool) M
 	return m
 }
 
-// over reports whether a source's migration has ended and the guest is still here.
-func (m *Migration) over() bool {
+// endedAtSource reports whether a source's migration has ended and the guest is still here.
+func (m *Migration) endedAtSource() bool {
 	return m.Status == migrationstatus.Failed || m.Status == migrationstatus.Canceled
 }
 
-// stoppedForIt reports whether a source's guest is stopped as virt-handler has stopped it, or as QEMU leaves it when
-// the migration of such a guest fails.
-func (m *Migration) stoppedForIt() bool {
-	return runstate.Of(m.RunState).Reason == runstate.ReasonPausedByUser || m.RunState == runstate.PostMigrate && m.over()
+// stoppedForMigration reports whether a source's guest is stopped as virt-handler has stopped it, or as QEMU leaves it
+// when the migration of such a guest fails.
+func (m *Migration) stoppedForMigration() bool {
+	return runstate.Of(m.RunState).Reason == runstate.ReasonPausedByUser || m.RunState == runstate.PostMigrate && m.endedAtSource()
 }
 
-// outlived reports whether the marker of a guest that was stopped for its migration has to be removed: the guest runs
-// and is not about to be stopped.
-func (m *Migration) outlived() bool {
+// markerLeftOver reports whether the marker of a guest that was stopped for its migration has to be removed: the guest
+// runs and is not about to be stopped.
+func (m *Migration) markerLeftOver() bool {
 	return m.Paused && !m.UnderWay() && runstate.Of(m.RunState).Outlook == runstate.Runs
 }
 
-// settled returns the run state of the guest instead of its QEMU's. A guest that has not arrived is inmigrate,
+// guestRunState returns the run state of the guest instead of its QEMU's. A guest that has not arrived is inmigrate,
 // whatever state its QEMU reports. A guest that a disk error stopped just before a handover that then failed has an
 // I/O error: QEMU reports postmigrate for it.
-func settled(m Migration) string {
+func guestRunState(m Migration) string {
 	switch {
 	case m.Arriving() && runstate.Of(m.RunState).Outlook != runstate.Over:
 		return runstate.InMigrate
 	case m.Left:
 		return m.RunState
-	case m.Paused && m.stoppedForIt():
+	case m.Paused && m.stoppedForMigration():
 		return runstate.PausedToMigrate
-	case m.RunState == runstate.PostMigrate && m.Begun != "" && m.over():
+	case m.RunState == runstate.PostMigrate && m.Begun != "" && m.endedAtSource():
 		return runstate.IOError
 	}
 	return m.RunState
@@ -207,7 +207,7 @@ func (g *Guest) setCapabilities(ctx context.Context, list ...capability) error {
 
 // Begin makes QEMU send the guest. It returns a *Refusal if the guest's state does not allow it.
 func (g *Guest) Begin(ctx context.Context, b Begin) error {
-	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		d := decideBegin(o)
 		if d.action == refuse {
 			return &Refusal{d.message}
@@ -215,14 +215,14 @@ func (g *Guest) Begin(ctx context.Context, b Begin) error {
 		g.mu.Lock()
 		g.known.migrates = true
 		g.mu.Unlock()
-		return g.begin(ctx, b)
+		return g.sendMigrate(ctx, b)
 	})
 }
 
-// begin marks QEMU before it sends anything: if virt-handler dies in between, the migration has not begun and its
-// status is none, which counts as failed. The caller holds g.power.
-func (g *Guest) begin(ctx context.Context, b Begin) error {
-	g.postCopy, g.moves = false, false
+// sendMigrate marks QEMU before it sends anything: if virt-handler dies in between, the migration has not begun and
+// its status is none, which counts as failed. The caller holds g.power.
+func (g *Guest) sendMigrate(ctx context.Context, b Begin) error {
+	g.postCopy, g.handingOver = false, false
 	err := g.setTransport(ctx, b.Transport, capability{"events", true}, capability{"return-path", true},
 		capability{"pause-before-switchover", true}, capability{"auto-converge", b.AutoConverge})
 	if err != nil {
@@ -231,7 +231,7 @@ func (g *Guest) begin(ctx context.Context, b Begin) error {
 	if err := g.execute(ctx, "migrate-set-parameters", b.parameters()); err != nil {
 		return fmt.Errorf("preparing the migration: %w", err)
 	}
-	objects, err := g.objects(ctx)
+	objects, err := g.queryObjects(ctx)
 	if err != nil {
 		return err
 	}
@@ -272,7 +272,7 @@ func (g *Guest) pauseForMigration(ctx context.Context, migration types.UID) erro
 // Converge stops a guest that changes its memory faster than it is sent, until it has been sent. It does nothing if
 // the guest is already being handed over or stands still.
 func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
-	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		m := &o.migration
 		if m.Begun != migration || m.Status != migrationstatus.Active || o.state.Outlook != runstate.Runs {
 			return nil
@@ -284,15 +284,15 @@ func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
 // Continue makes a source that waits before the switchover hand its guest over. The guest's disks must have been
 // copied.
 func (g *Guest) Continue(ctx context.Context) error {
-	return g.unconditional(ctx, func(ctx context.Context) error {
+	return g.withPowerLock(ctx, func(ctx context.Context) error {
 		if g.hasCopied() {
-			if err := g.dropCopies(ctx); err != nil {
+			if err := g.removeAllCopyNodes(ctx); err != nil {
 				return err
 			}
 		}
-		g.moves = g.postCopy
+		g.handingOver = g.postCopy
 		if err := g.execute(ctx, "migrate-continue", map[string]any{"state": migrationstatus.PreSwitchover}); err != nil {
-			g.moves = false
+			g.handingOver = false
 			return fmt.Errorf("having QEMU hand the guest over: %w", err)
 		}
 		return nil
@@ -302,8 +302,8 @@ func (g *Guest) Continue(ctx context.Context) error {
 // Cancel makes a source give a migration up. A migration past that point goes on. QEMU would cancel even a post-copy
 // whose guest may run at the target, so Cancel does not ask for that.
 func (g *Guest) Cancel(ctx context.Context) error {
-	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
-		if o.migration.Left || o.migration.Status.PostCopy() || g.moves {
+	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
+		if o.migration.Left || o.migration.Status.PostCopy() || g.handingOver {
 			return nil
 		}
 		if err := g.execute(ctx, "migrate_cancel", nil); err != nil {
@@ -320,15 +320,15 @@ var errNotArrived = errors.New("the guest has not arrived in this QEMU")
 // before and calls Announce afterwards. runs is called once as soon as the guest runs, from a goroutine that must not
 // block, and always before Take returns nil.
 func (g *Guest) Take(ctx context.Context, migration types.UID, between func() error, runs func()) error {
-	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
-		if o.migration.Incoming != migration || !o.migration.arrived() || o.migration.Doomed {
+	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
+		if o.migration.Incoming != migration || !o.migration.hasArrived() || o.migration.Doomed {
 			return errNotArrived
 		}
 		if o.migration.Ran && o.state.Outlook == runstate.Runs {
 			runs()
 			return nil
 		}
-		if err := g.endExports(ctx); err != nil {
+		if err := g.stopNBDServer(ctx); err != nil {
 			return err
 		}
 		if err := g.markRan(ctx, o.migration.Handover, migration); err != nil {
@@ -354,8 +354,8 @@ func (g *Guest) markRan(ctx context.Context, seen machine.Handover, migration ty
 // command later: an emulated guest delays the answer by 10 to 20 ms. The caller holds g.power.
 func (g *Guest) runArrived(ctx context.Context, runs func()) error {
 	runs = sync.OnceFunc(runs)
-	g.whenRunning(runs)
-	defer g.whenRunning(nil)
+	g.setOnRunning(runs)
+	defer g.setOnRunning(nil)
 	if err := g.execute(ctx, "cont", nil); err != nil {
 		return fmt.Errorf("starting the guest that has arrived: %w", err)
 	}
@@ -363,15 +363,15 @@ func (g *Guest) runArrived(ctx context.Context, runs func()) error {
 	return nil
 }
 
-func (g *Guest) whenRunning(do func()) {
+func (g *Guest) setOnRunning(do func()) {
 	g.mu.Lock()
-	g.running = do
+	g.onRunning = do
 	g.mu.Unlock()
 }
 
-func (g *Guest) heardRunning() {
+func (g *Guest) callOnRunning() {
 	g.mu.Lock()
-	do := g.running
+	do := g.onRunning
 	g.mu.Unlock()
 	if do != nil {
 		do()
@@ -394,7 +394,7 @@ func (g *Guest) Announce(ctx context.Context) {
 
 // Doom marks a target whose guest will not come, before the target is ended.
 func (g *Guest) Doom(ctx context.Context, migration types.UID) error {
-	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if !o.migration.Arriving() {
 			return nil
 		}
@@ -409,8 +409,8 @@ var errNotSent = errors.New("this QEMU has not sent its guest with the migration
 
 // Reclaim resumes here a guest that was sent, once it is known that the target has never run it.
 func (g *Guest) Reclaim(ctx context.Context, migration types.UID) error {
-	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
-		if o.migration.Begun != migration || !o.migration.gone() {
+	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
+		if o.migration.Begun != migration || !o.migration.hasSentGuest() {
 			return errNotSent
 		}
 		if o.migration.Left {

@@ -65,10 +65,10 @@ func (m *moving) handOver(t *testing.T) {
 	if err := m.from.Continue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if f := m.from.await("the end at the source", at(migrationstatus.Completed)); !f.Migration.gone() || f.RunState != runstate.PostMigrate {
+	if f := m.from.await("the end at the source", at(migrationstatus.Completed)); !f.Migration.hasSentGuest() || f.RunState != runstate.PostMigrate {
 		t.Errorf("the source is %+v", f)
 	}
-	if f := m.to.await("the end at the target", at(migrationstatus.Completed)); !f.Migration.arrived() || f.Migration.Ran || f.RunState != runstate.InMigrate {
+	if f := m.to.await("the end at the target", at(migrationstatus.Completed)); !f.Migration.hasArrived() || f.Migration.Ran || f.RunState != runstate.InMigrate {
 		t.Errorf("the target is %+v", f)
 	}
 }
@@ -170,7 +170,7 @@ func TestAGuestMoves(t *testing.T) {
 	m := newMoving(t)
 	m.begin(t)
 	f := m.from.await("progress", func(f Facts) bool { return f.Migration.Progress.Transferred == 1<<20 })
-	if p := f.Migration.Progress; p.Total != 1<<20 || p.Remaining != 0 || p.Rate != 1e6 || f.After != passingPause || f.Migration.Begun != "m" {
+	if p := f.Migration.Progress; p.Total != 1<<20 || p.Remaining != 0 || p.Rate != 1e6 || f.After != transientPause || f.Migration.Begun != "m" {
 		t.Errorf("while it is sent: %+v", f)
 	}
 	m.checkSettings(t)

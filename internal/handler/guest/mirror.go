@@ -45,8 +45,8 @@ func copiesOf(list []jobInfo) []Job {
 	for _, j := range list {
 		if machine.IsMirrorJob(j.ID) && len(jobs) < maxJobs {
 			jobs = append(jobs, Job{
-				ID: j.ID, Status: j.Status[:min(len(j.Status), maxStatus)], Error: short(j.Error),
-				Done: int64(figure(j.Done)), Total: int64(figure(j.Total)),
+				ID: j.ID, Status: j.Status[:min(len(j.Status), maxStatus)], Error: truncate(j.Error),
+				Done: int64(clamp(j.Done)), Total: int64(clamp(j.Total)),
 			})
 		}
 	}
@@ -61,8 +61,8 @@ func (g *Guest) queryJobs(ctx context.Context) ([]Job, error) {
 	return copiesOf(list), nil
 }
 
-// copying reports whether QEMU will change a job without another command.
-func copying(jobs []Job) bool {
+// hasActiveJob reports whether QEMU will change a job without another command.
+func hasActiveJob(jobs []Job) bool {
 	return slices.ContainsFunc(jobs, func(j Job) bool { return j.Status != concluded })
 }
 
@@ -82,7 +82,7 @@ var ErrEnding = errors.New("QEMU has not ended the copies of an earlier migratio
 // Mirror makes QEMU copy disks to the target, and then the guest's later writes. It skips disks that are already
 // being copied. It returns a *Refusal if QEMU refuses.
 func (g *Guest) Mirror(ctx context.Context, m Mirroring) error {
-	return g.exclusive(ctx, func(ctx context.Context, _ observation) error {
+	return g.withCurrentState(ctx, func(ctx context.Context, _ observation) error {
 		g.mu.Lock()
 		g.known.copies = true
 		g.mu.Unlock()
@@ -98,41 +98,41 @@ func (g *Guest) Mirror(ctx context.Context, m Mirroring) error {
 			if slices.ContainsFunc(jobs, func(j Job) bool { return j.ID == d.Job(m.Migration) }) {
 				continue
 			}
-			if err := g.mirror(ctx, &m, d); err != nil {
-				return refusedCopy(d, err)
+			if err := g.startMirror(ctx, &m, d); err != nil {
+				return copyError(d, err)
 			}
 		}
 		return nil
 	})
 }
 
-func refusedCopy(d *machine.Mirror, err error) error {
+func copyError(d *machine.Mirror, err error) error {
 	var no *qmp.Error
 	if errors.As(err, &no) {
-		return &Refusal{fmt.Sprintf("volume %s cannot be copied to the target: QEMU reports %s", d.Volume, strconv.QuoteToASCII(short(no.Desc)))}
+		return &Refusal{fmt.Sprintf("volume %s cannot be copied to the target: QEMU reports %s", d.Volume, strconv.QuoteToASCII(truncate(no.Desc)))}
 	}
 	return fmt.Errorf("copying volume %s to the target: %w", d.Volume, err)
 }
 
 // The job remains after its end, so that the next virt-handler can read its result.
-func (g *Guest) mirror(ctx context.Context, m *Mirroring, d *machine.Mirror) error {
+func (g *Guest) startMirror(ctx context.Context, m *Mirroring, d *machine.Mirror) error {
 	if err := g.execute(ctx, "blockdev-add", map[string]any{
 		"driver": "nbd", "node-name": d.Copy, "export": d.Export(), "server": map[string]any{"type": "unix", "path": m.Socket},
 	}); err != nil {
 		return err
 	}
-	target, err := g.fit(ctx, d)
+	target, err := g.prepareCopyTarget(ctx, d)
 	if err == nil {
-		err = g.beginCopy(ctx, m, d, target)
+		err = g.sendBlockdevMirror(ctx, m, d, target)
 	}
 	if err != nil {
-		return errors.Join(err, g.dropCopy(ctx, d, target))
+		return errors.Join(err, g.removeCopyNodes(ctx, d, target))
 	}
 	return nil
 }
 
-// dropCopy removes the block nodes of one disk's copy; target is the upper one, if there are two.
-func (g *Guest) dropCopy(ctx context.Context, d *machine.Mirror, target string) error {
+// removeCopyNodes removes the block nodes of one disk's copy; target is the upper one, if there are two.
+func (g *Guest) removeCopyNodes(ctx context.Context, d *machine.Mirror, target string) error {
 	var err error
 	if target == d.Slice && target != "" {
 		err = g.execute(ctx, "blockdev-del", map[string]any{"node-name": target})
@@ -140,8 +140,8 @@ func (g *Guest) dropCopy(ctx context.Context, d *machine.Mirror, target string) 
 	return errors.Join(err, g.execute(ctx, "blockdev-del", map[string]any{"node-name": d.Copy}))
 }
 
-// beginCopy copies in the background: a guest never waits for the target (decision 303).
-func (g *Guest) beginCopy(ctx context.Context, m *Mirroring, d *machine.Mirror, target string) error {
+// sendBlockdevMirror copies in the background: a guest never waits for the target (decision 303).
+func (g *Guest) sendBlockdevMirror(ctx context.Context, m *Mirroring, d *machine.Mirror, target string) error {
 	sync, speed := "top", int64(0)
 	if d.Whole {
 		sync = "full"
@@ -155,10 +155,10 @@ func (g *Guest) beginCopy(ctx context.Context, m *Mirroring, d *machine.Mirror, 
 	})
 }
 
-// fit returns the block node to copy to, which has the size of the disk. If the sizes differ, an image there is
-// another image of the same name; of a larger claim only the disk's size is written.
-func (g *Guest) fit(ctx context.Context, d *machine.Mirror) (target string, err error) {
-	sizes, err := g.nodes(ctx)
+// prepareCopyTarget returns the block node to copy to, which has the size of the disk. If the sizes differ, an image
+// there is another image of the same name; of a larger claim only the disk's size is written.
+func (g *Guest) prepareCopyTarget(ctx context.Context, d *machine.Mirror) (target string, err error) {
+	sizes, err := g.nodeSizes(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -178,8 +178,8 @@ func (g *Guest) fit(ctx context.Context, d *machine.Mirror) (target string, err 
 	return d.Slice, nil
 }
 
-// nodes returns sizes in bytes, by block node.
-func (g *Guest) nodes(ctx context.Context) (map[string]int64, error) {
+// nodeSizes returns sizes in bytes, by block node.
+func (g *Guest) nodeSizes(ctx context.Context) (map[string]int64, error) {
 	var list []struct {
 		Name  string `json:"node-name"`
 		Image struct {
@@ -199,13 +199,13 @@ func (g *Guest) nodes(ctx context.Context) (map[string]int64, error) {
 // FinishMirrors completes the copies of a migration with all writes so far. The guest must stand still: its later
 // writes stay here.
 func (g *Guest) FinishMirrors(ctx context.Context, migration types.UID) error {
-	return g.exclusive(ctx, func(ctx context.Context, _ observation) error {
+	return g.withCurrentState(ctx, func(ctx context.Context, _ observation) error {
 		jobs, err := g.queryJobs(ctx)
 		if err != nil {
 			return err
 		}
 		for _, j := range jobs {
-			if !ofMigration(j.ID, migration) || j.Status == concluded {
+			if !isJobOf(j.ID, migration) || j.Status == concluded {
 				continue
 			}
 			if err := g.execute(ctx, "block-job-cancel", map[string]any{"device": j.ID, "force": false}); err != nil {
@@ -216,13 +216,13 @@ func (g *Guest) FinishMirrors(ctx context.Context, migration types.UID) error {
 	})
 }
 
-func ofMigration(job string, migration types.UID) bool {
+func isJobOf(job string, migration types.UID) bool {
 	return strings.HasPrefix(job, (&machine.Mirror{}).Job(migration))
 }
 
 // EndMirrors cancels all copies and removes their remains. It returns ErrEnding until nothing is left.
 func (g *Guest) EndMirrors(ctx context.Context) error {
-	return g.exclusive(ctx, func(ctx context.Context, _ observation) error { return g.endMirrors(ctx, "") })
+	return g.withCurrentState(ctx, func(ctx context.Context, _ observation) error { return g.endMirrors(ctx, "") })
 }
 
 func (g *Guest) endMirrors(ctx context.Context, but types.UID) error {
@@ -234,7 +234,7 @@ func (g *Guest) endMirrors(ctx context.Context, but types.UID) error {
 	var ending error
 	for _, j := range jobs {
 		switch {
-		case but != "" && ofMigration(j.ID, but):
+		case but != "" && isJobOf(j.ID, but):
 			kept = true
 			continue
 		case j.Status == concluded:
@@ -250,7 +250,7 @@ func (g *Guest) endMirrors(ctx context.Context, but types.UID) error {
 	if ending != nil || kept {
 		return ending
 	}
-	return g.dropCopies(ctx)
+	return g.removeAllCopyNodes(ctx)
 }
 
 func (g *Guest) hasCopied() bool {
@@ -259,10 +259,10 @@ func (g *Guest) hasCopied() bool {
 	return g.known.copies || len(g.known.jobs) > 0
 }
 
-// dropCopies removes the block nodes that lead to the target, after their jobs: a guest that continues here must not
-// depend on them.
-func (g *Guest) dropCopies(ctx context.Context) error {
-	nodes, err := g.nodes(ctx)
+// removeAllCopyNodes removes the block nodes that lead to the target, after their jobs: a guest that continues here
+// must not depend on them.
+func (g *Guest) removeAllCopyNodes(ctx context.Context) error {
+	nodes, err := g.nodeSizes(ctx)
 	if err != nil {
 		return err
 	}
@@ -291,11 +291,11 @@ func (g *Guest) Export(ctx context.Context, socket string, disks []machine.Mirro
 	if len(disks) == 0 {
 		return nil
 	}
-	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.RunState != runstate.InMigrate {
 			return nil
 		}
-		exports, err := g.exports(ctx)
+		exports, err := g.queryExports(ctx)
 		if err != nil {
 			return err
 		}
@@ -316,7 +316,7 @@ func (g *Guest) Export(ctx context.Context, socket string, disks []machine.Mirro
 	})
 }
 
-func (g *Guest) exports(ctx context.Context) (map[string]bool, error) {
+func (g *Guest) queryExports(ctx context.Context) (map[string]bool, error) {
 	var list []struct {
 		ID string `json:"id"`
 	}
@@ -330,9 +330,9 @@ func (g *Guest) exports(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// endExports stops the NBD server: from now on only the guest writes to its disks.
-func (g *Guest) endExports(ctx context.Context) error {
-	exports, err := g.exports(ctx)
+// stopNBDServer stops the NBD server: from now on only the guest writes to its disks.
+func (g *Guest) stopNBDServer(ctx context.Context) error {
+	exports, err := g.queryExports(ctx)
 	if err != nil || len(exports) == 0 {
 		return err
 	}

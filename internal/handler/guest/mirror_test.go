@@ -206,14 +206,14 @@ func TestAQEMUThatDoesNotAnswerIsSilent(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	g.expire()
+	g.invalidate()
 	g.Refresh(ctx, nil)
 	if !g.Observe().Silent {
 		t.Error("it is not silent")
 	}
 	source.Override("query-status", nil)
 	close(answer)
-	g.expire()
+	g.invalidate()
 	g.Refresh(t.Context(), nil)
 	if g.Observe().Silent {
 		t.Error("it is silent when it answers again")

@@ -50,9 +50,9 @@ func (n *NICs) with(present map[string]bool) NICs {
 	return next
 }
 
-// learnNICs queries QEMU's interfaces. The list includes those that another virt-handler has plugged.
-func (g *Guest) learnNICs(ctx context.Context) error {
-	question := g.number(&g.nicList)
+// updateNICs queries QEMU's interfaces. The list includes those that another virt-handler has plugged.
+func (g *Guest) updateNICs(ctx context.Context) error {
+	question := g.nextQuestion(&g.nicList)
 	var list []object
 	if err := g.monitor.Execute(ctx, "qom-list", map[string]any{"path": peripherals}, &list); err != nil {
 		return fmt.Errorf("asking QEMU for its devices: %w", err)
@@ -66,20 +66,20 @@ func (g *Guest) learnNICs(ctx context.Context) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.nicList.answer(question) {
+	if g.nicList.acceptAnswer(question) {
 		g.nics = g.nics.with(present)
 	}
 	return nil
 }
 
-// noteDeleted reports whether a device has gone, which may be an interface.
-func (g *Guest) noteDeleted(e qmp.Event) bool {
+// handleDeletedEvent reports whether a device has gone, which may be an interface.
+func (g *Guest) handleDeletedEvent(e qmp.Event) bool {
 	if e.Name != deletedEvent {
 		return false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.nicList.expire()
+	g.nicList.invalidate()
 	return true
 }
 
@@ -105,13 +105,13 @@ func (g *Guest) PlugNIC(ctx context.Context, name string, netdev, device machine
 	delete(g.nics.Gone, name)
 	delete(g.links, name) // QEMU starts with the link up
 	g.mu.Unlock()
-	return g.learnNICs(ctx)
+	return g.updateNICs(ctx)
 }
 
 // addNetdev replaces a backend from an earlier attempt.
 func (g *Guest) addNetdev(ctx context.Context, name string, netdev machine.Properties) error {
 	err := g.execute(ctx, "netdev_add", netdev)
-	if !duplicate(err) {
+	if !isDuplicateID(err) {
 		return err
 	}
 	if err := g.execute(ctx, "netdev_del", map[string]any{"id": machine.NetdevID(name)}); err != nil {
@@ -132,12 +132,12 @@ func (g *Guest) NoteConnected(names []string) {
 	}
 }
 
-func duplicate(err error) bool {
+func isDuplicateID(err error) bool {
 	var refusal *qmp.Error
 	return errors.As(err, &refusal) && strings.Contains(strings.ToLower(refusal.Desc), "duplicate id")
 }
 
-func missing(err error) bool {
+func isDeviceNotFound(err error) bool {
 	var refusal *qmp.Error
 	return errors.As(err, &refusal) && refusal.Class == "DeviceNotFound"
 }
@@ -149,8 +149,8 @@ func (g *Guest) UnplugNIC(ctx context.Context, name string) error {
 	err := g.execute(ctx, "device_del", map[string]any{"id": machine.NICID(name)})
 	var refusal *qmp.Error
 	switch {
-	case missing(err):
-		return g.learnNICs(ctx)
+	case isDeviceNotFound(err):
+		return g.updateNICs(ctx)
 	case errors.As(err, &refusal) && strings.Contains(refusal.Desc, "already in the process of unplug"):
 		// The guest has not answered the earlier request yet.
 	case err != nil:
@@ -169,7 +169,7 @@ func (g *Guest) UnplugNIC(ctx context.Context, name string) error {
 func (g *Guest) ClearNIC(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	if err := g.execute(ctx, "netdev_del", map[string]any{"id": machine.NetdevID(name)}); err != nil && !missing(err) {
+	if err := g.execute(ctx, "netdev_del", map[string]any{"id": machine.NetdevID(name)}); err != nil && !isDeviceNotFound(err) {
 		return fmt.Errorf("having QEMU close the network of interface %s: %w", name, err)
 	}
 	g.mu.Lock()

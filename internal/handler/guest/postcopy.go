@@ -20,7 +20,7 @@ import (
 // SwitchToPostCopy makes a source's guest move before the rest of its memory. If the migration then fails before the
 // guest has moved, QEMU leaves it stopped, and the marker gets it resumed.
 func (g *Guest) SwitchToPostCopy(ctx context.Context, migration types.UID) error {
-	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		m := &o.migration
 		if m.Begun != migration || m.Status != migrationstatus.Active || o.state.Outlook != runstate.Runs {
 			return nil
@@ -40,7 +40,7 @@ var errNotMoved = errors.New("this QEMU does not send its guest's memory after t
 
 // MarkLeft marks a source whose guest has moved, so that the guest never continues here.
 func (g *Guest) MarkLeft(ctx context.Context, migration types.UID) error {
-	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Begun != migration || !o.migration.Status.PostCopy() {
 			return errNotMoved
 		}
@@ -54,7 +54,7 @@ func (g *Guest) MarkLeft(ctx context.Context, migration types.UID) error {
 // Recover makes a source send the rest of a post-copy to a socket; QEMU resolves the path. It must not be repeated
 // until QEMU has left the status and come back to it: a second connection during the first attempt ends QEMU 7.2.
 func (g *Guest) Recover(ctx context.Context, migration types.UID, socket string) error {
-	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Begun != migration || o.migration.Status != migrationstatus.PostCopyPaused {
 			return nil
 		}
@@ -67,7 +67,7 @@ func (g *Guest) Recover(ctx context.Context, migration types.UID, socket string)
 
 // RecoverIncoming makes a target receive the rest of a post-copy from a socket; QEMU resolves the path.
 func (g *Guest) RecoverIncoming(ctx context.Context, migration types.UID, socket string) error {
-	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Incoming != migration || o.migration.Status != migrationstatus.PostCopyPaused {
 			return nil
 		}

@@ -48,7 +48,7 @@ func (m *moving) moves(t *testing.T) {
 	}
 	m.from.await("the mark", func(f Facts) bool { return f.Migration.Left })
 	m.to.await("the guest", func(f Facts) bool {
-		return f.Migration.arrived() && f.Migration.Status == migrationstatus.PostCopyActive
+		return f.Migration.hasArrived() && f.Migration.Status == migrationstatus.PostCopyActive
 	})
 	if err := m.to.Take(t.Context(), "m", nothing, func() {}); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestAGuestThatHasLeftDoesNotGoOnWhateverQEMUSays(t *testing.T) {
 		if marked {
 			want = runstate.PostMigrate
 		}
-		if got := settled(a); got != want {
+		if got := guestRunState(a); got != want {
 			t.Errorf("marked is %v: the guest is %s, want %s", marked, got, want)
 		}
 	}

@@ -11,15 +11,15 @@ import (
 
 // Pause keeps the guest's CPUs stopped until Unpause, also if an I/O error has stopped them. It returns a *Refusal if
 // the state does not allow that.
-func (g *Guest) Pause(ctx context.Context) error { return g.decided(ctx, decidePause) }
+func (g *Guest) Pause(ctx context.Context) error { return g.decideAndAct(ctx, decidePause) }
 
 // Unpause continues a stopped guest that can run, whatever has stopped it. It returns a *Refusal if that is not
 // possible.
-func (g *Guest) Unpause(ctx context.Context) error { return g.decided(ctx, decideUnpause) }
+func (g *Guest) Unpause(ctx context.Context) error { return g.decideAndAct(ctx, decideUnpause) }
 
 // Reset presses the reset button. A guest that its user has paused stays paused. It returns a *Refusal if a reset is
 // not possible.
-func (g *Guest) Reset(ctx context.Context) error { return g.decided(ctx, decideReset) }
+func (g *Guest) Reset(ctx context.Context) error { return g.decideAndAct(ctx, decideReset) }
 
 // CheckReboot returns a *Refusal for a guest that can't be asked to reboot.
 func (g *Guest) CheckReboot() error {
@@ -36,8 +36,8 @@ func (g *Guest) Resume(ctx context.Context) error {
 	g.known.stall = g.known.stall.AfterResume(g.env.Now())
 	attempt := g.known.stall.Attempts()
 	g.mu.Unlock()
-	defer g.expire()
-	err := g.decided(ctx, func(o observation) decision {
+	defer g.invalidate()
+	err := g.decideAndAct(ctx, func(o observation) decision {
 		d := decideResume(o)
 		if d.action == proceed {
 			g.env.Log.V(1).Info("telling a guest to continue that stands still", "runState", o.state.Name, "attempt", attempt)
@@ -50,8 +50,8 @@ func (g *Guest) Resume(ctx context.Context) error {
 	return nil
 }
 
-func (g *Guest) decided(ctx context.Context, decide func(observation) decision) error {
-	return g.exclusive(ctx, func(ctx context.Context, o observation) error { return g.act(ctx, o, decide(o)) })
+func (g *Guest) decideAndAct(ctx context.Context, decide func(observation) decision) error {
+	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error { return g.act(ctx, o, decide(o)) })
 }
 
 func (g *Guest) act(ctx context.Context, o observation, d decision) error {
@@ -62,7 +62,7 @@ func (g *Guest) act(ctx context.Context, o observation, d decision) error {
 		return g.stop(ctx, o)
 	case proceed:
 		// Unmark first: if virt-handler dies in between, the guest is stopped by an I/O error and is resumed anyway.
-		if err := g.unmark(ctx, o); err != nil {
+		if err := g.removePauseMarker(ctx, o); err != nil {
 			return err
 		}
 		return g.execute(ctx, "cont", nil)
@@ -71,7 +71,7 @@ func (g *Guest) act(ctx context.Context, o observation, d decision) error {
 	case mark:
 		return g.addMarker(ctx, machine.PauseMarker)
 	case unmark:
-		return g.unmark(ctx, o)
+		return g.removePauseMarker(ctx, o)
 	case reset:
 		return g.execute(ctx, "system_reset", nil)
 	case resetAndRun:
@@ -80,7 +80,7 @@ func (g *Guest) act(ctx context.Context, o observation, d decision) error {
 	return nil
 }
 
-func (g *Guest) unmark(ctx context.Context, o observation) error {
+func (g *Guest) removePauseMarker(ctx context.Context, o observation) error {
 	if !o.paused {
 		return nil
 	}

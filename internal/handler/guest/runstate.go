@@ -23,7 +23,7 @@ func (g *Guest) queryStatus(ctx context.Context) (string, error) {
 	return status.Status, err
 }
 
-func (g *Guest) ask(ctx context.Context, disks []v1.Disk) error {
+func (g *Guest) updateState(ctx context.Context, disks []v1.Disk) error {
 	g.mu.Lock()
 	known := g.known
 	g.mu.Unlock()
@@ -49,10 +49,10 @@ func (g *Guest) ask(ctx context.Context, disks []v1.Disk) error {
 }
 
 // query queries everything but the disks, or only the run state where the rest does not matter.
-func (g *Guest) query(ctx context.Context, known memory) (answers, error) {
-	if !known.asks(runstate.Running) {
+func (g *Guest) query(ctx context.Context, known knownState) (answers, error) {
+	if !known.markersMatter(runstate.Running) {
 		name, err := g.queryStatus(ctx)
-		if err != nil || !known.asks(name) {
+		if err != nil || !known.markersMatter(name) {
 			return answers{runState: name, migration: known.migration}, err
 		}
 	}
@@ -79,17 +79,17 @@ func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 		migration: migrationOf(info, status.Status, objects), jobs: copiesOf(jobs),
 		waits: objects[machine.WaitMarker], paused: objects[machine.PauseMarker], held: objects[launch.HeldMarker],
 	}
-	a.runState = settled(a.migration)
+	a.runState = guestRunState(a.migration)
 	if objects[launch.StoppedMarker] && runstate.Of(a.runState).Reason == runstate.ReasonPausedByUser {
 		a.runState = runstate.Held
 	}
-	if a.migration.outlived() {
+	if a.migration.markerLeftOver() {
 		a.migration.Paused = false
 		if err := g.removeMarker(ctx, machine.PausedMarker(a.migration.Begun)); err != nil {
 			return answers{}, err
 		}
 	}
-	if !outlived(status.Status, a.waits) {
+	if !markerLeftOver(status.Status, a.waits) {
 		return a, nil
 	}
 	a.waits = false
@@ -98,7 +98,7 @@ func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 
 func (a *answers) observation() observation {
 	return observation{
-		state: runstate.Of(a.runState), halted: halts(a.runState, a.waits), paused: a.paused, held: a.held, migration: a.migration,
+		state: runstate.Of(a.runState), halted: isHalted(a.runState, a.waits), paused: a.paused, held: a.held, migration: a.migration,
 	}
 }
 

@@ -10,17 +10,17 @@ import (
 // Start starts the CPUs of a halted guest for the first time, unless its user wants it paused. It resets the machine
 // first, since the firmware reads the boot order at a reset. started is false if the guest is no longer halted.
 func (g *Guest) Start(ctx context.Context, order []machine.BootIndex) (started bool, err error) {
-	err = g.exclusive(ctx, func(ctx context.Context, o observation) error {
+	err = g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if !o.halted {
 			return nil
 		}
-		if err := g.orderBoot(ctx, order); err != nil {
+		if err := g.setBootOrder(ctx, order); err != nil {
 			return err
 		}
-		if err := g.resetHalted(ctx); err != nil {
+		if err := g.resetAndWait(ctx); err != nil {
 			return err
 		}
-		if err := g.run(ctx, o.paused); err != nil {
+		if err := g.startCPUs(ctx, o.paused); err != nil {
 			return fmt.Errorf("starting the guest's CPUs: %w", err)
 		}
 		started = true
@@ -29,7 +29,7 @@ func (g *Guest) Start(ctx context.Context, order []machine.BootIndex) (started b
 	return started, err
 }
 
-func (g *Guest) orderBoot(ctx context.Context, order []machine.BootIndex) error {
+func (g *Guest) setBootOrder(ctx context.Context, order []machine.BootIndex) error {
 	for _, place := range order {
 		args := map[string]any{"path": "/machine/peripheral/" + place.Device, "property": "bootindex", "value": place.Index}
 		if err := g.execute(ctx, "qom-set", args); err != nil {
@@ -39,8 +39,8 @@ func (g *Guest) orderBoot(ctx context.Context, order []machine.BootIndex) error 
 	return nil
 }
 
-// resetHalted waits for the reset, since QEMU answers the command earlier.
-func (g *Guest) resetHalted(ctx context.Context) error {
+// resetAndWait waits for the reset, since QEMU answers the command earlier.
+func (g *Guest) resetAndWait(ctx context.Context) error {
 	select {
 	case <-g.resets: // of an earlier reset
 	default:
@@ -58,9 +58,9 @@ func (g *Guest) resetHalted(ctx context.Context) error {
 	}
 }
 
-// run starts the CPUs before it removes the marker: if virt-handler dies in between, the guest runs. A guest that its
-// user has paused stays in prelaunch, which means that if there is no WaitMarker.
-func (g *Guest) run(ctx context.Context, paused bool) error {
+// startCPUs starts the CPUs before it removes the marker: if virt-handler dies in between, the guest runs. A guest
+// that its user has paused stays in prelaunch, which means that if there is no WaitMarker.
+func (g *Guest) startCPUs(ctx context.Context, paused bool) error {
 	if !paused {
 		if err := g.execute(ctx, "cont", nil); err != nil {
 			return err

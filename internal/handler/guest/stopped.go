@@ -15,16 +15,16 @@ const maxEventAge = 10 * time.Second
 func stoppedAfter(stopped time.Time, e qmp.Event, now time.Time) time.Time {
 	switch e.Name {
 	case "STOP":
-		return momentOf(e, now)
+		return eventTime(e, now)
 	case "RESUME":
 		return time.Time{}
 	}
 	return stopped
 }
 
-// momentOf returns the time of an event by the clock of now, which does not jump. QEMU's timestamp gives only the
+// eventTime returns the time of an event by the clock of now, which does not jump. QEMU's timestamp gives only the
 // event's age: a duration from the result then includes the time until the event was read.
-func momentOf(e qmp.Event, now time.Time) time.Time {
+func eventTime(e qmp.Event, now time.Time) time.Time {
 	age := now.Sub(e.Time)
 	if e.Time.IsZero() || age < 0 || age > maxEventAge {
 		return now

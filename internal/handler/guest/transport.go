@@ -31,9 +31,9 @@ func (g *Guest) setTransport(ctx context.Context, t switchover.Transport, others
 // maxChannels bounds QEMU's answer, since a guest may have taken QEMU over.
 const maxChannels = 16
 
-// transport returns the transport that a target's QEMU was set to. set is taken from late-block-activate, which is
-// set together with the rest and nowhere else.
-func (g *Guest) transport(ctx context.Context) (t switchover.Transport, set bool, err error) {
+// queryTransport returns the transport that a target's QEMU was set to. set is taken from late-block-activate, which
+// is set together with the rest and nowhere else.
+func (g *Guest) queryTransport(ctx context.Context) (t switchover.Transport, set bool, err error) {
 	var list []capability
 	var parameters struct {
 		Channels int `json:"multifd-channels"`
@@ -56,9 +56,9 @@ func (g *Guest) transport(ctx context.Context) (t switchover.Transport, set bool
 // listens is part of QEMU's refusal of a second migrate-incoming.
 const listens = "already been started"
 
-// waitBy sets a target's transport, without post-copy if QEMU refuses that: QEMU tries userfaultfd and may not have
-// it.
-func (g *Guest) waitBy(ctx context.Context, wanted switchover.Transport) (taken switchover.Transport, err error) {
+// setTargetTransport sets a target's transport, without post-copy if QEMU refuses that: QEMU tries userfaultfd and may
+// not have it.
+func (g *Guest) setTargetTransport(ctx context.Context, wanted switchover.Transport) (taken switchover.Transport, err error) {
 	for _, taken = range wanted.Tries() {
 		err = g.setTransport(ctx, taken, capability{"events", true}, capability{"return-path", true}, capability{"late-block-activate", true})
 		var no *qmp.Error
@@ -75,13 +75,13 @@ func (g *Guest) waitBy(ctx context.Context, wanted switchover.Transport) (taken 
 // second migrate-incoming is refused.
 func (g *Guest) Listen(ctx context.Context, socket string, wanted switchover.Transport) (switchover.Transport, error) {
 	var taken switchover.Transport
-	err := g.exclusive(ctx, func(ctx context.Context, o observation) error {
-		has, set, err := g.transport(ctx)
+	err := g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
+		has, set, err := g.queryTransport(ctx)
 		if err != nil {
 			return fmt.Errorf("asking QEMU how it waits for its guest: %w", err)
 		}
 		if taken = has; !set {
-			taken, err = g.waitBy(ctx, wanted)
+			taken, err = g.setTargetTransport(ctx, wanted)
 		}
 		if err == nil && (o.migration.Status == "" || o.migration.Status == migrationstatus.None) {
 			err = g.execute(ctx, "migrate-incoming", map[string]any{"uri": "unix:" + socket})

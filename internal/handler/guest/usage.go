@@ -14,7 +14,7 @@ import (
 // Usage returns CPU time and memory of QEMU's process, and the counters of its disks and taps, which are named by
 // interface. The caller fills in the VMI's name and memory.
 func (g *Guest) Usage(ctx context.Context, disks []v1.Disk, taps map[string]string) metrics.Usage {
-	u := metrics.Usage{Drives: g.drives(ctx, disks)}
+	u := metrics.Usage{Drives: g.queryDrives(ctx, disks)}
 	if process, err := procfs.NewProc(g.pid); err == nil {
 		u.CPUSeconds, u.ResidentBytes = processUsage(process)
 		u.Interfaces = traffic(process, taps)
@@ -45,7 +45,7 @@ type blockStats struct {
 	} `json:"stats"`
 }
 
-func (g *Guest) drives(ctx context.Context, disks []v1.Disk) []metrics.Drive {
+func (g *Guest) queryDrives(ctx context.Context, disks []v1.Disk) []metrics.Drive {
 	var answer []blockStats
 	if err := g.monitor.Execute(ctx, "query-blockstats", nil, &answer); err != nil {
 		return nil

@@ -36,13 +36,13 @@ type slot struct {
 	Path string `json:"qom-path"`
 }
 
-// place orders slots as the guest numbers its CPUs.
-func (s slot) place() [4]int64 {
+// position orders slots as the guest numbers its CPUs.
+func (s slot) position() [4]int64 {
 	return [4]int64{s.Props["socket-id"], s.Props["die-id"], s.Props["core-id"], s.Props["thread-id"]}
 }
 
 func (s slot) id() string {
-	p := s.place()
+	p := s.position()
 	return fmt.Sprintf("cpu-%d-%d-%d-%d", p[0], p[1], p[2], p[3])
 }
 
@@ -56,7 +56,7 @@ type vcpus struct {
 	refused      int64
 }
 
-func (v vcpus) present() int {
+func (v vcpus) count() int {
 	n := 0
 	for _, s := range v.slots {
 		if s.Path != "" {
@@ -69,11 +69,11 @@ func (v vcpus) present() int {
 // A change in the number of CPUs ends an earlier request.
 func (v vcpus) with(slots []slot) vcpus {
 	slices.SortFunc(slots, func(a, b slot) int {
-		p, q := a.place(), b.place()
+		p, q := a.position(), b.position()
 		return slices.Compare(p[:], q[:])
 	})
 	next := v
-	if next.slots = slots; next.present() != v.present() {
+	if next.slots = slots; next.count() != v.count() {
 		next.since, next.asked, next.refused = time.Time{}, time.Time{}, 0
 	}
 	return next
@@ -82,7 +82,7 @@ func (v vcpus) with(slots []slot) vcpus {
 // changes returns the CPUs to plug or unplug to reach want: the first free slots, or the last CPUs. The very first
 // CPU stays.
 func (v vcpus) changes(want int) (plug, unplug []slot) {
-	missing := want - v.present()
+	missing := want - v.count()
 	for _, s := range v.slots {
 		if missing > 0 && s.Path == "" {
 			plug, missing = append(plug, s), missing-1
@@ -96,10 +96,10 @@ func (v vcpus) changes(want int) (plug, unplug []slot) {
 	return plug, unplug
 }
 
-// wanted returns the state for a wanted number of CPUs, 0 for no change. If the guest may keep all CPUs, it forgets
-// the earlier request: its answer says nothing about a later one.
-func (v vcpus) wanted(want int) vcpus {
-	if want == 0 || want >= v.present() {
+// withWanted returns the state for a wanted number of CPUs, 0 for no change. If the guest may keep all CPUs, it
+// forgets the earlier request: its answer says nothing about a later one.
+func (v vcpus) withWanted(want int) vcpus {
+	if want == 0 || want >= v.count() {
 		v.since, v.asked, v.refused = time.Time{}, time.Time{}, 0
 	}
 	return v
@@ -109,7 +109,7 @@ func (v vcpus) wanted(want int) vcpus {
 func (v vcpus) due(want int, now time.Time) (is bool, after time.Duration) {
 	plug, unplug := v.changes(want)
 	switch {
-	case v.present() == 0 || len(plug)+len(unplug) == 0:
+	case v.count() == 0 || len(plug)+len(unplug) == 0:
 		return false, 0
 	case len(plug) > 0 || v.asked.IsZero():
 		return true, 0
@@ -118,7 +118,7 @@ func (v vcpus) due(want int, now time.Time) (is bool, after time.Duration) {
 	return left <= 0, max(left, 0)
 }
 
-func (v vcpus) kept(now time.Time) string {
+func (v vcpus) keptReason(now time.Time) string {
 	switch {
 	case v.since.IsZero():
 		return ""
@@ -130,10 +130,10 @@ func (v vcpus) kept(now time.Time) string {
 	return fmt.Sprintf("the guest does not give its CPUs back: its system has not answered for %v; it is asked again and again", unplugPatience)
 }
 
-func (v vcpus) heard(e qmp.Event) (next vcpus, news bool) {
+func (v vcpus) handleEvent(e qmp.Event) (next vcpus, news bool) {
 	switch e.Name {
 	case deletedEvent:
-		news = v.expire()
+		news = v.invalidate()
 		return v, news
 	case ostEvent:
 		var said struct {
@@ -155,18 +155,18 @@ func (v vcpus) heard(e qmp.Event) (next vcpus, news bool) {
 
 // RefreshCPUs queries the CPUs unless the answer is known.
 func (g *Guest) RefreshCPUs(ctx context.Context) {
-	g.refresh(ctx, &g.vcpus.inquiry, g.askCPUs)
+	g.refresh(ctx, &g.vcpus.inquiry, g.updateCPUs)
 }
 
-func (g *Guest) askCPUs(ctx context.Context) error {
-	question := g.number(&g.vcpus.inquiry)
+func (g *Guest) updateCPUs(ctx context.Context) error {
+	question := g.nextQuestion(&g.vcpus.inquiry)
 	var slots []slot
 	if err := g.monitor.Execute(ctx, "query-hotpluggable-cpus", nil, &slots); err != nil {
 		return fmt.Errorf("asking which CPUs there are: %w", err)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.vcpus.answer(question) {
+	if g.vcpus.acceptAnswer(question) {
 		g.vcpus = g.vcpus.with(slots)
 	}
 	return nil
@@ -177,7 +177,7 @@ func (g *Guest) askCPUs(ctx context.Context) error {
 func (g *Guest) CPUsDue(want int) (is bool, after time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.vcpus = g.vcpus.wanted(want); want == 0 {
+	if g.vcpus = g.vcpus.withWanted(want); want == 0 {
 		return false, 0
 	}
 	return g.vcpus.due(want, g.env.Now())
@@ -188,7 +188,7 @@ func (g *Guest) CPUsDue(want int) (is bool, after time.Duration) {
 func (g *Guest) KeptCPUs() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.vcpus.kept(g.env.Now())
+	return g.vcpus.keptReason(g.env.Now())
 }
 
 // ChangeCPUs plugs virtual CPUs, or asks the guest to release some, to reach want. QEMU reports later whether the
@@ -196,7 +196,7 @@ func (g *Guest) KeptCPUs() string {
 func (g *Guest) ChangeCPUs(ctx context.Context, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	if err := g.askCPUs(ctx); err != nil {
+	if err := g.updateCPUs(ctx); err != nil {
 		return err
 	}
 	g.mu.Lock()
@@ -204,7 +204,7 @@ func (g *Guest) ChangeCPUs(ctx context.Context, want int) error {
 	g.mu.Unlock()
 	for _, s := range plug {
 		if err := g.execute(ctx, "device_add", s.device()); err != nil {
-			return errors.Join(fmt.Errorf("plugging the CPU %s: %w", s.id(), err), g.askCPUs(ctx))
+			return errors.Join(fmt.Errorf("plugging the CPU %s: %w", s.id(), err), g.updateCPUs(ctx))
 		}
 	}
 	for _, s := range unplug {
@@ -213,13 +213,13 @@ func (g *Guest) ChangeCPUs(ctx context.Context, want int) error {
 		}
 	}
 	if len(unplug) > 0 {
-		g.noteAsked()
+		g.recordUnplugRequest()
 	}
-	return g.askCPUs(ctx)
+	return g.updateCPUs(ctx)
 }
 
 // The guest's last answer stays until it gives another.
-func (g *Guest) noteAsked() {
+func (g *Guest) recordUnplugRequest() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.vcpus.asked = g.env.Now()

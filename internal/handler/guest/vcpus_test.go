@@ -48,8 +48,8 @@ func TestWhichCPUsComeAndGo(t *testing.T) {
 			}
 			v := vcpus{}.with(places(test.present))
 			plug, unplug := v.changes(test.want)
-			if v.present() != test.present || ids(plug) != test.plug || ids(unplug) != test.unplug {
-				t.Errorf("of %d, plugged are %q and unplugged %q", v.present(), ids(plug), ids(unplug))
+			if v.count() != test.present || ids(plug) != test.plug || ids(unplug) != test.unplug {
+				t.Errorf("of %d, plugged are %q and unplugged %q", v.count(), ids(plug), ids(unplug))
 			}
 		})
 	}
@@ -100,7 +100,7 @@ func ost(kind string, source, status int64) qmp.Event {
 func TestWhatAGuestAnswersIsHeard(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	three := vcpus{}.with(places(3))
-	three.answer(three.number())
+	three.acceptAnswer(three.nextQuestion())
 	asked := three
 	asked.since, asked.asked = now, now
 	refused := asked
@@ -127,23 +127,23 @@ func TestWhatAGuestAnswersIsHeard(t *testing.T) {
 		"something is gone of a guest without room": {vcpus{}, qmp.Event{Name: "DEVICE_DELETED"}, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			next, news := test.v.heard(test.e)
-			if news != test.news || next.kept(now) != test.kept || next.outdated() != (test.e.Name == "DEVICE_DELETED") {
-				t.Errorf("news: %v, outdated: %v, it says %q", news, next.outdated(), next.kept(now))
+			next, news := test.v.handleEvent(test.e)
+			if news != test.news || next.keptReason(now) != test.kept || next.outdated() != (test.e.Name == "DEVICE_DELETED") {
+				t.Errorf("news: %v, outdated: %v, it says %q", news, next.outdated(), next.keptReason(now))
 			}
 		})
 	}
 	const silent = "the guest does not give its CPUs back: its system has not answered for 15s; it is asked again and again"
-	if kept := asked.kept(now.Add(15*time.Second - 1)); kept != "" {
+	if kept := asked.keptReason(now.Add(15*time.Second - 1)); kept != "" {
 		t.Errorf("before its time is over it says %q", kept)
 	}
-	if kept := asked.kept(now.Add(15 * time.Second)); kept != silent {
+	if kept := asked.keptReason(now.Add(15 * time.Second)); kept != silent {
 		t.Errorf("when its time is over it says %q", kept)
 	}
-	if kept := asked.with(places(2)).kept(now.Add(time.Hour)); kept != "" {
+	if kept := asked.with(places(2)).keptReason(now.Add(time.Hour)); kept != "" {
 		t.Errorf("after it has given one back it says %q", kept)
 	}
-	if kept := asked.with(places(3)).kept(now.Add(time.Hour)); kept != silent {
+	if kept := asked.with(places(3)).keptReason(now.Add(time.Hour)); kept != silent {
 		t.Errorf("before it has given one back it says %q", kept)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
-// memory is the known state of one QEMU. It is a value: each function returns the next one.
-type memory struct {
+// knownState is the known state of one QEMU. It is a value: each function returns the next one.
+type knownState struct {
 	runState string
 	// stall records an I/O error that has stopped the guest, failedDisks where, and paused that its user has paused
 	// it, too.
@@ -40,25 +40,25 @@ type answers struct {
 	failed []guestlifecycle.FailedDisk
 }
 
-// asks reports whether QEMU's markers and migration matter in a run state.
-func (m memory) asks(runState string) bool {
-	return !m.started || runState == runstate.IOError || runstate.Of(runState).Reason == runstate.ReasonPausedByUser || m.migrates || m.migration != (Migration{}) || passing(runState) || runState == runstate.PostMigrate || m.copies || len(m.jobs) > 0
+// markersMatter reports whether QEMU's markers and migration matter in a run state.
+func (m knownState) markersMatter(runState string) bool {
+	return !m.started || runState == runstate.IOError || runstate.Of(runState).Reason == runstate.ReasonPausedByUser || m.migrates || m.migration != (Migration{}) || isTransient(runState) || runState == runstate.PostMigrate || m.copies || len(m.jobs) > 0
 }
 
-// halts reports whether a guest with WaitMarker has never run. In any run state but prelaunch it has: the marker is
+// isHalted reports whether a guest with WaitMarker has never run. In any run state but prelaunch it has: the marker is
 // left over if virt-handler dies after starting the CPUs. At a migration's target the marker means nothing, since the
 // arriving guest may have run.
-func halts(runState string, waits bool) bool { return waits && runState == runstate.Prelaunch }
+func isHalted(runState string, waits bool) bool { return waits && runState == runstate.Prelaunch }
 
-// outlived reports whether WaitMarker has to be removed.
-func outlived(runState string, waits bool) bool {
+// markerLeftOver reports whether WaitMarker has to be removed.
+func markerLeftOver(runState string, waits bool) bool {
 	return waits && runState != runstate.Prelaunch && runState != runstate.InMigrate
 }
 
-func (m memory) with(a answers, now time.Time) memory {
-	next := memory{
+func (m knownState) with(a answers, now time.Time) knownState {
+	next := knownState{
 		runState: a.runState, stall: m.stall.Next(a.runState, now), failedDisks: m.failedDisks,
-		halted: halts(a.runState, a.waits), started: m.started,
+		halted: isHalted(a.runState, a.waits), started: m.started,
 		migrates: m.migrates, migration: a.migration, copies: m.copies, jobs: a.jobs,
 	}
 	next.started = next.started || !next.halted && a.runState != runstate.InMigrate
@@ -70,7 +70,7 @@ func (m memory) with(a answers, now time.Time) memory {
 	return next
 }
 
-func (m memory) at(now time.Time) memory {
+func (m knownState) at(now time.Time) knownState {
 	m.stall = m.stall.Next(m.runState, now)
 	if !m.stall.Active() {
 		m.failedDisks = nil
@@ -78,36 +78,36 @@ func (m memory) at(now time.Time) memory {
 	return m
 }
 
-// passingPause is the interval of queries for a run state that QEMU may leave without an event, and for a migration's
-// progress.
-const passingPause = time.Second
+// transientPause is the interval of queries for a run state that QEMU may leave without an event, and for a
+// migration's progress.
+const transientPause = time.Second
 
 // handoverPause is the interval of queries at a source whose guest stands still, for two changes without an event:
 // QEMU has sent the first page after the guest, and it has stopped for good, a moment after it reports that all is
 // sent.
 const handoverPause = 5 * time.Millisecond
 
-func passing(state string) bool {
+func isTransient(state string) bool {
 	outlook := runstate.Of(state).Outlook
 	return outlook == runstate.Passes || outlook == runstate.Unknown
 }
 
 // handsOver reports whether a source will soon allow its target to run the guest.
-func (m memory) handsOver() bool {
+func (m knownState) handsOver() bool {
 	switch {
 	case m.migration.Begun == "":
 		return false
 	case m.migration.Status == migrationstatus.PostCopyActive:
 		return m.migration.PostCopyBytes == 0
 	}
-	return m.migration.Status == migrationstatus.Completed && passing(m.runState)
+	return m.migration.Status == migrationstatus.Completed && isTransient(m.runState)
 }
 
-func (m memory) facts(now time.Time) Facts {
+func (m knownState) facts(now time.Time) Facts {
 	due, after := m.stall.Resume(m.paused, now)
 	due = due || m.runState == runstate.PausedToMigrate && m.migration.Paused && !m.migration.UnderWay()
-	if passing(m.runState) || m.migration.UnderWay() || copying(m.jobs) {
-		after = backoff.Sooner(after, passingPause)
+	if isTransient(m.runState) || m.migration.UnderWay() || hasActiveJob(m.jobs) {
+		after = backoff.Sooner(after, transientPause)
 	}
 	if m.handsOver() {
 		after = backoff.Sooner(after, handoverPause)
