@@ -19,35 +19,35 @@ const (
 	messagesAtOnce    = 100
 )
 
-// talk is one control connection. It ends with its first error or with its context.
-type talk struct {
+// controlConnection is one control connection. It ends with its first error or with its context.
+type controlConnection struct {
 	conn      net.Conn
 	limits    Limits
 	migration string
 	mine      *Facts
 	// other is the peer's side; facts that belong to this side are ignored.
-	other migrationwire.Side
-	heard func(migrationwire.Kind)
-	// disks may be nil.
-	disks func([]migrationwire.Disk)
-	// transport may be nil.
-	transport func(migrationwire.Transport)
+	other  migrationwire.Side
+	onFact func(migrationwire.Kind)
+	// onDisks may be nil.
+	onDisks func([]migrationwire.Disk)
+	// onTransport may be nil.
+	onTransport func(migrationwire.Transport)
 }
 
-func (t *talk) run(ctx context.Context) error {
+func (t *controlConnection) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { _ = t.conn.Close() })
 	defer stop()
 	var parts sync.WaitGroup
 	parts.Go(func() { cancel(t.say(ctx)) })
-	parts.Go(func() { cancel(t.listen()) })
+	parts.Go(func() { cancel(t.readMessages()) })
 	parts.Wait()
 	return context.Cause(ctx)
 }
 
 // say sends every fact so far, then each new one at once, and Alive in between.
-func (t *talk) say(ctx context.Context) error {
+func (t *controlConnection) say(ctx context.Context) error {
 	alive := time.NewTicker(migrationwire.AliveEvery)
 	defer alive.Stop()
 	for said := 0; ; {
@@ -72,8 +72,8 @@ func (t *talk) say(ctx context.Context) error {
 	}
 }
 
-// listen ignores all but the peer's facts.
-func (t *talk) listen() error {
+// readMessages ignores all but the peer's facts.
+func (t *controlConnection) readMessages() error {
 	limiter := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
 	known := map[migrationwire.Kind]bool{}
 	var told migrationwire.DisksTold
@@ -94,36 +94,36 @@ func (t *talk) listen() error {
 			return fmt.Errorf("the other virt-handler speaks of migration %.100q on the connection of %s", m.MigrationUID, t.migration)
 		case m.Kind.Speaker() != t.other:
 		case m.Kind == migrationwire.Plugs:
-			if err := t.hear(&told, &m); err != nil {
+			if err := t.handleDisks(&told, &m); err != nil {
 				return err
 			}
 		case known[m.Kind]:
 		case m.Kind == migrationwire.Offer, m.Kind == migrationwire.Agreed:
 			known[m.Kind] = true
-			if err := t.hearTransport(m.Transport); err != nil {
+			if err := t.handleTransport(m.Transport); err != nil {
 				return err
 			}
 		default:
 			known[m.Kind] = true
-			t.heard(m.Kind)
+			t.onFact(m.Kind)
 		}
 	}
 }
 
-func (t *talk) hearTransport(transport *migrationwire.Transport) error {
+func (t *controlConnection) handleTransport(transport *migrationwire.Transport) error {
 	if err := transport.Check(); err != nil {
 		return err
 	}
-	if t.transport != nil {
-		t.transport(*transport)
+	if t.onTransport != nil {
+		t.onTransport(*transport)
 	}
 	return nil
 }
 
-func (t *talk) hear(told *migrationwire.DisksTold, m *migrationwire.Message) error {
+func (t *controlConnection) handleDisks(told *migrationwire.DisksTold, m *migrationwire.Message) error {
 	disks, err := told.Add(m)
-	if len(disks) > 0 && t.disks != nil {
-		t.disks(disks)
+	if len(disks) > 0 && t.onDisks != nil {
+		t.onDisks(disks)
 	}
 	return err
 }

@@ -26,7 +26,7 @@ type Forward struct {
 	Answers time.Duration
 
 	sent, received atomic.Int64
-	opening        atomic.Pointer[debt]
+	opening        atomic.Pointer[answerTimer]
 
 	mu      sync.Mutex
 	open    int
@@ -56,16 +56,16 @@ func (f *Forward) Failure() error {
 // Opening calls late if opened is not called within wait after QEMU's next connection. Before QEMU connects it waits
 // for nothing, so that time does not count.
 func (f *Forward) Opening(wait time.Duration, late func()) (opened func()) {
-	owed := &debt{}
+	owed := &answerTimer{}
 	owed.limit(wait, late)
 	f.opening.Store(owed)
 	return func() {
 		f.opening.CompareAndSwap(owed, nil)
-		owed.forgive()
+		owed.disable()
 	}
 }
 
-func (f *Forward) connected() {
+func (f *Forward) startOpeningTimer() {
 	if owed := f.opening.Load(); owed != nil {
 		owed.begin()
 	}
@@ -87,7 +87,7 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 	running.Go(func() {
 		<-ctx.Done()
 		if err := listener.Close(); err != nil {
-			f.failed(fmt.Errorf("closing the migration's socket: %w", err))
+			f.recordFailure(fmt.Errorf("closing the migration's socket: %w", err))
 		}
 	})
 	// QEMU connects once for each stream. Any other process that can connect has broken out of the guest; it must not
@@ -104,30 +104,30 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("taking connections of the migration's QEMU: %w", err)
 		case err != nil:
-			f.failed(fmt.Errorf("taking a connection of the migration's QEMU: %w", err))
-			wait(ctx, time.Second)
+			f.recordFailure(fmt.Errorf("taking a connection of the migration's QEMU: %w", err))
+			sleep(ctx, time.Second)
 			continue
 		}
 		if err := f.begin(conn, limiter); err != nil {
-			f.failed(err)
+			f.recordFailure(err)
 			_ = conn.Close() // it is refused
 			continue
 		}
-		f.connected()
+		f.startOpeningTimer()
 		// One after the other: QEMU takes the first connection as its main stream (decision 293).
 		peer, err := f.Outgoing.Dial(ctx, f.Channel)
 		if err != nil {
 			f.end()
 			if ctx.Err() == nil {
-				f.failed(err)
+				f.recordFailure(err)
 			}
 			_ = conn.Close() // QEMU has to notice
 			continue
 		}
 		running.Go(func() {
 			defer f.end()
-			s := &stream{qemu: conn, peer: peer, fromQEMU: &f.sent, fromPeer: &f.received, drain: true, failed: f.failed, left: f.leave, answers: f.Answers}
-			_ = s.run(ctx) // failed was called with it
+			s := &stream{qemu: conn, peer: peer, fromQEMU: &f.sent, fromPeer: &f.received, drain: true, failed: f.recordFailure, left: f.recordLeft, answers: f.Answers}
+			_ = s.run(ctx) // recordFailure was called with it
 		})
 	}
 }
@@ -154,13 +154,13 @@ func (f *Forward) end() {
 	f.open--
 }
 
-func (f *Forward) leave() {
+func (f *Forward) recordLeft() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.left = true
 }
 
-func (f *Forward) failed(err error) {
+func (f *Forward) recordFailure(err error) {
 	f.mu.Lock()
 	if f.failure == nil {
 		f.failure = err

@@ -39,7 +39,7 @@ type connections struct {
 }
 
 // The caller holds calls.mu.
-func (c *calls) of(migration string) *connections {
+func (c *calls) connectionsOf(migration string) *connections {
 	if c.byMigration == nil {
 		c.byMigration = map[string]*connections{}
 	}
@@ -50,7 +50,7 @@ func (c *calls) of(migration string) *connections {
 }
 
 // The caller holds calls.mu.
-func (c *calls) tidy(migration string) {
+func (c *calls) deleteUnused(migration string) {
 	if m := c.byMigration[migration]; len(m.streams) == 0 && m.controls == 0 {
 		delete(c.byMigration, migration)
 	}
@@ -60,7 +60,7 @@ func (c *calls) tidy(migration string) {
 func (c *calls) stream(migration string, channel migrationwire.Channel) (end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := c.of(migration)
+	m := c.connectionsOf(migration)
 	if n := m.streams[channel]; n >= channel.MaxOpen() {
 		return nil, fmt.Errorf("migration %s has %d connections of the channel %q already, which is the most that one may have", migration, n, channel)
 	}
@@ -71,7 +71,7 @@ func (c *calls) stream(migration string, channel migrationwire.Channel) (end fun
 		if m.streams[channel]--; m.streams[channel] == 0 {
 			delete(m.streams, channel)
 		}
-		c.tidy(migration)
+		c.deleteUnused(migration)
 	}, nil
 }
 
@@ -84,7 +84,7 @@ func (c *calls) control(migration string, connected func(bool)) (replaced contex
 	replaced, cancel := context.WithCancel(context.Background())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := c.of(migration)
+	m := c.connectionsOf(migration)
 	if m.replace != nil {
 		m.replace()
 	}
@@ -100,27 +100,27 @@ func (c *calls) control(migration string, connected func(bool)) (replaced contex
 			m.replace = nil
 			connected(false)
 		}
-		c.tidy(migration)
+		c.deleteUnused(migration)
 	}
 }
 
-// seldom limits the rate of log lines, since other hosts cause the logged events.
-type seldom struct {
-	log     logr.Logger
-	limiter *rate.Limiter
-	unsaid  atomic.Int64
+// limitedLog limits the rate of log lines, since other hosts cause the logged events.
+type limitedLog struct {
+	log        logr.Logger
+	limiter    *rate.Limiter
+	suppressed atomic.Int64
 }
 
-func newSeldom(log logr.Logger) *seldom {
-	return &seldom{log: log, limiter: rate.NewLimiter(rate.Every(5*time.Second), 20)}
+func newLimitedLog(log logr.Logger) *limitedLog {
+	return &limitedLog{log: log, limiter: rate.NewLimiter(rate.Every(5*time.Second), 20)}
 }
 
-func (s *seldom) say(what string, values ...any) {
+func (s *limitedLog) info(what string, values ...any) {
 	if !s.limiter.Allow() {
-		s.unsaid.Add(1)
+		s.suppressed.Add(1)
 		return
 	}
-	if n := s.unsaid.Swap(0); n > 0 {
+	if n := s.suppressed.Swap(0); n > 0 {
 		values = append(values, "unsaid", n)
 	}
 	s.log.Info(what, values...)

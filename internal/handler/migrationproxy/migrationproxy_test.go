@@ -617,9 +617,9 @@ func TestAHostilePeerOnTheControlConnection(t *testing.T) {
 
 func TestWhatOthersCauseIsLoggedSeldom(t *testing.T) {
 	var l lines
-	s := newSeldom(l.logger())
+	s := newLimitedLog(l.logger())
 	for range 1000 {
-		s.say("refused")
+		s.info("refused")
 	}
 	if n := l.with("refused"); n < 20 || n > 25 {
 		t.Errorf("%d lines of a thousand are logged", n)

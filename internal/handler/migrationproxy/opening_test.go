@@ -14,12 +14,12 @@ func TestATargetHasToBeOpenInTime(t *testing.T) {
 		late    bool
 	}{
 		"QEMU is slow to connect":    {func(*Forward) { time.Sleep(time.Minute) }, false},
-		"QEMU waits less than that":  {func(f *Forward) { f.connected(); time.Sleep(wait - 1) }, false},
-		"QEMU waits as long as that": {func(f *Forward) { f.connected(); time.Sleep(wait) }, true},
+		"QEMU waits less than that":  {func(f *Forward) { f.startOpeningTimer(); time.Sleep(wait - 1) }, false},
+		"QEMU waits as long as that": {func(f *Forward) { f.startOpeningTimer(); time.Sleep(wait) }, true},
 		"another connection adds none": {func(f *Forward) {
-			f.connected()
+			f.startOpeningTimer()
 			time.Sleep(wait - time.Second)
-			f.connected()
+			f.startOpeningTimer()
 			time.Sleep(time.Second)
 		}, true},
 	} {
@@ -35,7 +35,7 @@ func TestATargetHasToBeOpenInTime(t *testing.T) {
 				}
 				opened()
 				late.Store(false)
-				f.connected()
+				f.startOpeningTimer()
 				time.Sleep(time.Minute)
 				if late.Load() {
 					t.Error("what is open is ended")

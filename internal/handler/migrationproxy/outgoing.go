@@ -122,7 +122,7 @@ func (o *Outgoing) Control(ctx context.Context, c Conversation) {
 				"migration", o.Header.MigrationUID, "node", o.Node, "reason", text)
 			last = text
 		}
-		wait(ctx, delays.Step())
+		sleep(ctx, delays.Step())
 	}
 }
 
@@ -137,11 +137,11 @@ func (o *Outgoing) converse(ctx context.Context, c Conversation) (began bool, er
 		c.Connected(true)
 		defer c.Connected(false)
 	}
-	t := &talk{conn: conn, limits: o.Limits, migration: o.Header.MigrationUID, mine: c.Mine, other: migrationwire.Target, heard: c.Heard, transport: c.HeardAgreed}
+	t := &controlConnection{conn: conn, limits: o.Limits, migration: o.Header.MigrationUID, mine: c.Mine, other: migrationwire.Target, onFact: c.Heard, onTransport: c.HeardAgreed}
 	return true, t.run(ctx)
 }
 
-func wait(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -28,7 +28,7 @@ type Server struct {
 	address   func() (netip.Addr, error)
 	port      uint16
 	relisten  time.Duration
-	log       *seldom
+	log       *limitedLog
 	greetings greeting.Rooms
 	calls     calls
 	published atomic.Pointer[netip.AddrPort]
@@ -38,7 +38,7 @@ type Server struct {
 // address to listen on (OwnAddress) and is called repeatedly.
 func NewServer(registry Registry, config *tls.Config, address func() (netip.Addr, error), log logr.Logger) *Server {
 	return &Server{
-		registry: registry, tls: config, address: address, port: migrationwire.Port, relisten: relisten, log: newSeldom(log),
+		registry: registry, tls: config, address: address, port: migrationwire.Port, relisten: relisten, log: newLimitedLog(log),
 	}
 }
 
@@ -63,9 +63,9 @@ func (s *Server) Run(ctx context.Context) error {
 	ticker := time.NewTicker(s.relisten)
 	defer ticker.Stop()
 	var listener net.Listener
-	defer func() { s.unlisten(listener) }()
+	defer func() { s.closeListener(listener) }()
 	for {
-		listener = s.follow(ctx, listener, func(l net.Listener) {
+		listener = s.updateListener(ctx, listener, func(l net.Listener) {
 			running.Go(func() { s.Serve(ctx, l) })
 		})
 		select {
@@ -76,11 +76,11 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// follow listens on the current address, unless current does already.
-func (s *Server) follow(ctx context.Context, current net.Listener, serve func(net.Listener)) net.Listener {
+// updateListener listens on the current address, unless current does already.
+func (s *Server) updateListener(ctx context.Context, current net.Listener, serve func(net.Listener)) net.Listener {
 	wanted, err := s.address()
 	if err != nil {
-		s.log.say("migrations to this node have no address", "reason", err.Error())
+		s.log.info("migrations to this node have no address", "reason", err.Error())
 		return current
 	}
 	address := netip.AddrPortFrom(wanted, s.port)
@@ -89,16 +89,16 @@ func (s *Server) follow(ctx context.Context, current net.Listener, serve func(ne
 	}
 	next, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address.String())
 	if err != nil {
-		s.log.say("migrations to this node can't be listened for; it is tried again", "address", address.String(), "reason", err.Error())
+		s.log.info("migrations to this node can't be listened for; it is tried again", "address", address.String(), "reason", err.Error())
 		return current
 	}
-	s.unlisten(current)
+	s.closeListener(current)
 	s.published.Store(&address)
 	serve(next)
 	return next
 }
 
-func (s *Server) unlisten(listener net.Listener) {
+func (s *Server) closeListener(listener net.Listener) {
 	if listener != nil {
 		s.published.Store(nil)
 		_ = listener.Close() // its connections continue
@@ -125,15 +125,15 @@ func (s *Server) accept(ctx context.Context, listener net.Listener, running *syn
 			return
 		}
 		if err != nil {
-			s.log.say("a migration's connection can't be taken", "reason", err.Error())
-			wait(ctx, time.Second)
+			s.log.info("a migration's connection can't be taken", "reason", err.Error())
+			sleep(ctx, time.Second)
 			continue
 		}
 		caller := s.greetings.Enter(conn.RemoteAddr(), func() { _ = conn.Close() })
 		running.Go(func() {
 			defer conn.Close()
 			if err := s.handle(ctx, conn, caller); err != nil && ctx.Err() == nil {
-				s.log.say("a migration's connection has ended", "from", conn.RemoteAddr().String(), "reason", err.Error())
+				s.log.info("a migration's connection has ended", "from", conn.RemoteAddr().String(), "reason", err.Error())
 			}
 		})
 	}
@@ -236,12 +236,12 @@ func (s *Server) admit(ctx context.Context, c *call) (err error) {
 func (s *Server) control(c *call) {
 	replaced, end := s.calls.control(c.header.MigrationUID, c.target.Connected)
 	c.end = end
-	t := &talk{
+	t := &controlConnection{
 		conn: c.conn, limits: s.Limits, migration: c.header.MigrationUID, mine: c.target.Facts, other: migrationwire.Source,
-		heard: c.target.Heard, disks: c.target.HeardDisks, transport: c.target.HeardOffer,
+		onFact: c.target.Heard, onDisks: c.target.HeardDisks, onTransport: c.target.HeardOffer,
 	}
-	if c.header.Version < migrationwire.AgreesTransport && t.transport != nil {
-		t.transport(migrationwire.Transport{}) // such a source never offers one
+	if c.header.Version < migrationwire.AgreesTransport && t.onTransport != nil {
+		t.onTransport(migrationwire.Transport{}) // such a source never offers one
 	}
 	c.serve = func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)

@@ -70,10 +70,10 @@ func (s *stream) run(ctx context.Context) error {
 		})
 		cancel(err)
 	}
-	var owed debt
+	var owed answerTimer
 	if s.answers > 0 {
 		owed.limit(s.answers, func() { fail("waiting for the other node", errUnanswered) })
-		defer owed.settle()
+		defer owed.stop()
 	}
 	var said atomic.Bool
 	directions.Go(func() {
@@ -82,7 +82,7 @@ func (s *stream) run(ctx context.Context) error {
 		}
 	})
 	directions.Go(func() {
-		err := pump(s.qemu, s.peer, passing{s.fromPeer, owed.settle, func() {
+		err := pump(s.qemu, s.peer, passing{s.fromPeer, owed.stop, func() {
 			if s.left != nil && !said.Load() {
 				s.left()
 			}
@@ -107,16 +107,16 @@ func (s *stream) close() {
 
 var errUnanswered = errors.New("it has not answered in time")
 
-// debt is an answer that the peer owes. The zero value has no limit.
-type debt struct {
+// answerTimer calls a function if the peer does not answer in time. The zero value has no limit.
+type answerTimer struct {
 	mu    sync.Mutex
 	timer *time.Timer
 	after time.Duration
 	owed  bool
 }
 
-// limit makes late be called when an answer is owed for the time after. It must be called before the debt is used.
-func (d *debt) limit(after time.Duration, late func()) {
+// limit makes late be called when an answer is owed for the time after. It must be called before the timer is used.
+func (d *answerTimer) limit(after time.Duration, late func()) {
 	d.timer = time.AfterFunc(after, late)
 	d.timer.Stop()
 	d.after = after
@@ -124,7 +124,7 @@ func (d *debt) limit(after time.Duration, late func()) {
 
 // begin records that data is about to be sent to the peer. While an answer is owed, the time runs from the first such
 // data.
-func (d *debt) begin() {
+func (d *answerTimer) begin() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil && !d.owed {
@@ -133,8 +133,8 @@ func (d *debt) begin() {
 	}
 }
 
-// settle records that the peer has sent data.
-func (d *debt) settle() {
+// stop records that the peer has sent data.
+func (d *answerTimer) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil {
@@ -143,8 +143,8 @@ func (d *debt) settle() {
 	}
 }
 
-// forgive ends the debt for good.
-func (d *debt) forgive() {
+// disable stops the timer for good.
+func (d *answerTimer) disable() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil {

@@ -50,9 +50,9 @@ func (c *peerConn) Write(p []byte) (int, error) {
 	if len(p) <= record {
 		return c.Conn.Write(p)
 	}
-	c.wire.hold()
+	c.wire.cork()
 	n, err := c.Conn.Write(p)
-	if released := c.wire.release(); err == nil {
+	if released := c.wire.uncork(); err == nil {
 		err = released
 	}
 	return n, err
@@ -66,9 +66,9 @@ type wire struct {
 	left int
 
 	// mu guards the output: a reader may make TLS write as well.
-	mu   sync.Mutex
-	held bool
-	out  []byte
+	mu     sync.Mutex
+	corked bool
+	out    []byte
 }
 
 func newWire(conn net.Conn) *wire { return &wire{Conn: conn, in: bufio.NewReaderSize(conn, batch)} }
@@ -105,27 +105,27 @@ func recordSize(header []byte) int {
 	return recordHeader + int(binary.BigEndian.Uint16(header[recordHeader-2:]))
 }
 
-func (w *wire) hold() {
+func (w *wire) cork() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.held = true
+	w.corked = true
 }
 
-func (w *wire) release() error {
+func (w *wire) uncork() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.held = false
+	w.corked = false
 	return w.flush()
 }
 
 func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.held && len(w.out) == 0 {
+	if !w.corked && len(w.out) == 0 {
 		return w.Conn.Write(p)
 	}
 	w.out = append(w.out, p...)
-	if w.held && len(w.out) < batch {
+	if w.corked && len(w.out) < batch {
 		return len(p), nil
 	}
 	return len(p), w.flush()

@@ -10,47 +10,47 @@ import (
 func TestAnAnswerThatIsOwed(t *testing.T) {
 	const after = 20 * time.Second
 	for name, test := range map[string]struct {
-		happen func(*debt)
+		happen func(*answerTimer)
 		late   bool
 	}{
-		"nothing was said": {func(*debt) { time.Sleep(10 * after) }, false},
-		"it is answered, and nothing follows": {func(d *debt) {
+		"nothing was said": {func(*answerTimer) { time.Sleep(10 * after) }, false},
+		"it is answered, and nothing follows": {func(d *answerTimer) {
 			d.begin()
 			time.Sleep(after / 2)
-			d.settle()
+			d.stop()
 			time.Sleep(10 * after)
 		}, false},
-		"each is answered in time": {func(d *debt) {
+		"each is answered in time": {func(d *answerTimer) {
 			for range 10 {
 				d.begin()
 				time.Sleep(after / 2)
-				d.settle()
+				d.stop()
 			}
 		}, false},
-		"it is not answered": {func(d *debt) {
+		"it is not answered": {func(d *answerTimer) {
 			d.begin()
 			time.Sleep(after + 1)
 		}, true},
-		"more is said meanwhile": {func(d *debt) {
+		"more is said meanwhile": {func(d *answerTimer) {
 			for range 5 {
 				d.begin()
 				time.Sleep(after/5 + 1)
 			}
 		}, true},
-		"only the second is not answered": {func(d *debt) {
+		"only the second is not answered": {func(d *answerTimer) {
 			d.begin()
-			d.settle()
+			d.stop()
 			d.begin()
 			time.Sleep(after + 1)
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var d debt
+				var d answerTimer
 				late := false
 				d.limit(after, func() { late = true })
 				test.happen(&d)
-				d.settle()
+				d.stop()
 				synctest.Wait()
 				if late != test.late {
 					t.Errorf("the answer is late: %v, want %v", late, test.late)
