@@ -228,7 +228,7 @@ func (c *Client) receive() (*reply, error) {
 		err = limits.Check(line)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the answer: %w", unexpected(err))
+		return nil, fmt.Errorf("reading the answer: %w", eofAsError(err))
 	}
 	var r reply
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -241,7 +241,7 @@ func skipToDelimiter(r *bufio.Reader) error {
 	for {
 		b, err := r.ReadByte()
 		if err != nil {
-			return fmt.Errorf("reading the answer: %w", unexpected(err))
+			return fmt.Errorf("reading the answer: %w", eofAsError(err))
 		}
 		if b == delimiter {
 			return nil
@@ -249,7 +249,7 @@ func skipToDelimiter(r *bufio.Reader) error {
 	}
 }
 
-func unexpected(err error) error {
+func eofAsError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("QEMU closed the port")
 	}

@@ -88,17 +88,17 @@ func (c *Client) Ping(ctx context.Context) error {
 
 // Info returns the agent's version and commands.
 func (c *Client) Info(ctx context.Context) (Info, error) {
-	return ask[Info](ctx, c, "guest-info")
+	return query[Info](ctx, c, "guest-info")
 }
 
 // OSInfo returns the guest's operating system.
 func (c *Client) OSInfo(ctx context.Context) (OSInfo, error) {
-	return ask[OSInfo](ctx, c, "guest-get-osinfo")
+	return query[OSInfo](ctx, c, "guest-get-osinfo")
 }
 
 // HostName returns the guest's host name.
 func (c *Client) HostName(ctx context.Context) (string, error) {
-	answer, err := ask[struct {
+	answer, err := query[struct {
 		HostName string `json:"host-name"`
 	}](ctx, c, "guest-get-host-name")
 	return answer.HostName, err
@@ -106,22 +106,22 @@ func (c *Client) HostName(ctx context.Context) (string, error) {
 
 // Interfaces returns the guest's network interfaces.
 func (c *Client) Interfaces(ctx context.Context) ([]Interface, error) {
-	return ask[[]Interface](ctx, c, "guest-network-get-interfaces")
+	return query[[]Interface](ctx, c, "guest-network-get-interfaces")
 }
 
 // Users returns the logged-in users.
 func (c *Client) Users(ctx context.Context) ([]User, error) {
-	return ask[[]User](ctx, c, "guest-get-users")
+	return query[[]User](ctx, c, "guest-get-users")
 }
 
 // Filesystems returns the guest's mounted file systems.
 func (c *Client) Filesystems(ctx context.Context) ([]Filesystem, error) {
-	return ask[[]Filesystem](ctx, c, "guest-get-fsinfo")
+	return query[[]Filesystem](ctx, c, "guest-get-fsinfo")
 }
 
 // Timezone returns the guest's time zone.
 func (c *Client) Timezone(ctx context.Context) (Timezone, error) {
-	return ask[Timezone](ctx, c, "guest-get-timezone")
+	return query[Timezone](ctx, c, "guest-get-timezone")
 }
 
 // VCPU is one of the guest's CPUs.
@@ -132,7 +132,7 @@ type VCPU struct {
 
 // VCPUs returns the CPUs that the guest's system knows.
 func (c *Client) VCPUs(ctx context.Context) ([]VCPU, error) {
-	return ask[[]VCPU](ctx, c, "guest-get-vcpus")
+	return query[[]VCPU](ctx, c, "guest-get-vcpus")
 }
 
 // Frozen is FreezeStatus's value for frozen file systems.
@@ -146,7 +146,7 @@ func (c *Client) FreezeStatus(ctx context.Context) (status string, err error) {
 
 // Freeze flushes and freezes the guest's file systems, and returns their number.
 func (c *Client) Freeze(ctx context.Context) (int, error) {
-	return ask[int](ctx, c, "guest-fsfreeze-freeze")
+	return query[int](ctx, c, "guest-fsfreeze-freeze")
 }
 
 // Thaw undoes Freeze. A silent agent executes it when it continues.
@@ -235,7 +235,7 @@ func (c *Client) execStatus(ctx context.Context, pid int) (result ExecResult, ex
 	return result, s.Exited, nil
 }
 
-func ask[T any](ctx context.Context, c *Client, command string) (T, error) {
+func query[T any](ctx context.Context, c *Client, command string) (T, error) {
 	var answer T
 	err := c.Execute(ctx, command, nil, &answer)
 	return answer, err
