@@ -114,10 +114,10 @@ func Ask(ctx context.Context, m Monitor, d Disk) error {
 	if d.Locked && !d.TrayOpen {
 		return nil
 	}
-	return d.takeMedium(ctx, m)
+	return d.removeMedium(ctx, m)
 }
 
-func (d *Disk) takeMedium(ctx context.Context, m Monitor) error {
+func (d *Disk) removeMedium(ctx context.Context, m Monitor) error {
 	if err := m.Execute(ctx, "blockdev-remove-medium", Properties{"id": d.Device}, nil); err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func Force(ctx context.Context, m Monitor, d Disk, detached string) error {
 		if err := openTray(ctx, m, d.Device, true); err != nil {
 			return err
 		}
-		return d.takeMedium(ctx, m)
+		return d.removeMedium(ctx, m)
 	}
 	if err := d.insertDetached(ctx, m, detached); err != nil {
 		return err
@@ -55,8 +55,8 @@ func (d *Disk) insertDetached(ctx context.Context, m Monitor, node string) error
 	return m.Execute(ctx, "blockdev-add", Properties{"driver": "null-co", "node-name": node, "size": 0}, nil)
 }
 
-// serves reports whether the replacement is behind its device.
-func (d *Disk) serves(ctx context.Context, m Monitor, devices map[string]bool) (bool, error) {
+// isBehindDevice reports whether the replacement is behind its device.
+func (d *Disk) isBehindDevice(ctx context.Context, m Monitor, devices map[string]bool) (bool, error) {
 	if !devices[d.Device] {
 		return false, nil
 	}

@@ -89,13 +89,13 @@ func Observe(ctx context.Context, m Monitor) (map[string]Disk, error) {
 		return nil, err
 	}
 	for name, disk := range disks {
-		disk.find(sizes)
-		disk.judge(present, drives)
+		disk.setNodes(sizes)
+		disk.setStage(present, drives)
 		disks[name] = disk
 	}
 	for name, detached := range detached {
-		detached.find(sizes)
-		serves, err := detached.serves(ctx, m, present)
+		detached.setNodes(sizes)
+		serves, err := detached.isBehindDevice(ctx, m, present)
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func devices(ctx context.Context, m Monitor) (map[string]bool, error) {
 	return present, nil
 }
 
-func (d *Disk) find(sizes map[string]int64) {
+func (d *Disk) setNodes(sizes map[string]int64) {
 	for _, node := range d.Nodes {
 		if size, ok := sizes[node]; ok {
 			d.nodes, d.Size = append(d.nodes, node), size
@@ -126,7 +126,7 @@ func (d *Disk) find(sizes map[string]int64) {
 	}
 }
 
-func (d *Disk) judge(devices map[string]bool, drives map[string]drive) {
+func (d *Disk) setStage(devices map[string]bool, drives map[string]drive) {
 	d.Stage = Partial
 	top := ""
 	d.Bare = len(d.nodes) == 0 && !devices[d.Device]
