@@ -193,7 +193,7 @@ func (c *Client) execute(ctx context.Context, oob []byte, commands ...Command) e
 func (c *Client) await(ctx context.Context, command Command, reply <-chan answer) error {
 	select {
 	case a := <-reply:
-		return finish(command.Name, a, command.Result)
+		return decodeAnswer(command.Name, a, command.Result)
 	case <-ctx.Done():
 		return fmt.Errorf("QMP %s: waiting for the answer: %w", command.Name, ctx.Err())
 	case <-c.done:
@@ -201,13 +201,13 @@ func (c *Client) await(ctx context.Context, command Command, reply <-chan answer
 	// The answer may have come just before the end of the connection.
 	select {
 	case a := <-reply:
-		return finish(command.Name, a, command.Result)
+		return decodeAnswer(command.Name, a, command.Result)
 	default:
 		return fmt.Errorf("QMP %s: %w", command.Name, c.Err())
 	}
 }
 
-func finish(name string, a answer, result any) error {
+func decodeAnswer(name string, a answer, result any) error {
 	if a.err != nil {
 		return &Error{Command: name, Class: a.err.Class, Desc: a.err.Desc}
 	}
@@ -312,7 +312,7 @@ func (c *Client) read(greeted chan<- error) {
 	for {
 		var m message
 		if err := decode(reader, &m); err != nil {
-			c.fail(fmt.Errorf("QEMU ended the connection: %w", asEnd(err)))
+			c.fail(fmt.Errorf("QEMU ended the connection: %w", resetAsEOF(err)))
 			return
 		}
 		c.receive(m)
@@ -330,8 +330,8 @@ func decode(r *bufio.Reader, into any) error {
 	return json.Unmarshal(line, into)
 }
 
-// asEnd returns io.EOF for a reset: QEMU may exit before it has read everything, if only a final newline.
-func asEnd(err error) error {
+// resetAsEOF returns io.EOF for a reset: QEMU may exit before it has read everything, if only a final newline.
+func resetAsEOF(err error) error {
 	if errors.Is(err, syscall.ECONNRESET) {
 		return io.EOF
 	}

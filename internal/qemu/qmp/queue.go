@@ -50,7 +50,7 @@ func (q *queue) close() {
 func (q *queue) deliver(receiver func(Event)) {
 	defer close(q.done)
 	for {
-		events, more := q.take()
+		events, more := q.wait()
 		for _, e := range events {
 			if receiver != nil {
 				receiver(e)
@@ -62,8 +62,8 @@ func (q *queue) deliver(receiver func(Event)) {
 	}
 }
 
-// take waits for events. more is false when there will be no others.
-func (q *queue) take() (events []Event, more bool) {
+// wait waits for events. more is false when there will be no others.
+func (q *queue) wait() (events []Event, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.events) == 0 && !q.closed {
