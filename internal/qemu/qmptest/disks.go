@@ -20,7 +20,7 @@ func (s *Server) removeFD(_ *monitor, a arguments) (any, error) {
 	for _, set := range s.machine.sets {
 		if set.id == a.FDSet {
 			set.removed = true
-			s.machine.sweep()
+			s.machine.closeRemovedFDs()
 			return nil, nil
 		}
 	}

@@ -184,8 +184,8 @@ func (m *machine) fileSize(path string) (size int64, ok bool) {
 	return 0, false
 }
 
-// sweep closes the removed descriptors. QEMU 7.2 keeps them while its guest does not run.
-func (m *machine) sweep() {
+// closeRemovedFDs closes the removed descriptors. QEMU 7.2 keeps them while its guest does not run.
+func (m *machine) closeRemovedFDs() {
 	if !m.running() {
 		return
 	}

@@ -28,28 +28,28 @@ func (s *Server) send(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.giveUp(fmt.Sprintf("Failed to connect to '%s': %v", path, errors.Unwrap(err)))
+		s.endMigration(fmt.Sprintf("Failed to connect to '%s': %v", path, errors.Unwrap(err)))
 		return
 	}
 	defer func() { _ = conn.Close() }()
 	m := &s.machine.migration
 	m.conn = conn
 	if m.status != migrationSetup || s.exited {
-		s.giveUp("")
+		s.endMigration("")
 		return
 	}
 	s.setMigration(migrationActive)
 	if err := s.dialChannels(path); err != nil {
-		s.giveUp(message(err))
+		s.endMigration(message(err))
 		return
 	}
 	if err := s.sendMemory(conn); err != nil || m.status != migrationActive || m.failure != "" {
-		s.giveUp(message(err))
+		s.endMigration(message(err))
 		return
 	}
 	s.stopForSwitchover()
 	if err := s.sendState(conn); err != nil || m.status != migrationDevice && m.status != migrationPostCopyActive {
-		s.giveUp(message(err))
+		s.endMigration(message(err))
 		return
 	}
 	if m.status == migrationPostCopyActive && !s.sendAfterwards(conn) {
@@ -153,8 +153,8 @@ func (s *Server) sendState(conn net.Conn) error {
 	})
 }
 
-// giveUp ends a source's canceled or failed migration. The caller holds s.mu.
-func (s *Server) giveUp(reason string) {
+// endMigration ends a source's canceled or failed migration. The caller holds s.mu.
+func (s *Server) endMigration(reason string) {
 	m := &s.machine.migration
 	m.proceed = nil
 	if s.exited {

@@ -121,8 +121,8 @@ func (m *machine) closeMirrors() {
 	}
 }
 
-// local maps QEMU's path to the test's.
-func (s *Server) local(path string) string {
+// outsidePath maps QEMU's path to the test's.
+func (s *Server) outsidePath(path string) string {
 	if rest, ok := strings.CutPrefix(path, s.inside); ok && s.inside != "" {
 		return s.outside + rest
 	}
@@ -142,7 +142,7 @@ func (s *Server) nbdStart(_ *monitor, a arguments) (any, error) {
 	if err := json.Unmarshal(a.raw, &address); err != nil {
 		return nil, err
 	}
-	path := s.local(address.Addr.Data.Path)
+	path := s.outsidePath(address.Addr.Data.Path)
 	_ = os.Remove(path) // as QEMU does
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -242,12 +242,12 @@ func (s *Server) dialExport(a arguments) (*node, error) {
 	if err := json.Unmarshal(a.raw, &server); err != nil {
 		return nil, err
 	}
-	conn, err := net.DialTimeout("unix", s.local(server.Server.Path), nbdPatience)
+	conn, err := net.DialTimeout("unix", s.outsidePath(server.Server.Path), nbdPatience)
 	if err != nil {
 		return nil, generic("Failed to connect to '%s': %v", server.Server.Path, errors.Unwrap(err))
 	}
 	n := &node{driver: a.Driver, nbd: conn}
-	answer, err := n.say(nbdMessage{Export: a.Export})
+	answer, err := n.exchangeNBD(nbdMessage{Export: a.Export})
 	switch {
 	case err != nil:
 		_ = conn.Close()
@@ -260,7 +260,7 @@ func (s *Server) dialExport(a arguments) (*node, error) {
 	return n, nil
 }
 
-func (n *node) say(m nbdMessage) (answer nbdMessage, err error) {
+func (n *node) exchangeNBD(m nbdMessage) (answer nbdMessage, err error) {
 	_ = n.nbd.SetDeadline(time.Now().Add(nbdPatience))
 	if err := json.NewEncoder(n.nbd).Encode(m); err != nil {
 		return answer, err
@@ -322,7 +322,7 @@ func (s *Server) copyContent(j *job) error {
 		to.content = from.content
 		return nil
 	}
-	answer, err := to.say(nbdMessage{Content: from.content})
+	answer, err := to.exchangeNBD(nbdMessage{Content: from.content})
 	if err == nil && answer.Refusal != "" {
 		err = errors.New(answer.Refusal)
 	}

@@ -51,7 +51,7 @@ func (s *Server) dialChannels(path string) error {
 			if err != nil {
 				return err
 			}
-			s.keep(conn)
+			s.addChannel(conn)
 			if _, err := conn.Read(make([]byte, 1)); err != nil {
 				return errNoChannel
 			}
@@ -70,7 +70,7 @@ func (s *Server) acceptChannels(listener net.Listener) error {
 		if err != nil {
 			return err
 		}
-		s.keep(conn)
+		s.addChannel(conn)
 		if _, err := conn.Write([]byte{0}); err != nil {
 			return err
 		}
@@ -87,8 +87,8 @@ func (s *Server) acceptChannels(listener net.Listener) error {
 	return nil
 }
 
-// keep closes a connection with QEMU's end.
-func (s *Server) keep(conn net.Conn) {
+// addChannel closes a connection with QEMU's end.
+func (s *Server) addChannel(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.exited {

@@ -118,7 +118,7 @@ func (s *Server) sendAfterwards(conn net.Conn) bool {
 			return false
 		}
 		s.setMigration(migrationPostCopyPaused)
-		if conn = s.next(); conn == nil {
+		if conn = s.awaitRecovery(); conn == nil {
 			return false
 		}
 		s.setMigration(migrationPostCopyActive)
@@ -158,15 +158,16 @@ func (s *Server) receiveAfterwards(conn net.Conn) {
 		}
 		_ = conn.Close()
 		s.setMigration(migrationPostCopyPaused)
-		if conn = s.next(); conn == nil {
+		if conn = s.awaitRecovery(); conn == nil {
 			return
 		}
 		s.setMigration(migrationPostCopyActive)
 	}
 }
 
-// next waits for a connection to recover a post-copy, and returns nil if QEMU ends before. The caller holds s.mu.
-func (s *Server) next() (conn net.Conn) {
+// awaitRecovery waits for a connection to recover a post-copy, and returns nil if QEMU ends before. The caller holds
+// s.mu.
+func (s *Server) awaitRecovery() (conn net.Conn) {
 	again := make(chan net.Conn)
 	m := &s.machine.migration
 	m.postCopy.again = again
@@ -185,7 +186,7 @@ func (s *Server) next() (conn net.Conn) {
 	return conn
 }
 
-func (s *Server) deliver(conn net.Conn) {
+func (s *Server) passRecovery(conn net.Conn) {
 	s.mu.Lock()
 	again := s.machine.migration.postCopy.again
 	s.mu.Unlock()
@@ -202,7 +203,7 @@ func (s *Server) resume(path string) error {
 	}
 	s.serving.Go(func() {
 		if conn, err := net.Dial("unix", path); err == nil {
-			s.deliver(conn)
+			s.passRecovery(conn)
 		}
 	})
 	return nil
@@ -228,7 +229,7 @@ func (s *Server) migrateRecover(_ *monitor, a arguments) (any, error) {
 	listener := m.listener
 	s.serving.Go(func() {
 		if conn, err := listener.Accept(); err == nil {
-			s.deliver(conn)
+			s.passRecovery(conn)
 		}
 	})
 	return nil, nil

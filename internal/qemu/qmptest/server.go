@@ -227,13 +227,13 @@ func (m *monitor) readLine() ([]byte, error) {
 			return nil, net.ErrClosed
 		}
 		m.rest = append(m.rest, data[:n]...)
-		if err := m.take(rights[:nr]); err != nil {
+		if err := m.receiveFiles(rights[:nr]); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func (m *monitor) take(rights []byte) error {
+func (m *monitor) receiveFiles(rights []byte) error {
 	messages, err := syscall.ParseSocketControlMessage(rights)
 	if err != nil {
 		return err
