@@ -19,7 +19,7 @@ const helloTimeout = 10 * time.Second
 // privatePath leads from the kubelet's folder of a pod to the launcher's sockets.
 var privatePath = podpath.EmptyDir(layout.PrivateVolume)
 
-func (e *Env) reach(ctx context.Context, pod types.UID) (*Link, error) {
+func (e *Env) connectToLauncher(ctx context.Context, pod types.UID) (*Link, error) {
 	private := filepath.Join(string(pod), privatePath)
 	if err := e.Watcher.Await(ctx, e.Pods, filepath.Join(private, layout.LauncherSocket)); err != nil {
 		return nil, fmt.Errorf("waiting for virt-launcher: %w", err)
@@ -51,7 +51,7 @@ func (e *Env) greet(ctx context.Context, made *Link) error {
 	}
 	err = e.Belongs(made.Peer, made.Pod)
 	if err == nil {
-		err = e.learnSELinux(made)
+		err = e.applySELinux(made)
 	}
 	if err == nil {
 		made.client, err = launcherclient.New(ctx, conn)
@@ -65,8 +65,8 @@ func (e *Env) greet(ctx context.Context, made *Link) error {
 	return nil
 }
 
-// learnSELinux reads the launcher's SELinux context, and labels virt-handler's files in the pod for it.
-func (e *Env) learnSELinux(made *Link) error {
+// applySELinux reads the launcher's SELinux context, and labels virt-handler's files in the pod for it.
+func (e *Env) applySELinux(made *Link) error {
 	if e.SELinux == nil {
 		return nil
 	}

@@ -107,7 +107,7 @@ func (c *Connection) Connect(ctx context.Context, pod types.UID) {
 	c.pending = true
 	c.mu.Unlock()
 	c.owner.Go(func() {
-		link, err := c.env.reach(ctx, pod)
+		link, err := c.env.connectToLauncher(ctx, pod)
 		c.mu.Lock()
 		c.pending, c.failure = false, err
 		if err == nil {
