@@ -19,7 +19,7 @@ func (p *Presence) Ask(ctx context.Context, l Launcher) (after time.Duration, ho
 	known := p.vmi
 	d := decide(known, p.absent, p.env.Node, launcherPod(known, p.pods) != nil, l, p.env.Now())
 	p.absent = d.absent
-	if d.question == letGo {
+	if d.question == dropVMI {
 		p.vmi = nil
 	}
 	p.mu.Unlock()
@@ -48,14 +48,14 @@ func (p *Presence) askForVMI(ctx context.Context, known *v1.VirtualMachineInstan
 		p.env.Log.Info("asking for a VMI that is not seen any more", "reason", err.Error())
 		return askPause
 	default:
-		return p.takeUnseen(stored)
+		return p.storeUncached(stored)
 	}
 	return 0
 }
 
-// takeUnseen stores a VMI that exists and that no cache has: a cache lags behind, or the guest has left this node and
-// its QEMU has not ended. Any other VMI is dropped. The caller holds p.mu.
-func (p *Presence) takeUnseen(stored *v1.VirtualMachineInstance) (after time.Duration) {
+// storeUncached stores a VMI that exists and that no cache has: a cache lags behind, or the guest has left this node
+// and its QEMU has not ended. Any other VMI is dropped. The caller holds p.mu.
+func (p *Presence) storeUncached(stored *v1.VirtualMachineInstance) (after time.Duration) {
 	switch {
 	case stored.Labels[v1.NodeNameLabel] == p.env.Node, stored.Labels[v1.MigrationTargetNodeNameLabel] == p.env.Node:
 		p.vmi, after = stored, askPause

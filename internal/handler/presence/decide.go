@@ -37,10 +37,10 @@ type Launcher struct {
 type question string
 
 const (
-	// letGo is no query: the VMI is not this node's, and it has no guest here.
-	letGo  question = "let go"
-	theVMI question = "VMI"
-	thePod question = "pod"
+	// dropVMI is no query: the VMI is not this node's, and it has no guest here.
+	dropVMI question = "let go"
+	theVMI  question = "VMI"
+	thePod  question = "pod"
 )
 
 type decision struct {
@@ -58,7 +58,7 @@ func decide(known *v1.VirtualMachineInstance, a absent, node string, shown bool,
 	case known == nil:
 		return d
 	case a.vmi && !guestMayRun(known, l):
-		d.question = letGo
+		d.question = dropVMI
 		return d
 	case a.vmi && !a.deserted && !a.former:
 		d.question = theVMI

@@ -93,8 +93,8 @@ func TestDecideWhatToAsk(t *testing.T) {
 		"all is shown":                                 {running(), waiting, true, connected, decision{absent: absent{next: waiting.next}}},
 		"the VMI is not shown, its guest may run":      {running(), absent{vmi: true}, true, Launcher{}, decision{question: theVMI, absent: absent{vmi: true}}},
 		"a final VMI is not shown, its launcher is":    {final, absent{vmi: true}, true, connected, decision{question: theVMI, absent: absent{vmi: true}}},
-		"a final VMI is not shown":                     {final, absent{vmi: true}, true, Launcher{}, decision{question: letGo, absent: absent{vmi: true}}},
-		"the VMI is not shown, its guest has ended":    {running(), absent{vmi: true}, true, Launcher{Connected: true, Exited: true}, decision{question: letGo, absent: absent{vmi: true}}},
+		"a final VMI is not shown":                     {final, absent{vmi: true}, true, Launcher{}, decision{question: dropVMI, absent: absent{vmi: true}}},
+		"the VMI is not shown, its guest has ended":    {running(), absent{vmi: true}, true, Launcher{Connected: true, Exited: true}, decision{question: dropVMI, absent: absent{vmi: true}}},
 		"the VMI is gone, its pod is not":              {running(), absent{vmi: true, deserted: true}, true, connected, decision{absent: absent{vmi: true, deserted: true}}},
 		"the pod is not shown yet":                     {running(), absent{}, false, connected, decision{after: podPatience, absent: absent{missing: "p", next: now.Add(podPatience)}}},
 		"the pod has not been shown for a bit":         {running(), waiting, false, connected, decision{after: time.Second, absent: waiting}},
@@ -358,7 +358,7 @@ func TestWhatNoCacheShows(t *testing.T) {
 		p.absent.vmi = true
 		stored := running()
 		c.change(stored)
-		after := p.takeUnseen(stored)
+		after := p.storeUncached(stored)
 		if (p.vmi != nil) != c.kept || (after > 0) != c.asks {
 			t.Errorf("%s: kept %v, asked for again after %v", name, p.vmi != nil, after)
 		}
@@ -367,7 +367,7 @@ func TestWhatNoCacheShows(t *testing.T) {
 			if d := decide(p.vmi, p.absent, "a", true, Launcher{Connected: true}, time.Now()); d.question != "" {
 				t.Errorf("%s: the API server is asked for %s", name, d.question)
 			}
-			if d := decide(p.vmi, p.absent, "a", true, Launcher{Exited: true}, time.Now()); d.question != letGo {
+			if d := decide(p.vmi, p.absent, "a", true, Launcher{Exited: true}, time.Now()); d.question != dropVMI {
 				t.Errorf("%s: it is kept although its QEMU has ended", name)
 			}
 		}
