@@ -43,7 +43,7 @@ func newGrowing() growing {
 
 func (g *growing) grown() map[string]int64 { return maps.Clone(g.sizes) }
 
-func (g *growing) ended(of growth, size int64, err error, now time.Time) {
+func (g *growing) recordResult(of growth, size int64, err error, now time.Time) {
 	delete(g.busy, of.volume)
 	if err != nil {
 		g.retry[of.volume] = now.Add(growPause)

@@ -51,10 +51,10 @@ func TestDecideGrowth(t *testing.T) {
 		"the guest writes to an overlay":  {func(v *View, _ *growing) { v.Images["root"] = launch.PreparedImage{Overlay: "o"} }, nil, 0},
 		"QEMU was started without it":     {func(v *View, _ *growing) { delete(v.Images, "root") }, nil, 0},
 		"it is growing":                   {func(_ *View, g *growing) { g.busy["root"] = true }, nil, 0},
-		"it was brought to that size":     {func(_ *View, g *growing) { g.ended(grown, 8, nil, now) }, nil, 0},
+		"it was brought to that size":     {func(_ *View, g *growing) { g.recordResult(grown, 8, nil, now) }, nil, 0},
 		"it was brought to another size":  {func(_ *View, g *growing) { g.tried["root"] = 8 }, []growth{grown}, 0},
-		"it failed just now":              {func(_ *View, g *growing) { g.ended(grown, 0, errors.New("full"), now) }, nil, growPause},
-		"it failed some time ago":         {func(_ *View, g *growing) { g.ended(grown, 0, errors.New("full"), now.Add(-growPause)) }, []growth{grown}, 0},
+		"it failed just now":              {func(_ *View, g *growing) { g.recordResult(grown, 0, errors.New("full"), now) }, nil, growPause},
+		"it failed some time ago":         {func(_ *View, g *growing) { g.recordResult(grown, 0, errors.New("full"), now.Add(-growPause)) }, []growth{grown}, 0},
 		"the guest moves":                 {func(v *View, _ *growing) { v.Still = true }, nil, 0},
 		"the guest has come, and the status names the claim that it has left": {
 			func(v *View, _ *growing) { v.Claims["root"].ClaimName = "c-there" }, nil, 0},

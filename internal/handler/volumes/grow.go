@@ -29,7 +29,7 @@ func (v *Volumes) grow(ctx context.Context, m diskhotplug.Monitor, view View) (a
 func (v *Volumes) growOne(ctx context.Context, m diskhotplug.Monitor, instance *v1.VirtualMachineInstance, grown growth) {
 	size, err := v.resize(ctx, m, grown)
 	v.mu.Lock()
-	v.growing.ended(grown, size, err, v.env.Now())
+	v.growing.recordResult(grown, size, err, v.env.Now())
 	v.mu.Unlock()
 	if err == nil {
 		v.worker.HandleEvent("BLOCK_RESIZED", "")

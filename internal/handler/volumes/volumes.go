@@ -127,12 +127,12 @@ type Arrival struct {
 // the next event.
 func (v *Volumes) Tend(ctx context.Context, m diskhotplug.Monitor, view View) (due bool, after time.Duration) {
 	grow := v.grow(ctx, m, view)
-	due, after = v.look(ctx, m, view)
+	due, after = v.updateDisks(ctx, m, view)
 	return due, backoff.Sooner(after, grow)
 }
 
-// look reports whether a hotplugged disk needs work, or when it will. The disks of an ending guest stay.
-func (v *Volumes) look(ctx context.Context, m diskhotplug.Monitor, view View) (due bool, after time.Duration) {
+// updateDisks reports whether a hotplugged disk needs work, or when it will. The disks of an ending guest stay.
+func (v *Volumes) updateDisks(ctx context.Context, m diskhotplug.Monitor, view View) (due bool, after time.Duration) {
 	if view.VMI.DeletionTimestamp != nil || view.VMI.IsFinal() {
 		return false, 0
 	}
