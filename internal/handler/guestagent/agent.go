@@ -163,9 +163,9 @@ func (a *Agent) Tend(ctx context.Context, interfaces int) (after time.Duration) 
 	case d.ask:
 		asking, stop := context.WithCancel(ctx)
 		a.stop = stop
-		a.env.Go(func() { a.learn(asking, interfaces, d.pause) })
+		a.env.Go(func() { a.pollAgent(asking, interfaces, d.pause) })
 		if a.env.Credentials != nil {
-			a.env.Go(func() { a.keepCredentials(asking, d.pause) })
+			a.env.Go(func() { a.syncCredentials(asking, d.pause) })
 		}
 	}
 	return d.after
@@ -180,15 +180,15 @@ func (a *Agent) Close() {
 	}
 }
 
-// learn queries the agent until its answer is complete, and then at intervals: each time for the addresses, less often
-// for everything.
-func (a *Agent) learn(ctx context.Context, interfaces int, pause time.Duration) {
+// pollAgent queries the agent until its answer is complete, and then at intervals: each time for the addresses, less
+// often for everything.
+func (a *Agent) pollAgent(ctx context.Context, interfaces int, pause time.Duration) {
 	var last *guestlifecycle.Agent
 	known, sinceAll := false, 0
 	for look := 0; ; look++ {
-		wait := rest
-		if look < len(looks) && !known {
-			wait = looks[look]
+		wait := pollInterval
+		if look < len(firstWaits) && !known {
+			wait = firstWaits[look]
 		}
 		if !sleep(ctx, pause+wait) {
 			return
@@ -198,7 +198,7 @@ func (a *Agent) learn(ctx context.Context, interfaces int, pause time.Duration) 
 		a.asked = a.env.Now()
 		a.mu.Unlock()
 		sinceAll++
-		if last == nil || !known || sinceAll == looksForAll {
+		if last == nil || !known || sinceAll == pollsForAll {
 			last, sinceAll = nil, 0
 		}
 		answer, err := a.ask(ctx, last)
@@ -210,7 +210,7 @@ func (a *Agent) learn(ctx context.Context, interfaces int, pause time.Duration) 
 			continue
 		}
 		last, known = answer, known || complete(answer, interfaces)
-		if a.keep(ctx, answer) {
+		if a.storeAnswer(ctx, answer) {
 			a.env.Wake()
 		}
 	}
@@ -227,8 +227,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// keep stores an answer unless the agent has gone, and reports whether it differs from the last one.
-func (a *Agent) keep(ctx context.Context, answer *guestlifecycle.Agent) bool {
+// storeAnswer stores an answer unless the agent has gone, and reports whether it differs from the last one.
+func (a *Agent) storeAnswer(ctx context.Context, answer *guestlifecycle.Agent) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if ctx.Err() != nil || reflect.DeepEqual(a.answer, answer) {

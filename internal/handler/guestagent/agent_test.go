@@ -203,13 +203,13 @@ func TestAnotherAnswerIsTold(t *testing.T) {
 			synctest.Wait()
 			wakes := w.wakes.Load()
 			g.set("guest-network-get-interfaces", readdressed)
-			time.Sleep(rest)
+			time.Sleep(pollInterval)
 			synctest.Wait()
 			if a := w.Observe().Answer; a.Interfaces[0].IP != "10.0.0.9" || a.OS.ID != "debian" || a.Commands == nil || w.wakes.Load() != wakes+1 {
 				t.Errorf("another address is not told; the answer is %+v", a)
 			}
 			g.set("guest-get-osinfo", upgraded)
-			time.Sleep(looksForAll * rest)
+			time.Sleep(pollsForAll * pollInterval)
 			synctest.Wait()
 			if a := w.Observe().Answer; a.OS.ID != "other" || w.wakes.Load() != wakes+2 {
 				t.Errorf("another system is not told; the answer is %+v", a)

@@ -23,9 +23,9 @@ const (
 	maxFailure = 1024
 )
 
-// keepCredentials sets the access credentials, and again when they change, until the agent goes. The next agent may run
-// from a disk without them.
-func (a *Agent) keepCredentials(ctx context.Context, pause time.Duration) {
+// syncCredentials sets the access credentials, and again when they change, until the agent goes. The next agent may
+// run from a disk without them.
+func (a *Agent) syncCredentials(ctx context.Context, pause time.Duration) {
 	var set *accesscredential.Delivery
 	for wait, failures := pause, 0; ; {
 		timer := time.NewTimer(wait)
@@ -41,12 +41,12 @@ func (a *Agent) keepCredentials(ctx context.Context, pause time.Duration) {
 			continue
 		}
 		if err == nil {
-			err = a.set(ctx, wanted)
+			err = a.setCredentials(ctx, wanted)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		a.tell(err)
+		a.setCredentialsStatus(err)
 		if err != nil {
 			// The earlier credentials may be partly replaced.
 			set, wait = nil, min(credentialsPoll<<min(failures, 8), credentialsPatience)
@@ -57,10 +57,10 @@ func (a *Agent) keepCredentials(ctx context.Context, pause time.Duration) {
 	}
 }
 
-func (a *Agent) tell(err error) {
+func (a *Agent) setCredentialsStatus(err error) {
 	now := &guestlifecycle.Credentials{}
 	if err != nil {
-		now.Failure = cut(err.Error(), maxFailure)
+		now.Failure = truncateTo(err.Error(), maxFailure)
 	}
 	a.mu.Lock()
 	news := a.credentials == nil || *a.credentials != *now
@@ -71,8 +71,8 @@ func (a *Agent) tell(err error) {
 	}
 }
 
-// set sets all credentials. An error for one user does not stop the others.
-func (a *Agent) set(ctx context.Context, d accesscredential.Delivery) error {
+// setCredentials sets all credentials. An error for one user does not stop the others.
+func (a *Agent) setCredentials(ctx context.Context, d accesscredential.Delivery) error {
 	return a.Talk(ctx, func(ctx context.Context, c *agent.Client) error {
 		var refused []error
 		for _, user := range slices.Sorted(maps.Keys(d.Keys)) {
@@ -87,7 +87,7 @@ func (a *Agent) set(ctx context.Context, d accesscredential.Delivery) error {
 		for _, user := range slices.Sorted(maps.Keys(d.Passwords)) {
 			err := c.SetPassword(ctx, user, d.Passwords[user])
 			if err != nil {
-				refused = append(refused, fmt.Errorf("setting the password of the user %s: %w", user, withoutWords(err)))
+				refused = append(refused, fmt.Errorf("setting the password of the user %s: %w", user, withoutText(err)))
 			}
 			if !answered(err) {
 				return errors.Join(refused...)
@@ -102,8 +102,8 @@ func answered(err error) bool {
 	return err == nil || errors.As(err, &refusal)
 }
 
-// withoutWords removes the agent's text, which may contain a password: more people may read a status than a Secret.
-func withoutWords(err error) error {
+// withoutText removes the agent's text, which may contain a password: more people may read a status than a Secret.
+func withoutText(err error) error {
 	var refusal *agent.Error
 	switch {
 	case agent.Unsupported(err):

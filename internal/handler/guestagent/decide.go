@@ -6,17 +6,18 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
-// looks are the waits before the first queries of a new agent: it is often up before the guest's network, and nothing
-// announces that. When every interface has an address, or after the last of these, the interval is rest.
-var looks = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 30 * time.Second}
+// firstWaits are the waits before the first queries of a new agent: it is often up before the guest's network, and
+// nothing announces that. When every interface has an address, or after the last of these, the interval is
+// pollInterval.
+var firstWaits = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 30 * time.Second}
 
-// rest is the interval of later queries for the guest's addresses: they change while a guest runs, and nothing
+// pollInterval is the interval of later queries for the guest's addresses: they change while a guest runs, and nothing
 // announces that. An address that is added by hand sends no packet (decision 656). Only a changed answer causes a
 // write.
-const rest = 30 * time.Second
+const pollInterval = 30 * time.Second
 
-// looksForAll is the number of such queries for each one that asks for everything.
-const looksForAll = 4
+// pollsForAll is the number of such queries for each one that asks for everything.
+const pollsForAll = 4
 
 // pauseBetween is the shortest time between the first queries of one agent and of the next: a guest whose agent appears
 // and vanishes all the time, with other answers each time, must not cause a stream of writes.

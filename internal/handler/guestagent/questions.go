@@ -20,7 +20,7 @@ func (a *Agent) ask(ctx context.Context, last *guestlifecycle.Agent) (*guestlife
 	err := a.Talk(ctx, func(ctx context.Context, c *agent.Client) error {
 		if last != nil {
 			*answer = *last
-		} else if err := askForSystem(ctx, c, answer); err != nil {
+		} else if err := querySystem(ctx, c, answer); err != nil {
 			return err
 		}
 		interfaces, err := c.Interfaces(ctx)
@@ -33,7 +33,7 @@ func (a *Agent) ask(ctx context.Context, last *guestlifecycle.Agent) (*guestlife
 	return answer, err
 }
 
-func askForSystem(ctx context.Context, c *agent.Client, answer *guestlifecycle.Agent) error {
+func querySystem(ctx context.Context, c *agent.Client, answer *guestlifecycle.Agent) error {
 	system, err := c.OSInfo(ctx)
 	if err != nil && !agent.Unsupported(err) {
 		return err

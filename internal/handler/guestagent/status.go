@@ -23,7 +23,7 @@ func interfacesOf(all []agent.Interface) []v1.VirtualMachineInstanceNetworkInter
 		if i.Name == "lo" || i.HardwareAddr == "" || i.HardwareAddr == "00:00:00:00:00:00" || len(list) == maxReported {
 			continue
 		}
-		status := v1.VirtualMachineInstanceNetworkInterface{InterfaceName: short(i.Name), MAC: short(strings.ToLower(i.HardwareAddr))}
+		status := v1.VirtualMachineInstanceNetworkInterface{InterfaceName: truncate(i.Name), MAC: truncate(strings.ToLower(i.HardwareAddr))}
 		for _, a := range i.Addresses {
 			if ip, err := netip.ParseAddr(a.Address); err == nil && !ip.IsLinkLocalUnicast() && len(status.IPs) < maxIPs {
 				status.IPs = append(status.IPs, ip.String())
@@ -41,14 +41,14 @@ func shortened(i v1.VirtualMachineInstanceGuestOSInfo) v1.VirtualMachineInstance
 	for _, text := range []*string{
 		&i.Name, &i.KernelRelease, &i.Version, &i.PrettyName, &i.VersionID, &i.KernelVersion, &i.Machine, &i.ID,
 	} {
-		*text = short(*text)
+		*text = truncate(*text)
 	}
 	return i
 }
 
-func short(text string) string { return cut(text, maxText) }
+func truncate(text string) string { return truncateTo(text, maxText) }
 
-func cut(text string, most int) string {
+func truncateTo(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
