@@ -30,7 +30,7 @@ var limits = wire.Limits{Bytes: maxMessage, Values: 16 << 10, Depth: 16}
 // too large to be written.
 const maxText = 1024
 
-func short(text string) string {
+func truncate(text string) string {
 	if len(text) <= maxText {
 		return text
 	}
@@ -82,7 +82,7 @@ func New(ctx context.Context, conn net.Conn) (*Client, error) {
 func (c *Client) greet(ctx context.Context, in *bufio.Scanner) error {
 	interrupt := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(0, 0)) })
 	defer interrupt()
-	message, err := next(in)
+	message, err := readMessage(in)
 	if ctx.Err() != nil {
 		return fmt.Errorf("waiting for virt-launcher's hello: %w", ctx.Err())
 	}
@@ -206,20 +206,20 @@ var errNoQuiesce = error(&NotHeld{"the VM's launcher pod is from a version that 
 
 // Quiesce asks virt-launcher to hold the guest still.
 func (c *Client) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
-	return c.hold(ctx, "holding the guest still", launch.Request{Quiesce: &q})
+	return c.callHold(ctx, "holding the guest still", launch.Request{Quiesce: &q})
 }
 
 // Held returns the current or the last hold of the guest.
 func (c *Client) Held(ctx context.Context, asked launch.Held) (launch.Hold, error) {
-	return c.hold(ctx, "asking what holds the guest", launch.Request{Held: &asked})
+	return c.callHold(ctx, "asking what holds the guest", launch.Request{Held: &asked})
 }
 
 // Release asks virt-launcher to end a hold.
 func (c *Client) Release(ctx context.Context, r launch.Release) (launch.Hold, error) {
-	return c.hold(ctx, "letting the guest go on", launch.Request{Release: &r})
+	return c.callHold(ctx, "letting the guest go on", launch.Request{Release: &r})
 }
 
-func (c *Client) hold(ctx context.Context, what string, request launch.Request) (launch.Hold, error) {
+func (c *Client) callHold(ctx context.Context, what string, request launch.Request) (launch.Hold, error) {
 	if !c.State().Quiesces {
 		return launch.Hold{}, errNoQuiesce
 	}
@@ -243,7 +243,7 @@ func bounded(h launch.Hold) launch.Hold {
 	for _, text := range []*string{&h.Token, &h.Holder, (*string)(&h.Method)} {
 		*text = strings.ToValidUTF8((*text)[:min(len(*text), launch.MaxHolder)], "")
 	}
-	h.Ended = short(h.Ended)
+	h.Ended = truncate(h.Ended)
 	h.Milliseconds = max(0, min(h.Milliseconds, (24*time.Hour).Milliseconds()))
 	return h
 }
@@ -281,7 +281,7 @@ func (c *Client) call(ctx context.Context, request launch.Request) (launch.Reply
 
 func checked(reply launch.Reply) (launch.Reply, error) {
 	if reply.Error != "" {
-		return reply, errors.New(short(reply.Error))
+		return reply, errors.New(truncate(reply.Error))
 	}
 	return reply, nil
 }
@@ -316,14 +316,14 @@ func (c *Client) write(ctx context.Context, request launch.Request) error {
 func (c *Client) read(in *bufio.Scanner) {
 	defer close(c.done)
 	for {
-		message, err := next(in)
+		message, err := readMessage(in)
 		if err != nil {
 			c.mu.Lock()
 			c.err = err
 			c.mu.Unlock()
 			return
 		}
-		c.take(message)
+		c.handleMessage(message)
 	}
 }
 
@@ -337,12 +337,12 @@ func (c *Client) Err() error {
 // setExit stores how QEMU exited. The caller holds c.mu, or no other goroutine has c.
 func (c *Client) setExit(exit *launch.Exit) {
 	if exit != nil {
-		exit.Message = short(exit.Message)
+		exit.Message = truncate(exit.Message)
 	}
 	c.exit = exit
 }
 
-func (c *Client) take(message launch.Message) {
+func (c *Client) handleMessage(message launch.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -358,7 +358,7 @@ func (c *Client) take(message launch.Message) {
 	}
 }
 
-func next(in *bufio.Scanner) (launch.Message, error) {
+func readMessage(in *bufio.Scanner) (launch.Message, error) {
 	if !in.Scan() {
 		if err := in.Err(); err != nil {
 			return launch.Message{}, fmt.Errorf("reading from virt-launcher: %w", err)
