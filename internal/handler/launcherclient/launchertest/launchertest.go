@@ -92,7 +92,7 @@ func (l *Launcher) Exit(exit launch.Exit) {
 	l.mu.Lock()
 	l.state = launch.State{Phase: launch.PhaseExited, Exit: &exit}
 	if l.conn != nil {
-		l.say(l.conn, launch.Message{Event: &launch.Event{Exited: &exit}})
+		l.send(l.conn, launch.Message{Event: &launch.Event{Exited: &exit}})
 	}
 	l.mu.Unlock()
 	l.Vanish()
@@ -108,8 +108,8 @@ func (l *Launcher) Vanish() {
 	}
 }
 
-// say writes a message. The caller holds l.mu. Errors are ignored: the peer may have gone.
-func (l *Launcher) say(conn net.Conn, message launch.Message) {
+// send writes a message. The caller holds l.mu. Errors are ignored: the peer may have gone.
+func (l *Launcher) send(conn net.Conn, message launch.Message) {
 	line, err := json.Marshal(message)
 	if err != nil {
 		panic("launchertest: " + err.Error())
@@ -124,7 +124,7 @@ func (l *Launcher) serve(conn net.Conn) {
 		_ = l.conn.Close()
 	}
 	l.conn = conn
-	l.say(conn, launch.Message{Hello: &launch.Hello{State: l.state}})
+	l.send(conn, launch.Message{Hello: &launch.Hello{State: l.state}})
 	l.mu.Unlock()
 	for in := bufio.NewScanner(conn); in.Scan(); {
 		var r launch.Request
@@ -158,7 +158,7 @@ func (l *Launcher) answer(conn net.Conn, r launch.Request) {
 		state := l.state
 		reply.State = &state
 	}
-	l.say(conn, launch.Message{Reply: &reply})
+	l.send(conn, launch.Message{Reply: &reply})
 	l.mu.Unlock()
 	if r.Stop != nil && l.Stopped != nil {
 		l.Stopped(*r.Stop)
