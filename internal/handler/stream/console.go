@@ -126,7 +126,7 @@ func (c *Console) connect(ctx context.Context, dial Dial, ended func()) {
 		c.output.end()
 		close(c.done)
 	})
-	c.parts.Go(c.feed)
+	c.parts.Go(c.sendKeystrokes)
 	close(c.ready)
 }
 
@@ -141,9 +141,9 @@ func (c *Console) record() {
 	}
 }
 
-// feed sends keystrokes to the guest until the connection ends. A guest that does not read blocks its viewers'
-// keystrokes only.
-func (c *Console) feed() {
+// sendKeystrokes sends keystrokes to the guest until the connection ends. A guest that does not read blocks its
+// viewers' keystrokes only.
+func (c *Console) sendKeystrokes() {
 	for {
 		select {
 		case <-c.done:
@@ -174,7 +174,7 @@ func (c *Console) show(ctx context.Context, client *Client, position int64) {
 	for {
 		n, skipped, changed := c.output.read(buffer, position)
 		position += skipped + int64(n)
-		if skipped > 0 && !client.write(missed(skipped)) {
+		if skipped > 0 && !client.write(missedNotice(skipped)) {
 			return
 		}
 		if n > 0 {
@@ -194,7 +194,7 @@ func (c *Console) show(ctx context.Context, client *Client, position int64) {
 	}
 }
 
-func missed(skipped int64) []byte {
+func missedNotice(skipped int64) []byte {
 	return fmt.Appendf(nil, "\r\n[%d bytes of output skipped: the console was read too slowly]\r\n", skipped)
 }
 

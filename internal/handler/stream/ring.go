@@ -90,7 +90,7 @@ func (r *ring) screen() ([]byte, int64) {
 		// It starts within a line, perhaps within an escape sequence.
 		_, history, _ = bytes.Cut(history, []byte("\n"))
 	}
-	return lastLines(inert(history), screenLines), r.total
+	return lastLines(withoutEscapes(history), screenLines), r.total
 }
 
 func lastLines(text []byte, lines int) []byte {
@@ -105,10 +105,10 @@ func lastLines(text []byte, lines int) []byte {
 	return text
 }
 
-// inert removes terminal escape sequences from text, except those for colors. A repeated query, such as for the
-// cursor's position, would be answered by the viewer's terminal, and the answer typed into the guest; a cursor movement
-// would overwrite the viewer's screen.
-func inert(text []byte) []byte {
+// withoutEscapes removes terminal escape sequences from text, except those for colors. A repeated query, such as for
+// the cursor's position, would be answered by the viewer's terminal, and the answer typed into the guest; a cursor
+// movement would overwrite the viewer's screen.
+func withoutEscapes(text []byte) []byte {
 	const escape = 0x1b
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {
