@@ -42,8 +42,8 @@ type Keeper struct {
 	Try func() error
 	Log logr.Logger
 
-	// said is the label's last written value, if known.
-	said      string
+	// labeled is the label's last written value, if known.
+	labeled   string
 	known     bool
 	complaint string
 }
@@ -54,26 +54,26 @@ func (k *Keeper) Run(ctx context.Context) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
-		k.look(ctx)
+		k.syncLabel(ctx)
 		select {
 		case <-ctx.Done():
-			return k.leave(ctx)
+			return k.cleanUp(ctx)
 		case <-ticker.C:
 		}
 	}
 }
 
-// look writes the file and then the label.
-func (k *Keeper) look(ctx context.Context) {
+// syncLabel writes the file and then the label.
+func (k *Keeper) syncLabel(ctx context.Context) {
 	value, why := k.state()
-	if !k.known || value != k.said {
+	if !k.known || value != k.labeled {
 		if err := k.label(ctx, value); err != nil {
-			k.complain("the node could not be labeled; trying again", err)
+			k.logNewReason("the node could not be labeled; trying again", err)
 			return
 		}
 		k.Log.Info("post-copy to this node", "label", value)
 	}
-	k.complain("no guest comes to this node by post-copy", why)
+	k.logNewReason("no guest comes to this node by post-copy", why)
 }
 
 // state returns the label's value, empty for none, and the reason if post-copy is not usable. The file is checked, and
@@ -96,8 +96,8 @@ func (k *Keeper) state() (value string, why error) {
 	return layout.PostCopyUsable, nil
 }
 
-// complain logs only an error that differs from the last one.
-func (k *Keeper) complain(what string, err error) {
+// logNewReason logs only an error that differs from the last one.
+func (k *Keeper) logNewReason(what string, err error) {
 	said := ""
 	if err != nil {
 		said = err.Error()
@@ -123,13 +123,14 @@ func (k *Keeper) label(ctx context.Context, value string) error {
 	if err := k.Writer.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return fmt.Errorf("labeling node %s: %w", k.Node, err)
 	}
-	k.said, k.known = value, true
+	k.labeled, k.known = value, true
 	return nil
 }
 
-// leave removes the label, and then the file. If the API server is unreachable, both stay: a pod that is scheduled here
-// by the label finds the file. If it refuses, the file goes: Drydock's rights have been removed, and so has Drydock.
-func (k *Keeper) leave(ctx context.Context) error {
+// cleanUp removes the label, and then the file. If the API server is unreachable, both stay: a pod that is scheduled
+// here by the label finds the file. If it refuses, the file goes: Drydock's rights have been removed, and so has
+// Drydock.
+func (k *Keeper) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer cancel()
 	var answer apierrors.APIStatus

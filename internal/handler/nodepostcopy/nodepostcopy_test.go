@@ -115,7 +115,7 @@ func TestTheLabelSaysWhatTheNodeCanDo(t *testing.T) {
 		if err := step.by(); err != nil {
 			t.Fatalf("%s: %v", step.what, err)
 		}
-		b.keeper.look(t.Context())
+		b.keeper.syncLabel(t.Context())
 		if label := b.label(t); label != step.label || b.there() != step.there || !slices.Equal(b.writes, step.writes) {
 			t.Errorf("%s: label %q, the file is there: %v, written %q; want %q, %v, %q", step.what, label, b.there(), b.writes, step.label, step.there, step.writes)
 		}
@@ -125,7 +125,7 @@ func TestTheLabelSaysWhatTheNodeCanDo(t *testing.T) {
 // The container runtime reads the file by itself, as another user perhaps, and at any moment.
 func TestTheFileIsWhole(t *testing.T) {
 	b := newBench(t)
-	b.keeper.look(t.Context())
+	b.keeper.syncLabel(t.Context())
 	info, err := os.Stat(b.file)
 	if err != nil || info.Mode().Perm() != 0o644 {
 		t.Fatalf("it is %v, %v", info, err)
@@ -180,7 +180,7 @@ func TestWhatAnotherHasTakenAwayComesBack(t *testing.T) {
 		go func() { ended <- b.keeper.Run(ctx) }()
 		synctest.Wait()
 		earlier := *b.keeper
-		if err := earlier.leave(ctx); err != nil {
+		if err := earlier.cleanUp(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if b.label(t) != "" || b.there() {
