@@ -49,7 +49,7 @@ func setupBridge(pod Pod, p plan, log logr.Logger) (Interface, []server, error) 
 	}
 	lease.ServerID = bridgeServerID
 	lease.Routes = bridgedRoutes(outside)
-	if err := keepRequestsHere(pod.NetNS, p.tap); err != nil {
+	if err := dropDHCPRequests(pod.NetNS, p.tap); err != nil {
 		return Interface{}, nil, err
 	}
 	frames, err := openFrames(pod.NetNS, tap)
@@ -65,7 +65,7 @@ func connectBridge(pod Pod, p plan) (made Interface, outside facts, tap netlink.
 		return made, outside, nil, err
 	}
 	defer nl.Close()
-	if outside, err = look(nl, p.podInterface); err != nil {
+	if outside, err = readLink(nl, p.podInterface); err != nil {
 		return made, outside, nil, p.missing(err)
 	}
 	bridge, err := ensureBridge(pod.NetNS, nl, p.bridge, nil, outside.mtu)
@@ -75,7 +75,7 @@ func connectBridge(pod Pod, p plan) (made Interface, outside facts, tap netlink.
 	if err := inside(pod.NetNS, func() error { return withoutIPv6(p.bridge) }); err != nil {
 		return made, outside, nil, err
 	}
-	mac, err := handOver(nl, outside, bridge)
+	mac, err := detachFromPod(nl, outside, bridge)
 	if err != nil {
 		return made, outside, nil, err
 	}
@@ -107,10 +107,10 @@ func (p *plan) missing(err error) error {
 		p.podInterface, p.attachment)
 }
 
-// handOver removes the pod's interface from the pod's own network stack, and returns its original MAC address. The IP
-// addresses stay (decision 051).
-func handOver(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.HardwareAddr, error) {
-	own, err := remember(nl, outside, bridge)
+// detachFromPod removes the pod's interface from the pod's own network stack, and returns its original MAC address.
+// The IP addresses stay (decision 051).
+func detachFromPod(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.HardwareAddr, error) {
+	own, err := saveMAC(nl, outside, bridge)
 	if err != nil {
 		return nil, err
 	}
@@ -132,9 +132,9 @@ func handOver(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.Hardw
 	return own, enslave(nl, outside.link, bridge)
 }
 
-// remember stores the MAC address of the pod's interface in the bridge's alias before it is changed, or reads it from
+// saveMAC stores the MAC address of the pod's interface in the bridge's alias before it is changed, or reads it from
 // there.
-func remember(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.HardwareAddr, error) {
+func saveMAC(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.HardwareAddr, error) {
 	if written, found := strings.CutPrefix(bridge.Attrs().Alias, macMemory); found {
 		mac, err := net.ParseMAC(written)
 		if err != nil {

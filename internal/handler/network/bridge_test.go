@@ -144,17 +144,17 @@ func TestBridgeIsFinishedAfterACrash(t *testing.T) {
 		"MAC written down, but not yet changed": func(t *testing.T, w *world, nl *netlink.Handle) {
 			bridge, err := ensureBridge(w.pod, nl, podBridge, nil, podMTU)
 			check(t, err)
-			outside, err := look(nl, podInterface)
+			outside, err := readLink(nl, podInterface)
 			check(t, err)
-			_, err = remember(nl, outside, bridge)
+			_, err = saveMAC(nl, outside, bridge)
 			check(t, err)
 		},
 		"pod's interface handed over, no tap yet": func(t *testing.T, w *world, nl *netlink.Handle) {
 			bridge, err := ensureBridge(w.pod, nl, podBridge, nil, podMTU)
 			check(t, err)
-			outside, err := look(nl, podInterface)
+			outside, err := readLink(nl, podInterface)
 			check(t, err)
-			_, err = handOver(nl, outside, bridge)
+			_, err = detachFromPod(nl, outside, bridge)
 			check(t, err)
 		},
 	} {

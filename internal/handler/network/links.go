@@ -44,7 +44,7 @@ func (f facts) ips() []string {
 	return out
 }
 
-func look(nl *netlink.Handle, name string) (facts, error) {
+func readLink(nl *netlink.Handle, name string) (facts, error) {
 	link, err := nl.LinkByName(name)
 	if err != nil {
 		return facts{}, fmt.Errorf("looking for the pod's interface %s: %w", name, err)

@@ -28,7 +28,7 @@ func setupMasquerade(pod Pod, p plan, log logr.Logger) (Interface, []server, err
 		return Interface{}, nil, err
 	}
 	defer nl.Close()
-	outside, err := look(nl, p.podInterface)
+	outside, err := readLink(nl, p.podInterface)
 	if err != nil {
 		return Interface{}, nil, err
 	}
@@ -53,7 +53,7 @@ func setupMasquerade(pod Pod, p plan, log logr.Logger) (Interface, []server, err
 	if err := translate(pod.NetNS, p, outside); err != nil {
 		return Interface{}, nil, err
 	}
-	if err := forgetUntranslated(pod.NetNS, outside); err != nil {
+	if err := deleteUntranslated(pod.NetNS, outside); err != nil {
 		// The guest is still reachable for all other senders.
 		log.Info("whoever has sent to the guest before its network was there may have to change its port", "reason", err.Error())
 	}

@@ -62,12 +62,12 @@ func translate(namespace *os.File, p plan, outside facts) error {
 			return fmt.Errorf("translating the guest's addresses: %w", err)
 		}
 	}
-	return keepRequestsHere(namespace, p.tap)
+	return dropDHCPRequests(namespace, p.tap)
 }
 
-// keepRequestsHere drops the guest's DHCP requests after Drydock's own server has seen them. They must reach neither
+// dropDHCPRequests drops the guest's DHCP requests after Drydock's own server has seen them. They must reach neither
 // other DHCP servers on the pod's network nor a pod whose kernel would answer that nobody listens.
-func keepRequestsHere(namespace *os.File, tap string) error {
+func dropDHCPRequests(namespace *os.File, tap string) error {
 	const serverPort = 67
 	err := apply(namespace, nftables.TableFamilyNetdev, []chain{{
 		name: tap, kind: nftables.ChainTypeFilter, hook: nftables.ChainHookIngress, priority: nftables.ChainPriorityFilter,
@@ -80,10 +80,10 @@ func keepRequestsHere(namespace *os.File, tap string) error {
 	return nil
 }
 
-// forgetUntranslated deletes the kernel's connection entries that lead from the pod's addresses to the pod itself,
+// deleteUntranslated deletes the kernel's connection entries that lead from the pod's addresses to the pod itself,
 // where nobody listens. The kernel tracks connections from the first rule on but activates the rules later, all at
 // once: a peer that sends in between, by UDP and always from one port, would otherwise never reach the guest.
-func forgetUntranslated(namespace *os.File, outside facts) error {
+func deleteUntranslated(namespace *os.File, outside facts) error {
 	connections, err := netlink.NewHandleAt(netns.NsHandle(namespace.Fd()), unix.NETLINK_NETFILTER)
 	if err != nil {
 		return fmt.Errorf("opening conntrack in the pod's network namespace: %w", err)

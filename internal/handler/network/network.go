@@ -106,7 +106,7 @@ func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInst
 	// The servers of an earlier Setup must end first: two servers would answer each request twice.
 	m.Teardown(vmi.UID)
 	if pod.Runs {
-		if plans, err = present(pod, plans); err != nil {
+		if plans, err = withLinks(pod, plans); err != nil {
 			return nil, err
 		}
 	}
@@ -153,9 +153,9 @@ func (m *Manager) Connect(pod Pod, vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// present keeps the plans of interfaces on the pod network, of devices, of interfaces to be set up, and of those
+// withLinks keeps the plans of interfaces on the pod network, of devices, of interfaces to be set up, and of those
 // whose links the pod has.
-func present(pod Pod, plans []plan) ([]plan, error) {
+func withLinks(pod Pod, plans []plan) ([]plan, error) {
 	links, err := linksOf(pod)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func setupForeign(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
 		return Interface{}, nil, err
 	}
 	made := Interface{Name: p.name, Tap: tap.Attrs().Name, MAC: p.mac.String(), MTU: tap.Attrs().MTU, Queues: p.queues, PodInterface: tap.Attrs().Name, Stays: p.stays}
-	if outside, err := look(nl, p.podInterface); err == nil {
+	if outside, err := readLink(nl, p.podInterface); err == nil {
 		made.PodInterface, made.IPs, made.Way = p.podInterface, outside.ips(), p.way()
 	}
 	return made, nil, nil
