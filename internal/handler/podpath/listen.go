@@ -31,7 +31,7 @@ func (d *Dir) Listen(ctx context.Context, name string, owner int) (*Listener, er
 	if filepath.Base(name) != name {
 		return nil, fmt.Errorf("listening at %s in %s: the name has more than one part", name, d.path)
 	}
-	kept, err := d.keep()
+	kept, err := d.dup()
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +43,8 @@ func (d *Dir) Listen(ctx context.Context, name string, owner int) (*Listener, er
 	return l, nil
 }
 
-// keep returns another Dir for the same folder, to be closed separately.
-func (d *Dir) keep() (*Dir, error) {
+// dup returns another Dir for the same folder, to be closed separately.
+func (d *Dir) dup() (*Dir, error) {
 	fd := -1
 	err := d.with(func(own int) (err error) {
 		fd, err = unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 0)
@@ -75,7 +75,7 @@ func (d *Dir) listen(ctx context.Context, name string, owner int) (*Listener, er
 	if l.made, err = d.find(name, unix.O_NOFOLLOW); err != nil {
 		return nil, errors.Join(err, l.UnixListener.Close())
 	}
-	if err := l.give(owner); err != nil {
+	if err := l.chown(owner); err != nil {
 		return nil, errors.Join(err, l.UnixListener.Close(), l.remove())
 	}
 	return l, nil
@@ -104,8 +104,8 @@ func (d *Dir) unlink(name string) error {
 	return nil
 }
 
-// give gives the socket to owner, with the label of the pod's files.
-func (l *Listener) give(owner int) error {
+// chown gives the socket to owner, with the label of the pod's files.
+func (l *Listener) chown(owner int) error {
 	// No process in the pod can make a file owned by virt-handler's user.
 	if !l.made.is(unix.S_IFSOCK) || int(l.made.stat.Uid) != os.Geteuid() {
 		return fmt.Errorf("listening at %s: the socket was exchanged for something else", l.made.path)

@@ -200,7 +200,7 @@ func TestASocketThatWasExchangedIsNotGivenAway(t *testing.T) {
 	}
 	defer found.close()
 	exchanged := &Listener{dir: dir, name: "s", made: found}
-	if err := exchanged.give(os.Geteuid()); err == nil || !strings.Contains(err.Error(), "exchanged for something else") {
+	if err := exchanged.chown(os.Geteuid()); err == nil || !strings.Contains(err.Error(), "exchanged for something else") {
 		t.Errorf("giving it away: %v", err)
 	}
 	if err := l.Close(); err != nil {
