@@ -56,7 +56,7 @@ func Patch(have, want map[string]string) ([]byte, error) {
 		}
 	}
 	for name := range have {
-		if _, wanted := want[name]; !wanted && ours(name) {
+		if _, wanted := want[name]; !wanted && isOurLabel(name) {
 			changes[name] = nil
 		}
 	}
@@ -70,7 +70,7 @@ func Patch(have, want map[string]string) ([]byte, error) {
 	return patch, nil
 }
 
-func ours(label string) bool {
+func isOurLabel(label string) bool {
 	for _, prefix := range prefixes {
 		if strings.HasPrefix(label, prefix) {
 			return true
@@ -110,8 +110,8 @@ const (
 // virt-controller writes false for a node that virt-handler has left, and only while the devices are not offered
 // (package rules/schedulable). Such a write may come after virt-handler's return, but not after the last look here.
 func (l *Labeler) Run(ctx context.Context) error {
-	l.until(ctx, backoff.Doubling(firstDelay, longestDelay), func(bool) bool { return true })
-	l.until(ctx, backoff.Doubling(firstLook, longestLook), func(offered bool) bool { return offered })
+	l.retryUntil(ctx, backoff.Doubling(firstDelay, longestDelay), func(bool) bool { return true })
+	l.retryUntil(ctx, backoff.Doubling(firstLook, longestLook), func(offered bool) bool { return offered })
 	if ctx.Err() == nil {
 		close(l.offered())
 	}
@@ -134,8 +134,8 @@ func (l *Labeler) offered() chan struct{} {
 	return l.offering
 }
 
-// until labels the node until there is no error and enough returns true.
-func (l *Labeler) until(ctx context.Context, delays wait.Backoff, enough func(offered bool) bool) {
+// retryUntil labels the node until there is no error and enough returns true.
+func (l *Labeler) retryUntil(ctx context.Context, delays wait.Backoff, enough func(offered bool) bool) {
 	backoff.Retry(ctx, delays, func(ctx context.Context) bool {
 		offered, err := l.label(ctx)
 		if err != nil && ctx.Err() == nil {
