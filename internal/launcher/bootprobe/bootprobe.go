@@ -346,7 +346,7 @@ func (r *run) follow(ctx context.Context, client *qmp.Client) {
 			r.awaitEnd() // the exit code has the reason
 			return
 		}
-		if !goesOn(status.Status) {
+		if !makesProgress(status.Status) {
 			return
 		}
 	}

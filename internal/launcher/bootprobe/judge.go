@@ -98,10 +98,10 @@ func judge(seen observation, firmware Firmware) Outcome {
 	}
 	outcome.Starved = seen.late && seen.cpu < seen.deadline/2
 	if !seen.ran {
-		outcome.Reason = "QEMU does not start: " + how(seen)
+		outcome.Reason = "QEMU does not start: " + describeEnd(seen)
 		return outcome
 	}
-	outcome.Reason = fmt.Sprintf("the guest stopped %s: %s", where(stages, reached, firmware), how(seen))
+	outcome.Reason = fmt.Sprintf("the guest stopped %s: %s", describeStage(stages, reached, firmware), describeEnd(seen))
 	return outcome
 }
 
@@ -115,7 +115,7 @@ func count(stages []stage, letters []byte) int {
 	return reached
 }
 
-func where(stages []stage, reached int, firmware Firmware) string {
+func describeStage(stages []stage, reached int, firmware Firmware) string {
 	switch reached {
 	case 0:
 		return fmt.Sprintf("in the firmware (%s), before its own first instruction", firmware)
@@ -125,7 +125,7 @@ func where(stages []stage, reached int, firmware Firmware) string {
 	return fmt.Sprintf("after %s, before %s", stages[reached-1].name, stages[reached].name)
 }
 
-func how(seen observation) string {
+func describeEnd(seen observation) string {
 	said := end(seen)
 	if seen.words != "" {
 		said += ": " + seen.words
@@ -138,8 +138,8 @@ func end(seen observation) string {
 	case seen.exited && seen.status.Signaled():
 		return fmt.Sprintf("QEMU was ended by signal %d (%s)", seen.status.Signal(), seen.status.Signal())
 	case seen.exited:
-		return endedWith(seen.status.ExitStatus(), seen.ran)
-	case !goesOn(seen.state):
+		return describeExitCode(seen.status.ExitStatus(), seen.ran)
+	case !makesProgress(seen.state):
 		return "QEMU's run state is " + seen.state
 	case seen.late, errors.Is(seen.err, context.DeadlineExceeded) && seen.ran:
 		return fmt.Sprintf("it did not finish within %v", seen.deadline)
@@ -151,7 +151,7 @@ func end(seen observation) string {
 	return "QEMU's monitor was closed"
 }
 
-func endedWith(code int, ran bool) string {
+func describeExitCode(code int, ran bool) string {
 	value := code >> 1
 	switch {
 	case code == 0 && ran:
@@ -164,5 +164,5 @@ func endedWith(code int, ran bool) string {
 	return fmt.Sprintf("QEMU ended with exit code %d", code)
 }
 
-// goesOn reports whether a guest makes progress in QEMU's run state. "" means that it has not been queried yet.
-func goesOn(state string) bool { return state == "" || state == "running" }
+// makesProgress reports whether a guest makes progress in QEMU's run state. "" means that it has not been queried yet.
+func makesProgress(state string) bool { return state == "" || state == "running" }
