@@ -114,7 +114,7 @@ func (m *Machine) Taken(method launch.Method, since time.Time, err error, now ti
 		m.end(guestWentOn)
 	}
 	if m.hold.Ended != "" {
-		return m.letGo(now)
+		return m.beginRelease(now)
 	}
 	m.phase = held
 	if method != launch.MethodAgent {
@@ -179,7 +179,7 @@ func (m *Machine) Break(why string, now time.Time) Action {
 		m.end(why)
 	case held:
 		m.end(why)
-		return m.letGo(now)
+		return m.beginRelease(now)
 	}
 	return Nothing
 }
@@ -190,7 +190,7 @@ func (m *Machine) end(why string) {
 	}
 }
 
-func (m *Machine) letGo(now time.Time) Action {
+func (m *Machine) beginRelease(now time.Time) Action {
 	m.phase = letting
 	m.hold.Milliseconds = now.Sub(m.still).Milliseconds()
 	m.last = m.hold
