@@ -85,7 +85,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 		Migration: moves,
 		Migrated:  costs.Add,
 		Settings:  settings.Get,
-		Attached:  record(consoles, mgr.GetLogger().WithName("console")),
+		Attached:  recordConsole(consoles, mgr.GetLogger().WithName("console")),
 		KVM:       probe.KVM,
 		Belongs:   func(peer *podpath.Peer, pod types.UID) error { return peer.BelongsTo(string(pod)) },
 		Now:       time.Now,
@@ -97,7 +97,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 	if err := watch(ctx, mgr.GetCache(), supervisor, &clusterconfig.Watched{Home: o.namespace, Current: settings, Changed: changed}); err != nil {
 		return nil, err
 	}
-	coming, err := watchComing(ctx, mgr, o, supervisor)
+	coming, err := watchIncoming(ctx, mgr, o, supervisor)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconf
 	if err := metricsserver.Add(mgr, serving); err != nil {
 		return nil, err
 	}
-	return probed(o, probe, func() []manager.Runnable {
+	return afterProbe(o, probe, func() []manager.Runnable {
 		found := probe.Found()
 		mgr.GetLogger().Info("the node was probed", "selinux", selinux, "guests", found.Use(), "qemu", found.QEMU, "kvm", found.KVM, "tcg", found.TCG)
 		wake()
@@ -144,8 +144,9 @@ func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconf
 	}), nil
 }
 
-// probed runs the parts that depend on the node's probe after the probe. Running guests are served before that, too.
-func probed(o options, probe *node.Probe, follows func() []manager.Runnable) manager.RunnableFunc {
+// afterProbe runs the parts that depend on the node's probe after the probe. Running guests are served before that,
+// too.
+func afterProbe(o options, probe *node.Probe, follows func() []manager.Runnable) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		err := probe.Await(ctx, o.probeFile)
 		if ctx.Err() != nil {
@@ -249,8 +250,8 @@ func onChange[T client.Object](seen, gone func(T)) cache.ResourceEventHandler {
 	}
 }
 
-// record opens a guest's console at its start, so that a later viewer sees the boot messages.
-func record(consoles *stream.Consoles, log logr.Logger) func(context.Context, *driver.Machine) {
+// recordConsole opens a guest's console at its start, so that a later viewer sees the boot messages.
+func recordConsole(consoles *stream.Consoles, log logr.Logger) func(context.Context, *driver.Machine) {
 	return func(ctx context.Context, guest *driver.Machine) {
 		if _, err := consoles.Open(ctx, guest.ConsoleKey(), guest.DialSerial); err != nil {
 			log.V(1).Info("the console is not recorded", "vmi", guest.ConsoleKey(), "reason", err.Error())
@@ -307,9 +308,9 @@ func vmisShown(s *driver.Supervisor, by driver.Watch) cache.ResourceEventHandler
 	)
 }
 
-// watchComing reports the VMIs that migrate to this node to the supervisor. One label selector can't match both these
-// and the node's own VMIs.
-func watchComing(ctx context.Context, mgr ctrl.Manager, o options, s *driver.Supervisor) (manager.Runnable, error) {
+// watchIncoming reports the VMIs that migrate to this node to the supervisor. One label selector can't match both
+// these and the node's own VMIs.
+func watchIncoming(ctx context.Context, mgr ctrl.Manager, o options, s *driver.Supervisor) (manager.Runnable, error) {
 	coming, err := ctrlcache.New(mgr.GetConfig(), comingOptions(mgr, o))
 	if err != nil {
 		return nil, fmt.Errorf("watching the VMIs that migrate to this node: %w", err)
