@@ -17,9 +17,9 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// take runs the guest that has arrived. From just before it resumes, nobody may report that it never ran here. The
-// source is told as soon as QEMU reports the start: the busy guest makes QEMU's next answers slow.
-func (d *Driver) take(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
+// runArrivedGuest runs the guest that has arrived. From just before it resumes, nobody may report that it never ran
+// here. The source is told as soon as QEMU reports the start: the busy guest makes QEMU's next answers slow.
+func (d *Driver) runArrivedGuest(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
 	of := o.VMI.Status.MigrationState.MigrationUID
 	d.log.Info("running the guest that has arrived", "migration", of)
 	arrived := nichotplug.WithNICs(o.VMI, func(name string) bool { return s.guest.NICs.Present[name] })
@@ -30,7 +30,7 @@ func (d *Driver) take(ctx context.Context, s snapshot, o guestlifecycle.Observed
 	if target != nil {
 		target.Unrun(false)
 	}
-	err := g.Take(ctx, of, func() error { return d.takeTPM(o.VMI, of) }, func() {
+	err := g.Take(ctx, of, func() error { return d.useIncomingTPM(o.VMI, of) }, func() {
 		if target != nil {
 			target.Tell(switchover.Taken(s.migration.arrived).Tell)
 		}
@@ -42,16 +42,16 @@ func (d *Driver) take(ctx context.Context, s snapshot, o guestlifecycle.Observed
 	return nil
 }
 
-// takeTPM makes the next start use the TPM state that came with the guest. It is called when the source can't resume
-// any more and the guest has not run here yet: until then both copies are equal (decision 442).
-func (d *Driver) takeTPM(vmi *v1.VirtualMachineInstance, migration types.UID) error {
+// useIncomingTPM makes the next start use the TPM state that came with the guest. It is called when the source can't
+// resume any more and the guest has not run here yet: until then both copies are equal (decision 442).
+func (d *Driver) useIncomingTPM(vmi *v1.VirtualMachineInstance, migration types.UID) error {
 	if !machine.KeepsTPM(&vmi.Spec) {
 		return nil
 	}
 	return disk.SetCurrentTPM(d.pod(), layout.IncomingTPM(string(migration)))
 }
 
-func (d *Driver) doom(ctx context.Context, s *snapshot, o guestlifecycle.Observed) error {
+func (d *Driver) markDoomed(ctx context.Context, s *snapshot, o guestlifecycle.Observed) error {
 	if s.attached == nil || o.VMI.Status.MigrationState == nil {
 		return nil
 	}

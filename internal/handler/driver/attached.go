@@ -50,7 +50,7 @@ func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance
 	if err != nil {
 		return err
 	}
-	if err := d.export(ctx, a, instance); err != nil {
+	if err := d.exportBootDisks(ctx, a, instance); err != nil {
 		a.close()
 		return err
 	}
@@ -68,12 +68,12 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 	a := &attached{link: link, prepared: d.prepared}
 	a.agent = guestagent.New(guestagent.Env{
 		Dial: func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, layout.AgentSocket) }, Places: d.env.agents,
-		Go: d.start, Wake: d.wake, Credentials: credentials(link.Peer.Root, instance), Now: d.env.Now, Log: d.log,
+		Go: d.startHelper, Wake: d.wake, Credentials: credentials(link.Peer.Root, instance), Now: d.env.Now, Log: d.log,
 	}, guestlifecycle.AgentOf(instance.Status))
 	a.volumes = volumes.New(volumes.Env{
 		Namespace: d.namespace, Cluster: d.env.Cluster, Opener: d.env.Volumes, Label: d.prepared.selinux.Files(),
 		Tolerated: func() int { return d.env.Settings().LessSpaceTolerated },
-		Go:        d.start, Wake: d.wake, Now: d.env.Now, Log: d.log,
+		Go:        d.startHelper, Wake: d.wake, Now: d.env.Now, Log: d.log,
 	})
 	a.guest, err = guest.Open(ctx, conn, guest.Env{
 		OnEvent: a.handleEvent, Wake: d.wake, Now: d.env.Now, Log: d.log,
@@ -135,11 +135,11 @@ func (d *Driver) observeConnection() connection.Facts {
 	}
 	d.dropDeadGuest()
 	if facts.State == guestlifecycle.LinkUp {
-		d.failures.ended(guestlifecycle.Connect)
+		d.failures.clear(guestlifecycle.Connect)
 	}
 	if facts.Failure != nil {
 		d.log.Info("a step failed", "step", guestlifecycle.Connect, "reason", facts.Failure.Error())
-		d.failures.note(guestlifecycle.Connect, facts.Failure, d.env.Now())
+		d.failures.record(guestlifecycle.Connect, facts.Failure, d.env.Now())
 	}
 	return facts
 }

@@ -65,7 +65,7 @@ func (d *Driver) changeCPUs(ctx context.Context, s *snapshot) error {
 		return err
 	}
 	if a, vmi, cpus := s.attached, s.presence.VMI, s.cpus; cpus > s.guest.VCPUs {
-		d.start(func() { d.announceUnused(ctx, vmi, cpus, a.agent.UsedCPUs) })
+		d.startHelper(func() { d.announceUnused(ctx, vmi, cpus, a.agent.UsedCPUs) })
 	}
 	return nil
 }

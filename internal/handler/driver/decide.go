@@ -70,8 +70,8 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 			Images: a.prepared.images, Claims: a.prepared.claims, Halted: a.guest.Observe().Halted, Still: migrations.InFlight(seen.VMI),
 		})
 	}
-	d.receiveDisks(ctx, &s, seen)
-	d.agree(ctx, &s, seen)
+	d.plugArrivingDisks(ctx, &s, seen)
+	d.listenForGuest(ctx, &s, seen)
 	d.dropDeadGuest()
 	s.presence, s.now = d.presence.Observe(), d.env.Now()
 	if s.presence.VMI != nil {
@@ -82,11 +82,11 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 		if s.presence.VMI != nil {
 			d.observeCPUs(&s)
 			d.observeMemory(&s)
-			s.linksDiffer = s.attached.guest.LinksDiffer(s.inGuest(s.presence.VMI))
+			s.linksDiffer = s.attached.guest.LinksDiffer(s.switchableInterfaces(s.presence.VMI))
 			s.volumes = s.attached.volumes.Observe(atNode(s.presence.VMI, s.role))
 		}
 	}
-	d.exportPlugged(ctx, &s)
+	d.exportPluggedDisks(ctx, &s)
 	d.planNICs(&s)
 	return s
 }
@@ -177,8 +177,8 @@ func bootOrder(instance *v1.VirtualMachineInstance, v volumes.Facts) []machine.B
 	return machine.BootIndexes(&instance.Spec, v.Plugged)
 }
 
-// decided returns a nil status if the node must not write it.
-func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
+// decideStatus returns a nil status if the node must not write it.
+func (d *Driver) decideStatus(s *snapshot) (guestlifecycle.Observed, *changes) {
 	o := s.observed(d.env.Node)
 	_, known := d.env.kvm()
 	o.Unprobed = !known
@@ -186,7 +186,7 @@ func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 		return o, nil
 	}
 	s.migration = d.migrationDecision(s, o)
-	o.Migrate = o.Attached && s.migration.acts
+	o.Migrate = o.Attached && s.migration.actionDue
 	if (s.guest.Migration.UnderWay() || len(s.guest.Jobs) > 0) && s.role != guestlifecycle.Destination {
 		o.Plug = false // the target finds the disks that the guest had
 	}

@@ -27,11 +27,11 @@ func (d *Driver) devices(vmi *v1.VirtualMachineInstance, launcher *podpath.Peer)
 	return d.presence.Devices().Among(sriov.Given(environment)), nil
 }
 
-// letLock raises the memory lock limit for the QEMU that virt-launcher is about to start, if the guest has devices of
-// the node or may get some while it runs: QEMU keeps the limits that it started with, and the launcher's container
-// can't raise them. boot is the memory that the guest was started with on another node, in bytes; 0 for a fresh
-// start.
-func (d *Driver) letLock(vmi *v1.VirtualMachineInstance, boot int64) error {
+// raiseMemlockLimit raises the memory lock limit for the QEMU that virt-launcher is about to start, if the guest has
+// devices of the node or may get some while it runs: QEMU keeps the limits that it started with, and the launcher's
+// container can't raise them. boot is the memory that the guest was started with on another node, in bytes; 0 for a
+// fresh start.
+func (d *Driver) raiseMemlockLimit(vmi *v1.VirtualMachineInstance, boot int64) error {
 	if !sriov.Any(&vmi.Spec) {
 		return nil
 	}

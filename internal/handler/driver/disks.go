@@ -20,9 +20,9 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// tellDisks reports to the migration's target the disks that were plugged into the guest. It is called only before
-// any memory is sent.
-func tellDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
+// sendPluggedDisks reports to the migration's target the disks that were plugged into the guest. It is called only
+// before any memory is sent.
+func sendPluggedDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
 	if len(plugs.Detached) > 0 {
 		source.Refuse(fmt.Sprintf("the guest still has the disks of volumes that were taken from it by force (%s): "+
 			"it can be migrated when it has released them or was restarted", strings.Join(plugs.Detached, ", ")))
@@ -37,8 +37,8 @@ func tellDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
 	}
 }
 
-// receiveDisks plugs the disks that come with a guest, while QEMU waits for it.
-func (d *Driver) receiveDisks(ctx context.Context, s *snapshot, seen presence.Facts) {
+// plugArrivingDisks plugs the disks that come with a guest, while QEMU waits for it.
+func (d *Driver) plugArrivingDisks(ctx context.Context, s *snapshot, seen presence.Facts) {
 	a, target := s.attached, d.moving.target
 	if a == nil || target == nil || seen.VMI == nil || guestlifecycle.RoleOf(seen.VMI, d.env.Node) != guestlifecycle.Destination {
 		return
@@ -57,23 +57,23 @@ func (d *Driver) receiveDisks(ctx context.Context, s *snapshot, seen presence.Fa
 	s.plug, s.plugAfter = a.volumes.Receive(ctx, a.guest.Monitor(), arrival)
 }
 
-// exportPlugged makes the QEMU that waits for a guest accept the content of its plugged disks, and tells the source
-// that it has all of them. The source copies nothing before that.
-func (d *Driver) exportPlugged(ctx context.Context, s *snapshot) {
+// exportPluggedDisks makes the QEMU that waits for a guest accept the content of its plugged disks, and tells the
+// source that it has all of them. The source copies nothing before that.
+func (d *Driver) exportPluggedDisks(ctx context.Context, s *snapshot) {
 	target := d.moving.target
 	if target == nil || s.attached == nil || s.role != guestlifecycle.Destination || !s.volumes.Received || d.moving.plugged {
 		return
 	}
-	failure := &d.moving.exporting
-	if left := failure.left(guestlifecycle.Attach, d.env.Now()); left > 0 {
+	failure := &d.moving.exportFailure
+	if left := failure.remainingDelay(guestlifecycle.Attach, d.env.Now()); left > 0 {
 		s.plugAfter = backoff.Sooner(s.plugAfter, left)
 		return
 	}
 	err := s.attached.guest.Export(ctx, layout.Socket(layout.DisksSocket), mirrorsBy(s.presence.VMI, true))
-	failure.note(guestlifecycle.Attach, err, d.env.Now())
+	failure.record(guestlifecycle.Attach, err, d.env.Now())
 	if err != nil {
 		d.log.Info("QEMU does not take the content of plugged disks yet", "reason", err.Error())
-		s.plugAfter = backoff.Sooner(s.plugAfter, failure.left(guestlifecycle.Attach, d.env.Now()))
+		s.plugAfter = backoff.Sooner(s.plugAfter, failure.remainingDelay(guestlifecycle.Attach, d.env.Now()))
 		return
 	}
 	d.moving.plugged = true

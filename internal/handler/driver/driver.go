@@ -119,12 +119,12 @@ type Driver struct {
 	link     *connection.Link
 	failures failures
 	moving   moving
-	// introduced is the QEMU that was last passed to Env.Attached.
-	introduced *attached
+	// notified is the QEMU that was last passed to Env.Attached.
+	notified *attached
 	// tidied is the guest whose pod has no leftovers of interfaces that were unplugged earlier.
 	tidied *guest.Guest
-	// looked is the pod's version at the last check of its links.
-	looked string
+	// checkedPodVersion is the pod's version at the last check of its links.
+	checkedPodVersion string
 }
 
 func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
@@ -136,11 +136,11 @@ func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
 	d.presence = presence.New(presence.Env{
 		Node: env.Node, Pods: env.Pods, Cluster: env.Cluster, Wake: d.wake, Now: env.Now, Log: d.log,
 	}, first)
-	d.connection = connection.New(env.connections, connection.Owner{Go: d.start, Wake: d.wake, Now: env.Now})
+	d.connection = connection.New(env.connections, connection.Owner{Go: d.startHelper, Wake: d.wake, Now: env.Now})
 	return d
 }
 
-func (d *Driver) start(f func()) { d.helpers.Go(f) }
+func (d *Driver) startHelper(f func()) { d.helpers.Go(f) }
 
 func (d *Driver) wake() {
 	select {
@@ -153,7 +153,7 @@ func (d *Driver) wake() {
 // left, and the guest still runs.
 func (d *Driver) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer d.release()
+	defer d.closeAll()
 	defer cancel()
 	for ctx.Err() == nil {
 		linked := d.observeConnection()
@@ -163,18 +163,18 @@ func (d *Driver) Run(ctx context.Context) {
 			continue
 		}
 		s := d.observe(ctx, linked)
-		d.tendMigration(ctx, &s)
-		o, changes := d.decided(&s)
-		d.tell(ctx, &s)
-		d.allowDowntime(ctx, &s, o.VMI)
+		d.syncMigrationConnections(ctx, &s)
+		o, changes := d.decideStatus(&s)
+		d.writeProgress(ctx, &s)
+		d.setDowntimeLimit(ctx, &s, o.VMI)
 		step, after := next(o, &s)
-		d.introduce(ctx)
+		d.notifyAttached(ctx)
 		after = backoff.Sooner(after, backoff.Sooner(askAgain, s.agentAfter))
 		if step == guestlifecycle.Release {
 			d.log.Info("released the VMI")
 			return
 		}
-		step, after = d.failures.hold(step, after, o)
+		step, after = d.failures.applyBackoff(step, after, o)
 		if step == guestlifecycle.Wait {
 			d.sleep(ctx, after, linked.Link)
 			continue
@@ -184,7 +184,7 @@ func (d *Driver) Run(ctx context.Context) {
 			return
 		}
 		if step != guestlifecycle.Connect { // its result is not known yet
-			d.failures.note(step, err, d.env.Now())
+			d.failures.record(step, err, d.env.Now())
 		}
 		if err != nil {
 			d.log.Info("a step failed", "step", step, "reason", err.Error())
@@ -203,15 +203,15 @@ func next(o guestlifecycle.Observed, s *snapshot) (guestlifecycle.Step, time.Dur
 	return guestlifecycle.Next(o)
 }
 
-// introduce passes a guest to Env.Attached once it is this node's: the driver may have attached before a migration
-// brought it.
-func (d *Driver) introduce(ctx context.Context) {
+// notifyAttached passes a guest to Env.Attached once it is this node's: the driver may have attached before a
+// migration brought it.
+func (d *Driver) notifyAttached(ctx context.Context) {
 	a := d.attached.Load()
-	if a == nil || a == d.introduced || d.env.Attached == nil {
+	if a == nil || a == d.notified || d.env.Attached == nil {
 		return
 	}
 	if m, err := d.machine(); err == nil {
-		d.introduced = a
+		d.notified = a
 		d.env.Attached(ctx, m)
 	}
 }
@@ -257,7 +257,7 @@ func (d *Driver) act(ctx context.Context, step guestlifecycle.Step, s snapshot, 
 		}
 		return d.migrate(ctx, s, o)
 	case guestlifecycle.Take:
-		return d.take(ctx, s, o)
+		return d.runArrivedGuest(ctx, s, o)
 	case guestlifecycle.Stop:
 		return d.stop(ctx, &s, o)
 	case guestlifecycle.Kill:
@@ -266,15 +266,15 @@ func (d *Driver) act(ctx context.Context, step guestlifecycle.Step, s snapshot, 
 	case guestlifecycle.Report:
 		return d.report(ctx, changes)
 	}
-	return d.tend(ctx, step, s, o)
+	return d.actOnGuest(ctx, step, s, o)
 }
 
-func (d *Driver) tend(ctx context.Context, step guestlifecycle.Step, s snapshot, o guestlifecycle.Observed) error {
+func (d *Driver) actOnGuest(ctx context.Context, step guestlifecycle.Step, s snapshot, o guestlifecycle.Observed) error {
 	switch step {
 	case guestlifecycle.Resume:
 		return s.attached.guest.Resume(ctx)
 	case guestlifecycle.SwitchLinks:
-		return s.attached.guest.SwitchLinks(ctx, s.inGuest(o.VMI))
+		return s.attached.guest.SwitchLinks(ctx, s.switchableInterfaces(o.VMI))
 	case guestlifecycle.PlugNICs:
 		return d.plugNICs(ctx, &s, o.VMI)
 	case guestlifecycle.ChangeCPUs:
@@ -282,7 +282,7 @@ func (d *Driver) tend(ctx context.Context, step guestlifecycle.Step, s snapshot,
 	case guestlifecycle.ChangeMemory:
 		return s.attached.guest.GiveMemory(ctx, s.memory.To)
 	case guestlifecycle.Begin:
-		return d.begin(ctx, s)
+		return d.startCPUs(ctx, s)
 	case guestlifecycle.Plug:
 		// A failure is shown in the volume's own status, and package volumes retries it.
 		s.attached.volumes.Act(ctx, s.attached.guest.Monitor(), d.input(o.VMI, s.attached.prepared))
@@ -290,7 +290,7 @@ func (d *Driver) tend(ctx context.Context, step guestlifecycle.Step, s snapshot,
 	return nil
 }
 
-func (d *Driver) begin(ctx context.Context, s snapshot) error {
+func (d *Driver) startCPUs(ctx context.Context, s snapshot) error {
 	instance := s.presence.VMI
 	started, err := s.attached.guest.Start(ctx, bootOrder(instance, s.volumes))
 	if err != nil || !started {
@@ -303,7 +303,7 @@ func (d *Driver) begin(ctx context.Context, s snapshot) error {
 	return nil
 }
 
-func (d *Driver) release() {
+func (d *Driver) closeAll() {
 	d.moving.close()
 	d.helpers.Wait() // a connection attempt in progress has ended
 	d.detach()

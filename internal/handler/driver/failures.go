@@ -28,12 +28,12 @@ type failure struct {
 	retry    time.Time
 }
 
-func (f *failures) note(step guestlifecycle.Step, err error, now time.Time) {
+func (f *failures) record(step guestlifecycle.Step, err error, now time.Time) {
 	if step == guestlifecycle.Report {
-		f.report.note(step, err, now)
+		f.report.record(step, err, now)
 		return
 	}
-	f.step.note(step, err, now)
+	f.step.record(step, err, now)
 }
 
 // delay holds a step back until a time, as if it had failed once.
@@ -41,15 +41,15 @@ func (f *failures) delay(step guestlifecycle.Step, err error, until time.Time) {
 	f.step = failure{step: step, err: err, attempts: 1, retry: until}
 }
 
-func (f *failures) ended(step guestlifecycle.Step) {
+func (f *failures) clear(step guestlifecycle.Step) {
 	if f.step.step == step {
 		f.step = failure{}
 	}
 }
 
-// note records the result of a step. Success also clears another step's failure: this step would not have been chosen
-// with that failure still in the way.
-func (f *failure) note(step guestlifecycle.Step, err error, now time.Time) {
+// record records the result of a step. Success also clears another step's failure: this step would not have been
+// chosen with that failure still in the way.
+func (f *failure) record(step guestlifecycle.Step, err error, now time.Time) {
 	if err == nil || step != f.step {
 		*f = failure{step: step}
 	}
@@ -60,21 +60,21 @@ func (f *failure) note(step guestlifecycle.Step, err error, now time.Time) {
 	}
 }
 
-func (f *failures) hold(step guestlifecycle.Step, after time.Duration, o guestlifecycle.Observed) (guestlifecycle.Step, time.Duration) {
-	if left := f.step.left(step, o.Now); left > 0 {
+func (f *failures) applyBackoff(step guestlifecycle.Step, after time.Duration, o guestlifecycle.Observed) (guestlifecycle.Step, time.Duration) {
+	if left := f.step.remainingDelay(step, o.Now); left > 0 {
 		step, after = guestlifecycle.Wait, backoff.Sooner(after, left)
 		if o.Changed {
 			step = guestlifecycle.Report
 		}
 	}
-	if left := f.report.left(step, o.Now); left > 0 {
+	if left := f.report.remainingDelay(step, o.Now); left > 0 {
 		step, after = guestlifecycle.Wait, backoff.Sooner(after, left)
 	}
 	return step, after
 }
 
-// left returns how long a step has to wait, 0 for a step that has not failed.
-func (f *failure) left(step guestlifecycle.Step, now time.Time) time.Duration {
+// remainingDelay returns how long a step has to wait, 0 for a step that has not failed.
+func (f *failure) remainingDelay(step guestlifecycle.Step, now time.Time) time.Duration {
 	if f.err == nil || step != f.step {
 		return 0
 	}

@@ -15,8 +15,8 @@ func TestBackOffGrowsAndEnds(t *testing.T) {
 	var f failures
 	last := time.Duration(0)
 	for attempt := 1; attempt <= 20; attempt++ {
-		f.note(guestlifecycle.Start, errBroken, now)
-		step, after := f.hold(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now})
+		f.record(guestlifecycle.Start, errBroken, now)
+		step, after := f.applyBackoff(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now})
 		if step != guestlifecycle.Wait || after < last || after > longestDelay {
 			t.Fatalf("after %d failures: %s for %v, before it was %v", attempt, step, after, last)
 		}
@@ -25,15 +25,15 @@ func TestBackOffGrowsAndEnds(t *testing.T) {
 		}
 		last = after
 		now = now.Add(after)
-		if step, _ := f.hold(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now}); step != guestlifecycle.Start {
+		if step, _ := f.applyBackoff(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now}); step != guestlifecycle.Start {
 			t.Fatalf("after the wait: %s", step)
 		}
 	}
 	if last != longestDelay {
 		t.Errorf("the longest wait was %v", last)
 	}
-	f.note(guestlifecycle.Start, nil, now)
-	if step, _ := f.hold(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now}); step != guestlifecycle.Start || f.visible() != nil {
+	f.record(guestlifecycle.Start, nil, now)
+	if step, _ := f.applyBackoff(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now}); step != guestlifecycle.Start || f.visible() != nil {
 		t.Error("the failure outlives its end")
 	}
 }
@@ -42,24 +42,24 @@ func TestReportsGoOnWhileAStepFails(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	var f failures
 	for range reportAfter {
-		f.note(guestlifecycle.Start, errBroken, now)
+		f.record(guestlifecycle.Start, errBroken, now)
 	}
-	if step, _ := f.hold(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now, Changed: true}); step != guestlifecycle.Report {
+	if step, _ := f.applyBackoff(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now, Changed: true}); step != guestlifecycle.Report {
 		t.Errorf("with something to say: %s", step)
 	}
-	f.note(guestlifecycle.Report, nil, now)
+	f.record(guestlifecycle.Report, nil, now)
 	if f.visible() == nil {
 		t.Error("a report that succeeded has ended the failure that it reported")
 	}
-	f.note(guestlifecycle.Report, errors.New("no API server"), now)
+	f.record(guestlifecycle.Report, errors.New("no API server"), now)
 	if !errors.Is(f.visible(), errBroken) {
 		t.Errorf("the failure of a report hides the other: %v", f.visible())
 	}
-	if step, after := f.hold(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now, Changed: true}); step != guestlifecycle.Wait || after != firstDelay {
+	if step, after := f.applyBackoff(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now, Changed: true}); step != guestlifecycle.Wait || after != firstDelay {
 		t.Errorf("with an API server that is away: %s for %v", step, after)
 	}
 	// Another step that succeeds shows that the first one is out of the way.
-	f.note(guestlifecycle.Attach, nil, now)
+	f.record(guestlifecycle.Attach, nil, now)
 	if f.visible() != nil {
 		t.Errorf("the failure is still reported: %v", f.visible())
 	}
@@ -68,12 +68,12 @@ func TestReportsGoOnWhileAStepFails(t *testing.T) {
 func TestReportsBackOffToo(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	var f failures
-	f.note(guestlifecycle.Report, errBroken, now)
-	if step, after := f.hold(guestlifecycle.Report, 0, guestlifecycle.Observed{Now: now, Changed: true}); step != guestlifecycle.Wait || after != firstDelay {
+	f.record(guestlifecycle.Report, errBroken, now)
+	if step, after := f.applyBackoff(guestlifecycle.Report, 0, guestlifecycle.Observed{Now: now, Changed: true}); step != guestlifecycle.Wait || after != firstDelay {
 		t.Errorf("%s for %v", step, after)
 	}
 	// A guest that must be stopped is, whatever the API server says.
-	if step, _ := f.hold(guestlifecycle.Stop, 0, guestlifecycle.Observed{Now: now, Changed: true}); step != guestlifecycle.Stop {
+	if step, _ := f.applyBackoff(guestlifecycle.Stop, 0, guestlifecycle.Observed{Now: now, Changed: true}); step != guestlifecycle.Stop {
 		t.Errorf("%s", step)
 	}
 }

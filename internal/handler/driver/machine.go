@@ -32,10 +32,10 @@ var vmis = schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "virtual
 type Machine struct {
 	*attached
 	vmi *v1.VirtualMachineInstance
-	// network dials the guest's ports through the interface reached.
-	network Network
-	reached network.Interface
-	taps    map[string]string
+	// network dials the guest's ports through reachedInterface.
+	network          Network
+	reachedInterface network.Interface
+	taps             map[string]string
 }
 
 func (d *Driver) machine() (*Machine, error) {
@@ -46,7 +46,7 @@ func (d *Driver) machine() (*Machine, error) {
 	if guestlifecycle.RoleOf(instance, d.env.Node) != guestlifecycle.Home {
 		return nil, fmt.Errorf("the guest is coming to node %s or has left it by a migration; try again", d.env.Node)
 	}
-	m := &Machine{attached: a, vmi: instance, network: d.env.Network, reached: reached(a.prepared.interfaces), taps: map[string]string{}}
+	m := &Machine{attached: a, vmi: instance, network: d.env.Network, reachedInterface: reachedInterface(a.prepared.interfaces), taps: map[string]string{}}
 	for _, i := range a.prepared.interfaces {
 		m.taps[i.Name] = i.Tap
 	}
@@ -57,8 +57,8 @@ func (m *Machine) conflict(message string) error {
 	return apierrors.NewConflict(vmis, m.vmi.Name, errors.New(message))
 }
 
-// answer converts an error of a part for virt-api: a refusal becomes a conflict.
-func (m *Machine) answer(err error) error {
+// apiError converts an error of a part for virt-api: a refusal becomes a conflict.
+func (m *Machine) apiError(err error) error {
 	var refusal *guest.Refusal
 	var busy *launcherclient.Refusal
 	switch {
@@ -76,7 +76,7 @@ func (m *Machine) answer(err error) error {
 func (m *Machine) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
 	q.Agent = m.agent.Observe().Connected
 	if q.AgentOnly && !q.Agent {
-		return launch.Hold{}, m.answer(guestagent.ErrNotConnected)
+		return launch.Hold{}, m.apiError(guestagent.ErrNotConnected)
 	}
 	hold, err := m.link.Quiesce(ctx, q)
 	var failed *launcherclient.NotHeld
@@ -85,35 +85,35 @@ func (m *Machine) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, e
 			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: nodeapi.NotHeld, Message: err.Error(),
 		}}
 	}
-	return hold, m.answer(err)
+	return hold, m.apiError(err)
 }
 
 // Held returns the hold that keeps the guest still, or the last one.
 func (m *Machine) Held(ctx context.Context, asked launch.Held) (launch.Hold, error) {
 	hold, err := m.link.Held(ctx, asked)
-	return hold, m.answer(err)
+	return hold, m.apiError(err)
 }
 
 // Release ends a hold, so that the guest continues.
 func (m *Machine) Release(ctx context.Context, r launch.Release) (launch.Hold, error) {
 	hold, err := m.link.Release(ctx, r)
-	return hold, m.answer(err)
+	return hold, m.apiError(err)
 }
 
 // Pause stops the guest's CPUs.
-func (m *Machine) Pause(ctx context.Context) error { return m.answer(m.guest.Pause(ctx)) }
+func (m *Machine) Pause(ctx context.Context) error { return m.apiError(m.guest.Pause(ctx)) }
 
 // Unpause resumes a paused guest if it can continue.
-func (m *Machine) Unpause(ctx context.Context) error { return m.answer(m.guest.Unpause(ctx)) }
+func (m *Machine) Unpause(ctx context.Context) error { return m.apiError(m.guest.Unpause(ctx)) }
 
 // Reset presses the reset button.
-func (m *Machine) Reset(ctx context.Context) error { return m.answer(m.guest.Reset(ctx)) }
+func (m *Machine) Reset(ctx context.Context) error { return m.apiError(m.guest.Reset(ctx)) }
 
 // SoftReboot reboots the guest by its agent. Without an agent it presses Ctrl-Alt-Del, which most systems take as a
 // request to reboot.
 func (m *Machine) SoftReboot(ctx context.Context) error {
 	if err := m.guest.CheckReboot(); err != nil {
-		return m.answer(err)
+		return m.apiError(err)
 	}
 	if done, err := m.agent.Reboot(ctx); done || err != nil {
 		return err
@@ -124,26 +124,26 @@ func (m *Machine) SoftReboot(ctx context.Context) error {
 // UserList returns the users who are logged in to the guest.
 func (m *Machine) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSUserList, error) {
 	list, err := m.agent.UserList(ctx)
-	return list, m.answer(err)
+	return list, m.apiError(err)
 }
 
 // FilesystemList returns the file systems that the guest has mounted.
 func (m *Machine) FilesystemList(ctx context.Context) (v1.VirtualMachineInstanceFileSystemList, error) {
 	list, err := m.agent.FilesystemList(ctx)
-	return list, m.answer(err)
+	return list, m.apiError(err)
 }
 
 // GuestOSInfo returns all that the guest agent has reported.
 func (m *Machine) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuestAgentInfo, error) {
 	info, err := m.agent.GuestOSInfo(ctx)
-	return info, m.answer(err)
+	return info, m.apiError(err)
 }
 
 // ConsoleKey identifies the guest by its VMI's UID.
 func (m *Machine) ConsoleKey() string { return string(m.vmi.UID) }
 
 // The name is empty if no interface is dialed.
-func reached(interfaces []network.Interface) network.Interface {
+func reachedInterface(interfaces []network.Interface) network.Interface {
 	if i := slices.IndexFunc(interfaces, network.Interface.Reached); i >= 0 {
 		return interfaces[i]
 	}
@@ -176,10 +176,10 @@ func (m *Machine) dial(ctx context.Context, socket string) (net.Conn, error) {
 
 // DialPort connects to a port of the guest.
 func (m *Machine) DialPort(ctx context.Context, protocol string, port int) (net.Conn, error) {
-	if m.reached.Name == "" {
+	if m.reachedInterface.Name == "" {
 		return nil, m.conflict("VMI has no address on the pods' network, and ports of no other are forwarded")
 	}
-	conn, err := m.network.Dial(ctx, m.link.Peer.NetNS, m.reached, protocol, port)
+	conn, err := m.network.Dial(ctx, m.link.Peer.NetNS, m.reachedInterface, protocol, port)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the guest: %w", err)
 	}

@@ -35,12 +35,12 @@ type moving struct {
 	target  *migration.Target
 	// recovered is when QEMU was last told to resume a broken post-copy, zero once it has resumed.
 	recovered time.Time
-	// agreeing is the failure to make QEMU wait for its guest, exporting the failure to make it accept the content of
-	// plugged disks.
-	agreeing, exporting failure
-	plugged             bool
-	stopped             bool
-	announced           bool
+	// listenFailure is the failure to make QEMU wait for its guest, exportFailure the failure to make it accept the
+	// content of plugged disks.
+	listenFailure, exportFailure failure
+	plugged                      bool
+	stopped                      bool
+	announced                    bool
 }
 
 func (m *moving) close() {
@@ -60,16 +60,16 @@ type decision struct {
 	arrived     switchover.TargetFacts
 	sourceFacts *vmistatus.SourceMigration
 	targetFacts *vmistatus.TargetMigration
-	// acts means that there is an action beside the status; at the target it concerns post-copy.
-	acts      bool
+	// actionDue means that there is an action beside the status; at the target it concerns post-copy.
+	actionDue bool
 	handsOver bool
 	// hidesEnd means that QEMU's end here is not the guest's end.
 	hidesEnd bool
 	progress vmistatus.Progress
 }
 
-// tendMigration opens the connections of the VMI's migration and closes those of any other.
-func (d *Driver) tendMigration(ctx context.Context, s *snapshot) {
+// syncMigrationConnections opens the connections of the VMI's migration and closes those of any other.
+func (d *Driver) syncMigrationConnections(ctx context.Context, s *snapshot) {
 	m := d.wantedMigration(s)
 	if m == nil || d.moving.of != m.MigrationUID || d.moving.target != nil && s.role != guestlifecycle.Destination {
 		d.moving.close()
@@ -82,10 +82,10 @@ func (d *Driver) tendMigration(ctx context.Context, s *snapshot) {
 	switch {
 	case s.role == guestlifecycle.Destination:
 		if s.attached != nil && d.moving.target == nil {
-			d.moving.target = d.expect(s.presence.VMI, m)
+			d.moving.target = d.expectSource(s.presence.VMI, m)
 		}
 	case m.SourceNode == d.env.Node:
-		d.call(ctx, s, m)
+		d.connectToTarget(ctx, s, m)
 	}
 }
 
@@ -99,8 +99,8 @@ func (d *Driver) wantedMigration(s *snapshot) *v1.VirtualMachineInstanceMigratio
 	return nil
 }
 
-// call opens a control connection to the migration's target once its address is known.
-func (d *Driver) call(ctx context.Context, s *snapshot, m *v1.VirtualMachineInstanceMigrationState) {
+// connectToTarget opens a control connection to the migration's target once its address is known.
+func (d *Driver) connectToTarget(ctx context.Context, s *snapshot, m *v1.VirtualMachineInstanceMigrationState) {
 	if d.moving.source != nil && d.moving.address != m.TargetNodeAddress {
 		// The target's virt-handler has restarted at another address, and its streams have ended.
 		d.moving.source.Close()
@@ -114,7 +114,7 @@ func (d *Driver) call(ctx context.Context, s *snapshot, m *v1.VirtualMachineInst
 		d.log.Info("the migration has no way to its target", "migration", m.MigrationUID, "reason", err.Error())
 		return
 	}
-	source.Offer(d.offer(s, s.presence.VMI, m))
+	source.Offer(d.transportOffer(s, s.presence.VMI, m))
 	d.moving.source, d.moving.address = source, m.TargetNodeAddress
 }
 
@@ -123,10 +123,10 @@ func idOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationS
 }
 
 func (d *Driver) migrationEnv() migration.Env {
-	return migration.Env{Node: d.env.Migration, Go: d.start, Wake: d.wake, Now: d.env.Now, Log: d.log}
+	return migration.Env{Node: d.env.Migration, Go: d.startHelper, Wake: d.wake, Now: d.env.Now, Log: d.log}
 }
 
-func (d *Driver) expect(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) *migration.Target {
+func (d *Driver) expectSource(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) *migration.Target {
 	dial := func(socket string) func(context.Context) (*net.UnixConn, error) {
 		return func(ctx context.Context) (*net.UnixConn, error) {
 			a := d.attached.Load()
@@ -177,7 +177,7 @@ func (d *Driver) targetDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 		target.Fill(&f)
 	}
 	out := decision{target: switchover.DecideTarget(f), arrived: f}
-	out.acts = out.target.Action == switchover.RecoverIncoming && d.recovers(f.Status)
+	out.actionDue = out.target.Action == switchover.RecoverIncoming && d.recoveryDue(f.Status)
 	if target != nil {
 		target.Tell(out.target.Tell)
 	}
@@ -200,17 +200,17 @@ func (d *Driver) sourceDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 	if source != nil {
 		source.Tell(out.source.Tell)
 	}
-	out.acts = d.acts(out.source.Action)
+	out.actionDue = d.actionDue(out.source.Action)
 	out.handsOver = f.Begun && !f.Record.Failed
 	out.hidesEnd = f.Process == switchover.ProcessEnded && out.source.Action != switchover.ReportEnd
 	out.progress = progressOf(&f, &s.guest.Migration)
-	if said := reported(out.source, m.MigrationUID, f.Record.AbortRequested); said != nil && s.role == guestlifecycle.Home {
+	if said := sourceMigrationOf(out.source, m.MigrationUID, f.Record.AbortRequested); said != nil && s.role == guestlifecycle.Home {
 		out.sourceFacts = said
 	}
 	return out
 }
 
-func reported(step switchover.SourceStep, of types.UID, abortRequested bool) *vmistatus.SourceMigration {
+func sourceMigrationOf(step switchover.SourceStep, of types.UID, abortRequested bool) *vmistatus.SourceMigration {
 	said := vmistatus.SourceMigration{UID: of}
 	switch step.Action {
 	case switchover.RecordStart:
@@ -256,10 +256,10 @@ func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.Virtu
 		source.CopiedDisks(&f.Mirrors)
 	}
 	if !f.Begun {
-		f.Settled = s.tellNICs(o.VMI, source) && f.Settled
+		f.Settled = s.checkNICsForMigration(o.VMI, source) && f.Settled
 	}
 	if f.Settled && !f.Begun {
-		tellDisks(source, &s.volumes.Plugs)
+		sendPluggedDisks(source, &s.volumes.Plugs)
 	}
 	if s.guest.Silent {
 		// QEMU may be waiting for the target to write to a disk, and does nothing else while it waits.
@@ -288,12 +288,12 @@ func mirrorsOf(disks []machine.Mirror, jobs []guest.Job, of types.UID) switchove
 	return mirrors
 }
 
-// acts reports whether the action at the source still has to be taken. A request that QEMU or virt-launcher has
+// actionDue reports whether the action at the source still has to be taken. A request that QEMU or virt-launcher has
 // accepted is not repeated.
-func (d *Driver) acts(action switchover.SourceAction) bool {
+func (d *Driver) actionDue(action switchover.SourceAction) bool {
 	switch action {
 	case switchover.SwitchToPostCopy, switchover.Recover:
-		return d.actsInPostCopy(action)
+		return d.postCopyActionDue(action)
 	case switchover.FinishMirrors:
 		return d.moving.source != nil && !d.moving.source.Finished()
 	case switchover.ContinueSwitchover:
@@ -323,12 +323,12 @@ func (d *Driver) migrate(ctx context.Context, s snapshot, o guestlifecycle.Obser
 	case switchover.Begin:
 		return d.beginMigration(ctx, s, o)
 	case switchover.PauseGuest:
-		d.announceStop(o.VMI, d.tooFast(o.VMI))
+		d.announceStop(o.VMI, d.notConvergingMessage(o.VMI))
 		return g.Converge(ctx, of)
 	case switchover.SwitchToPostCopy, switchover.MarkLeft, switchover.Recover:
 		return d.postCopy(ctx, step.Action, of, g)
 	case switchover.ContinueSwitchover:
-		return d.handOver(ctx, g)
+		return d.continueSwitchover(ctx, g)
 	case switchover.Cancel:
 		if d.moving.source != nil {
 			d.moving.source.Canceled(step.Reason)
@@ -347,9 +347,9 @@ func (d *Driver) migrate(ctx context.Context, s snapshot, o guestlifecycle.Obser
 	return nil
 }
 
-// handOver makes QEMU hand the stopped guest over. On failure the migration is given up, unless QEMU has done it
-// nevertheless.
-func (d *Driver) handOver(ctx context.Context, g *guest.Guest) error {
+// continueSwitchover makes QEMU hand the stopped guest over. On failure the migration is given up, unless QEMU has
+// done it nevertheless.
+func (d *Driver) continueSwitchover(ctx context.Context, g *guest.Guest) error {
 	err := g.Continue(ctx)
 	source := d.moving.source
 	switch {
@@ -378,7 +378,7 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycl
 	source.Begins()
 	source.Allows(downtime)
 	if s.guest.LosesWrites() {
-		d.announceStop(o.VMI, losesWrites(o.VMI))
+		d.announceStop(o.VMI, losesWritesMessage(o.VMI))
 	}
 	err := g.Begin(ctx, guest.Begin{
 		Migration: m.MigrationUID, Socket: layout.Socket(layout.MigrationSocket),

@@ -30,7 +30,7 @@ func (d *Driver) planNICs(s *snapshot) {
 	}
 	nics := &s.guest.NICs
 	node := nichotplug.Node{
-		VMI: vmi, NICs: nics.Present, Gone: nics.Gone, Asked: nics.Asked, Since: nics.Since, Plugged: nics.Plugged, Loose: s.loose(),
+		VMI: vmi, NICs: nics.Present, Gone: nics.Gone, Asked: nics.Asked, Since: nics.Since, Plugged: nics.Plugged, Loose: s.looseNICs(),
 		Unsure: d.tidied != s.attached.guest, Now: s.now,
 	}
 	if migrations.InFlight(vmi) {
@@ -41,9 +41,9 @@ func (d *Driver) planNICs(s *snapshot) {
 		return
 	}
 	pod := d.presence.Networks()
-	d.findLoose(s, &node, pod.Version)
+	d.markLooseNICs(s, &node, pod.Version)
 	if node.Settled() {
-		d.failures.ended(guestlifecycle.PlugNICs)
+		d.failures.clear(guestlifecycle.PlugNICs)
 		return
 	}
 	node.InPod = pod.Attached
@@ -71,13 +71,13 @@ func (d *Driver) plugNICs(ctx context.Context, s *snapshot, vmi *v1.VirtualMachi
 		}
 	}
 	if len(step.Plug)+len(step.Reconnect) > 0 {
-		errs = append(errs, d.plug(ctx, s, vmi))
+		errs = append(errs, d.connectNICs(ctx, s, vmi))
 	}
-	d.loosen(step.Unplug)
+	d.dropInterfaces(step.Unplug)
 	return errors.Join(errs...)
 }
 
-func (s *snapshot) loose() map[string]bool {
+func (s *snapshot) looseNICs() map[string]bool {
 	list := maps.Clone(s.guest.NICs.Present)
 	for _, i := range s.attached.prepared.interfaces {
 		delete(list, i.Name)
@@ -85,16 +85,16 @@ func (s *snapshot) loose() map[string]bool {
 	return list
 }
 
-// findLoose notes the interfaces whose side in the pod a network attacher has removed or replaced. The attacher
+// markLooseNICs notes the interfaces whose side in the pod a network attacher has removed or replaced. The attacher
 // writes the pod when it does so; the links are checked only after such a write.
-func (d *Driver) findLoose(s *snapshot, node *nichotplug.Node, version string) {
+func (d *Driver) markLooseNICs(s *snapshot, node *nichotplug.Node, version string) {
 	var names []string
 	for name := range node.NICs {
 		if nichotplug.OnMultus(node.VMI, name) && !node.Loose[name] {
 			names = append(names, name)
 		}
 	}
-	if len(names) == 0 || version == d.looked {
+	if len(names) == 0 || version == d.checkedPodVersion {
 		return
 	}
 	loose, err := d.env.Network.Loose(network.Pod{NetNS: s.attached.link.Peer.NetNS}, names)
@@ -102,22 +102,22 @@ func (d *Driver) findLoose(s *snapshot, node *nichotplug.Node, version string) {
 		d.log.Error(err, "cannot see whether the guest's interfaces are connected; it is looked again when its pod changes, or something else does")
 		return
 	}
-	d.looked = version
-	d.loosen(loose)
+	d.checkedPodVersion = version
+	d.dropInterfaces(loose)
 	for _, name := range loose {
 		node.Loose[name] = true
 	}
 }
 
-// loosen marks interfaces that are leaving as not connected, so that one that is to stay after all is connected
-// again: the pod may lose its side before the guest releases the NIC.
-func (d *Driver) loosen(names []string) {
+// dropInterfaces marks interfaces that are leaving as not connected, so that one that is to stay after all is
+// connected again: the pod may lose its side before the guest releases the NIC.
+func (d *Driver) dropInterfaces(names []string) {
 	if a := d.attached.Load(); a != nil && len(names) > 0 {
 		d.setInterfaces(a, slices.DeleteFunc(slices.Clone(a.prepared.interfaces), func(i network.Interface) bool { return slices.Contains(names, i.Name) }))
 	}
 }
 
-func (d *Driver) plug(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineInstance) error {
+func (d *Driver) connectNICs(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineInstance) error {
 	a := s.attached
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
@@ -146,16 +146,16 @@ func (d *Driver) setInterfaces(a *attached, interfaces []network.Interface) {
 	p.interfaces = interfaces
 	next := *a
 	next.prepared = &p
-	if d.introduced == a {
-		d.introduced = &next
+	if d.notified == a {
+		d.notified = &next
 	}
 	d.prepared = &p
 	d.attached.Store(&next)
 }
 
-// inGuest returns the interfaces whose links QEMU switches: those that it has, except devices of the node. The one on
-// the pod network is there from the start.
-func (s *snapshot) inGuest(vmi *v1.VirtualMachineInstance) []v1.Interface {
+// switchableInterfaces returns the interfaces whose links QEMU switches: those that it has, except devices of the
+// node. The one on the pod network is there from the start.
+func (s *snapshot) switchableInterfaces(vmi *v1.VirtualMachineInstance) []v1.Interface {
 	var list []v1.Interface
 	for _, iface := range vmi.Spec.Domain.Devices.Interfaces {
 		if iface.SRIOV == nil && (nichotplug.OnPodNetwork(vmi, iface.Name) || s.guest.NICs.Present[iface.Name]) {
@@ -193,10 +193,10 @@ func (s *snapshot) interfaces() []guestlifecycle.Interface {
 	return list
 }
 
-// tellNICs reports whether the migration may go on: the guest has released the node's devices, and the VMI's status
-// shows the remaining interfaces, with which the target starts QEMU. It refuses the migration if the guest does not
-// release one.
-func (s *snapshot) tellNICs(vmi *v1.VirtualMachineInstance, source *migration.Source) (settled bool) {
+// checkNICsForMigration reports whether the migration may go on: the guest has released the node's devices, and the
+// VMI's status shows the remaining interfaces, with which the target starts QEMU. It refuses the migration if the
+// guest does not release one.
+func (s *snapshot) checkNICsForMigration(vmi *v1.VirtualMachineInstance, source *migration.Source) (settled bool) {
 	leaving := nichotplug.Leaving(vmi, s.guest.NICs.Present)
 	if len(leaving) > 0 && source != nil {
 		source.Refuse(fmt.Sprintf("the guest has not released interfaces that are to be unplugged (%s): it can be migrated when it has, or was restarted",

@@ -18,10 +18,10 @@ func TestPortsAreReachedOnThePodsNetworkOnly(t *testing.T) {
 	t.Parallel()
 	red := network.Interface{Name: "red", IPs: []string{"169.254.169.254"}}
 	own := network.Interface{Name: "default", IPs: []string{"10.244.9.5"}, Way: network.InPod}
-	if got := reached([]network.Interface{red, own}); got.Name != "default" {
+	if got := reachedInterface([]network.Interface{red, own}); got.Name != "default" {
 		t.Errorf("with a network beside the pods' it is reached by %q", got.Name)
 	}
-	m := &Machine{vmi: &v1.VirtualMachineInstance{}, network: &noNetwork{}, reached: reached([]network.Interface{red})}
+	m := &Machine{vmi: &v1.VirtualMachineInstance{}, network: &noNetwork{}, reachedInterface: reachedInterface([]network.Interface{red})}
 	if _, err := m.DialPort(t.Context(), "tcp", 80); !apierrors.IsConflict(err) {
 		t.Errorf("without the pods' network: %v", err)
 	}
@@ -31,7 +31,7 @@ func TestPortsAreReachedOnThePodsNetworkOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer namespace.Close()
-	m.attached, m.reached = &attached{link: &connection.Link{Peer: &podpath.Peer{NetNS: namespace}}}, own
+	m.attached, m.reachedInterface = &attached{link: &connection.Link{Peer: &podpath.Peer{NetNS: namespace}}}, own
 	conn, err := m.DialPort(t.Context(), "tcp", 22)
 	if err != nil {
 		t.Fatal(err)

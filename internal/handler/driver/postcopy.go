@@ -23,9 +23,9 @@ import (
 // once; a second attempt during the first would end it.
 const recoverAgain = 3 * time.Second
 
-// recovers reports whether QEMU should be told to resume a broken post-copy: once for each break, and again if the
+// recoveryDue reports whether QEMU should be told to resume a broken post-copy: once for each break, and again if the
 // attempt had no effect.
-func (d *Driver) recovers(status migrationstatus.Status) bool {
+func (d *Driver) recoveryDue(status migrationstatus.Status) bool {
 	if status != migrationstatus.PostCopyPaused {
 		d.moving.recovered = time.Time{}
 		return false
@@ -33,7 +33,7 @@ func (d *Driver) recovers(status migrationstatus.Status) bool {
 	return d.moving.recovered.IsZero() || d.env.Now().Sub(d.moving.recovered) >= recoverAgain
 }
 
-func (d *Driver) actsInPostCopy(action switchover.SourceAction) bool {
+func (d *Driver) postCopyActionDue(action switchover.SourceAction) bool {
 	source := d.moving.source
 	if source == nil {
 		return false
@@ -41,7 +41,7 @@ func (d *Driver) actsInPostCopy(action switchover.SourceAction) bool {
 	if action == switchover.SwitchToPostCopy {
 		return !source.Switched()
 	}
-	return source.Connected() && d.recovers(migrationstatus.PostCopyPaused)
+	return source.Connected() && d.recoveryDue(migrationstatus.PostCopyPaused)
 }
 
 func (d *Driver) postCopy(ctx context.Context, action switchover.SourceAction, of types.UID, g *guest.Guest) error {
@@ -82,9 +82,9 @@ func (d *Driver) announceStop(vmi *v1.VirtualMachineInstance, why string) {
 	d.env.Cluster.Event(vmi, corev1.EventTypeNormal, reasonStopped, why)
 }
 
-// tooFast explains why a guest is stopped whose migration would not converge, and which missing feature would have
-// kept it running.
-func (d *Driver) tooFast(vmi *v1.VirtualMachineInstance) string {
+// notConvergingMessage explains why a guest is stopped whose migration would not converge, and which missing feature
+// would have kept it running.
+func (d *Driver) notConvergingMessage(vmi *v1.VirtualMachineInstance) string {
 	m, source := vmi.Status.MigrationState, d.moving.source
 	said := fmt.Sprintf("The guest changes its memory faster than it is sent to node %s: it is stopped until it has arrived there", m.TargetNode)
 	if switchover.LimitsOf(m.VMIMConfigurationOptions, machine.GuestMemory(&vmi.Spec)).PostCopy && source != nil && !source.Transport().PostCopy {
@@ -93,8 +93,8 @@ func (d *Driver) tooFast(vmi *v1.VirtualMachineInstance) string {
 	return said
 }
 
-// losesWrites explains why an emulated guest with plugged memory is stopped (decision 398).
-func losesWrites(vmi *v1.VirtualMachineInstance) string {
+// losesWritesMessage explains why an emulated guest with plugged memory is stopped (decision 398).
+func losesWritesMessage(vmi *v1.VirtualMachineInstance) string {
 	return fmt.Sprintf("The guest is emulated and has memory that was plugged, whose changes QEMU may not notice: it is stopped until it has arrived on node %s",
 		vmi.Status.MigrationState.TargetNode)
 }

@@ -45,10 +45,10 @@ func sampleOf(p *guest.Progress) switchover.Sample {
 	}
 }
 
-// allowDowntime sets the downtime that QEMU may take in this round through the guest's memory. QEMU treats it as a
+// setDowntimeLimit sets the downtime that QEMU may take in this round through the guest's memory. QEMU treats it as a
 // goal: the guest is stopped for longer if the network becomes slower. A failed call is repeated with the next
 // sample.
-func (d *Driver) allowDowntime(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineInstance) {
+func (d *Driver) setDowntimeLimit(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineInstance) {
 	source, known := d.moving.source, &s.guest.Migration
 	if source == nil || s.attached == nil || known.Begun != d.moving.of || known.Status != migrationstatus.Active ||
 		vmi == nil || vmi.Status.MigrationState == nil {
@@ -87,15 +87,15 @@ func (d *Driver) progress(s *snapshot, o guestlifecycle.Observed, facts guestlif
 	return c
 }
 
-// tell writes a migration's progress in the background: QEMU may be about to wait for this driver, and the guest with
-// it (decision 321). A failed write is not retried, since new figures follow soon.
-func (d *Driver) tell(ctx context.Context, s *snapshot) {
+// writeProgress writes a migration's progress in the background: QEMU may be about to wait for this driver, and the
+// guest with it (decision 321). A failed write is not retried, since new figures follow soon.
+func (d *Driver) writeProgress(ctx context.Context, s *snapshot) {
 	c := s.progress
 	if c == nil {
 		return
 	}
 	d.moving.source.ToldProgress(s.now)
-	d.start(func() {
+	d.startHelper(func() {
 		ctx, cancel := context.WithTimeout(ctx, progressPatience)
 		defer cancel()
 		now, err := d.env.Cluster.PatchVMI(ctx, c.from, c.patch)

@@ -109,14 +109,14 @@ func visibleFailure(status v1.VirtualMachineInstanceStatus) string {
 
 // announceStall emits one event each time the status begins to show that an I/O error has stopped the guest.
 func (d *Driver) announceStall(c *changes) {
-	if stalled(c.from.Status) == nil {
-		if now := stalled(c.to); now != nil {
+	if stallCondition(c.from.Status) == nil {
+		if now := stallCondition(c.to); now != nil {
 			d.env.Cluster.Event(c.from, corev1.EventTypeWarning, reasonIOError, now.Message)
 		}
 	}
 }
 
-func stalled(status v1.VirtualMachineInstanceStatus) *v1.VirtualMachineInstanceCondition {
+func stallCondition(status v1.VirtualMachineInstanceStatus) *v1.VirtualMachineInstanceCondition {
 	ready := conditions.Find(status.Conditions, v1.VirtualMachineInstanceReady)
 	if ready == nil || ready.Reason != runstate.ReasonPausedIOError {
 		return nil

@@ -155,7 +155,7 @@ func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInst
 	if start.TPM, err = d.tpm(&instance.Spec, in.Incoming); err != nil {
 		return err
 	}
-	if err := d.letLock(instance, in.Memory); err != nil {
+	if err := d.raiseMemlockLimit(instance, in.Memory); err != nil {
 		return err
 	}
 	if err := d.link.Start(ctx, start); err != nil {
@@ -197,7 +197,7 @@ func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine
 func (d *Driver) stop(ctx context.Context, s *snapshot, o guestlifecycle.Observed) error {
 	grace := guestlifecycle.Grace(o)
 	if s.role == guestlifecycle.Destination {
-		if err := d.doom(ctx, s, o); err != nil {
+		if err := d.markDoomed(ctx, s, o); err != nil {
 			return err
 		}
 		grace = 0

@@ -68,7 +68,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx
 	for _, instance := range s.waiting {
-		s.drive(instance)
+		s.startDriver(instance)
 	}
 	s.waiting = nil
 	s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *Supervisor) VMISeen(by Watch, instance *v1.VirtualMachineInstance) {
 		s.waiting[instance.UID] = instance
 		return
 	}
-	s.drive(instance)
+	s.startDriver(instance)
 }
 
 // VMIGone records that a VMI was deleted or that a watch no longer shows it.
@@ -192,8 +192,8 @@ func (s *Supervisor) driverOf(of owner) (*Driver, bool) {
 	return d, ok && d.namespace == of.namespace
 }
 
-// drive starts a driver. The caller holds s.mu.
-func (s *Supervisor) drive(instance *v1.VirtualMachineInstance) {
+// startDriver starts a driver. The caller holds s.mu.
+func (s *Supervisor) startDriver(instance *v1.VirtualMachineInstance) {
 	if s.ended {
 		return
 	}
@@ -208,7 +208,7 @@ func (s *Supervisor) drive(instance *v1.VirtualMachineInstance) {
 		defer s.mu.Unlock()
 		delete(s.drivers, instance.UID)
 		if again := d.presence.VMI(); again != nil && s.shown[instance.UID] != nil && s.ctx.Err() == nil {
-			s.drive(again) // it was shown again while the driver ended
+			s.startDriver(again) // it was shown again while the driver ended
 		}
 	})
 }

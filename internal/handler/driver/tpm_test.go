@@ -38,7 +38,7 @@ func TestATPMFollowsItsGuest(t *testing.T) {
 	starts("", nil)
 	vmi.Spec.Domain.Devices.TPM = &v1.TPMDevice{}
 	starts("", &launch.TPM{State: layout.TPMDir()})
-	if err := d.takeTPM(vmi, ours); err != nil {
+	if err := d.useIncomingTPM(vmi, ours); err != nil {
 		t.Fatal(err)
 	}
 	vmi.Spec.Domain.Devices.TPM.Persistent = new(true)
@@ -46,7 +46,7 @@ func TestATPMFollowsItsGuest(t *testing.T) {
 	starts("", &launch.TPM{State: first, Current: layout.FirstTPM})
 	next := layout.IncomingTPM(string(ours))
 	starts(ours, &launch.TPM{State: layout.KeptTPMDir(next), Current: layout.FirstTPM})
-	if err := d.takeTPM(vmi, ours); err != nil {
+	if err := d.useIncomingTPM(vmi, ours); err != nil {
 		t.Fatal(err)
 	}
 	starts("", &launch.TPM{State: layout.KeptTPMDir(next), Current: next})

@@ -16,13 +16,13 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-func (d *Driver) offer(s *snapshot, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Transport {
+func (d *Driver) transportOffer(s *snapshot, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Transport {
 	return switchover.OfferOf(s.limitsOf(vmi, m), machine.GuestMemory(&vmi.Spec), d.env.Migration.CPUs)
 }
 
-// agree makes QEMU wait for its guest with the source's offered transport, as far as this node supports it, and tells
-// the source the result. The target is not ready before that, however long it takes (decision 360).
-func (d *Driver) agree(ctx context.Context, s *snapshot, seen presence.Facts) {
+// listenForGuest makes QEMU wait for its guest with the source's offered transport, as far as this node supports it,
+// and tells the source the result. The target is not ready before that, however long it takes (decision 360).
+func (d *Driver) listenForGuest(ctx context.Context, s *snapshot, seen presence.Facts) {
 	a, target := s.attached, d.moving.target
 	if a == nil || target == nil || seen.VMI == nil || target.Agreed() || guestlifecycle.RoleOf(seen.VMI, d.env.Node) != guestlifecycle.Destination {
 		return
@@ -31,10 +31,10 @@ func (d *Driver) agree(ctx context.Context, s *snapshot, seen presence.Facts) {
 	if known := a.guest.Observe().Migration; !heard || !known.Arriving() {
 		return
 	}
-	failure := &d.moving.agreeing
-	if failure.left(guestlifecycle.Attach, d.env.Now()) == 0 {
+	failure := &d.moving.listenFailure
+	if failure.remainingDelay(guestlifecycle.Attach, d.env.Now()) == 0 {
 		taken, err := a.guest.Listen(ctx, layout.Socket(layout.MigrationSocket), offer.Accepted(d.env.Migration.CPUs))
-		failure.note(guestlifecycle.Attach, err, d.env.Now())
+		failure.record(guestlifecycle.Attach, err, d.env.Now())
 		if err == nil {
 			d.log.Info("QEMU waits for its guest", "channels", taken.Channels)
 			target.Agree(taken)
@@ -42,7 +42,7 @@ func (d *Driver) agree(ctx context.Context, s *snapshot, seen presence.Facts) {
 		}
 		d.log.Info("QEMU does not wait for its guest yet", "reason", err.Error())
 	}
-	s.plugAfter = backoff.Sooner(s.plugAfter, failure.left(guestlifecycle.Attach, d.env.Now()))
+	s.plugAfter = backoff.Sooner(s.plugAfter, failure.remainingDelay(guestlifecycle.Attach, d.env.Now()))
 }
 
 // limitsOf returns the limits of a migration of memory and moving disks. Whether the target supports post-copy is
@@ -57,9 +57,9 @@ func (s *snapshot) limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachine
 	return switchover.LimitsOf(m.VMIMConfigurationOptions, size)
 }
 
-// export makes QEMU accept the content of the disks that it was started with for a migration. exportPlugged does the
-// same for plugged disks.
-func (d *Driver) export(ctx context.Context, a *attached, instance *v1.VirtualMachineInstance) error {
+// exportBootDisks makes QEMU accept the content of the disks that it was started with for a migration.
+// exportPluggedDisks does the same for plugged disks.
+func (d *Driver) exportBootDisks(ctx context.Context, a *attached, instance *v1.VirtualMachineInstance) error {
 	if m := a.guest.Observe().Migration; !m.Arriving() {
 		return nil
 	}
