@@ -45,11 +45,11 @@ func (l *launcher) serveFreezer(listener net.Listener) {
 		if err != nil {
 			return
 		}
-		l.converse(conn)
+		l.answerFreezer(conn)
 	}
 }
 
-func (l *launcher) converse(conn net.Conn) {
+func (l *launcher) answerFreezer(conn net.Conn) {
 	defer conn.Close()
 	// Without a deadline, one client could block all others.
 	if err := conn.SetDeadline(time.Now().Add(freezerPatience)); err != nil {
@@ -58,20 +58,20 @@ func (l *launcher) converse(conn net.Conn) {
 	var request freezerRequest
 	answer := freezerAnswer{Error: "the request cannot be read"}
 	if json.NewDecoder(io.LimitReader(conn, maxFreezer)).Decode(&request) == nil {
-		answer = l.freezer(request)
+		answer = l.freezeOrThaw(request)
 	}
 	if err := json.NewEncoder(conn).Encode(answer); err != nil {
 		l.post(func() { l.logf("answering virt-freezer: %v", err) })
 	}
 }
 
-func (l *launcher) freezer(request freezerRequest) freezerAnswer {
+func (l *launcher) freezeOrThaw(request freezerRequest) freezerAnswer {
 	if !request.Freeze {
 		l.await(func(reply func(launch.Reply)) { l.release(&launch.Release{Holder: launch.HolderUser}, reply) })
 		return freezerAnswer{}
 	}
 	if open, err := l.agentListens(); err != nil || !open {
-		return freezerAnswer{Error: text(err), Alone: err == nil}
+		return freezerAnswer{Error: errorText(err), Alone: err == nil}
 	}
 	return freezerAnswer{Error: l.await(func(reply func(launch.Reply)) {
 		l.quiesce(&launch.Quiesce{Holder: launch.HolderUser, Milliseconds: request.Milliseconds, Agent: true, AgentOnly: true}, reply)
@@ -120,7 +120,7 @@ func (l *launcher) agentListens() (bool, error) {
 	return false, nil
 }
 
-func text(err error) string {
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}

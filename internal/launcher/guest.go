@@ -50,9 +50,9 @@ const (
 	shutdownHostError  = "host-error"
 )
 
-// fail records why virt-handler ends the guest: its first failure, or that it has powered itself off. Other reasons are
-// ignored.
-func (g *guest) fail(reason launch.Reason) {
+// recordFailure records why virt-handler ends the guest: its first failure, or that it has powered itself off. Other
+// reasons are ignored.
+func (g *guest) recordFailure(reason launch.Reason) {
 	switch {
 	case reason == launch.ReasonGuestShutdown:
 		g.poweredOff = g.poweredOff || !g.powerButton
@@ -61,7 +61,7 @@ func (g *guest) fail(reason launch.Reason) {
 	}
 }
 
-func (g *guest) event(name string, data []byte) {
+func (g *guest) recordEvent(name string, data []byte) {
 	var d struct {
 		Reason string `json:"reason"`
 		Action string `json:"action"`
@@ -87,12 +87,12 @@ func (g *guest) event(name string, data []byte) {
 	case "MIGRATION":
 		g.migration = migrationstatus.Status(d.Status)
 	case "RESUME":
-		g.resumed()
+		g.recordResume()
 	}
 }
 
-// resumed records that the guest's CPUs were started. A guest that continues at the source has not been migrated.
-func (g *guest) resumed() {
+// recordResume records that the guest's CPUs were started. A guest that continues at the source has not been migrated.
+func (g *guest) recordResume() {
 	g.ran = true
 	if g.migration == migrationstatus.Completed {
 		g.migration = ""

@@ -173,7 +173,7 @@ func TestReasons(t *testing.T) {
 			g := c.guest
 			g.started = true
 			for _, e := range c.events {
-				g.event(e.name, []byte(e.data))
+				g.recordEvent(e.name, []byte(e.data))
 			}
 			if got := g.exit(c.status); got != c.want {
 				t.Errorf("got %+v, want %+v", got, c.want)
@@ -203,13 +203,13 @@ func TestWhatCountsOfWhyAGuestIsEnded(t *testing.T) {
 		launch.ReasonGuestShutdown: launch.ReasonGuestShutdown, launch.ReasonKilled: launch.ReasonHostShutdown, "": launch.ReasonHostShutdown,
 	} {
 		g := guest{started: true, stopping: true, graceless: true, forced: true}
-		g.fail(reason)
+		g.recordFailure(reason)
 		if got := g.exit(clean); got.Reason != want {
 			t.Errorf("ended because of %q: %+v, want %s", reason, got, want)
 		}
 	}
 	g := guest{started: true, stopping: true, graceless: true, forced: true, powerButton: true}
-	g.fail(launch.ReasonGuestShutdown)
+	g.recordFailure(launch.ReasonGuestShutdown)
 	if got := g.exit(clean); got.Reason != launch.ReasonHostShutdown {
 		t.Errorf("ended because it has followed the power button: %+v", got)
 	}
@@ -220,7 +220,7 @@ func FuzzEvent(f *testing.F) {
 	f.Add("WATCHDOG", []byte(`[1]`))
 	f.Fuzz(func(_ *testing.T, name string, data []byte) {
 		g := guest{started: true}
-		g.event(name, data)
+		g.recordEvent(name, data)
 		g.exit(clean)
 	})
 }

@@ -66,7 +66,7 @@ func Run(ctx context.Context, config Config) (int, error) {
 		children: newReaper(), state: launch.State{Phase: launch.PhaseWaiting, Quiesces: true},
 	}
 	defer l.wait.Wait()
-	defer l.hangUp()
+	defer l.disconnectPeer()
 	defer close(l.ended)
 	defer cancel()
 	signals := make(chan os.Signal, 4)
@@ -89,7 +89,7 @@ func Run(ctx context.Context, config Config) (int, error) {
 	if l.tpm != nil {
 		l.endTPM()
 	}
-	if err := l.leave(exit); err != nil {
+	if err := l.reportExit(exit); err != nil {
 		return exitFailed, err
 	}
 	if exit.Reason.Failed() {
@@ -126,7 +126,7 @@ type launcher struct {
 	// connected virt-handler for too long, and is nil otherwise.
 	peer      *peer
 	abandoned <-chan time.Time
-	still     still
+	holdState holdState
 	exit      *launch.Exit
 }
 
@@ -160,22 +160,22 @@ func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.E
 			l.force()
 		case <-l.abandoned:
 			l.cancelMigration()
-		case <-l.still.timer:
-			l.still.timer, l.still.at = nil, time.Time{}
-			l.hold(l.still.Tick(time.Now()))
+		case <-l.holdState.timer:
+			l.holdState.timer, l.holdState.at = nil, time.Time{}
+			l.runAction(l.holdState.Tick(time.Now()))
 		case <-ctx.Done():
 			l.stop(0)
 			ctx = context.WithoutCancel(ctx)
 		}
-		l.watchHandover()
-		l.watchHold()
-		l.tellFrozen()
+		l.resetHandoverTimer()
+		l.resetHoldTimer()
+		l.sendFrozen()
 	}
 	return *l.exit
 }
 
-// watchHandover starts and stops the timer that cancels a migration that nobody completes (decision 296).
-func (l *launcher) watchHandover() {
+// resetHandoverTimer starts and stops the timer that cancels a migration that nobody completes (decision 296).
+func (l *launcher) resetHandoverTimer() {
 	switch {
 	case l.peer != nil || !l.guest.handsOver():
 		l.abandoned = nil
@@ -192,11 +192,11 @@ func (l *launcher) cancelMigration() {
 	l.spawn(func() { l.qemu.command("migrate_cancel") })
 }
 
-// leave reports the end to virt-handler, and to the kubelet in case there is no virt-handler.
-func (l *launcher) leave(exit launch.Exit) error {
+// reportExit reports the end to virt-handler, and to the kubelet in case there is no virt-handler.
+func (l *launcher) reportExit(exit launch.Exit) error {
 	l.logf("QEMU has ended: %s %s", exit.Reason, exit.Message)
 	l.state.Phase, l.state.Exit = launch.PhaseExited, &exit
-	l.tell(launch.Message{Event: &launch.Event{Exited: &exit}})
+	l.send(launch.Message{Event: &launch.Event{Exited: &exit}})
 	return writeTerminationLog(l.config.TerminationLog, exit)
 }
 
@@ -228,8 +228,8 @@ func (l *launcher) start(request *launch.Start, answer func(error)) {
 	l.spawn(func() {
 		process.watch(watcher{
 			ready: func() { l.post(l.started) },
-			event: func(name string, data []byte) { l.post(func() { l.heard(name, data) }) },
-			ended: func(status exitStatus) { l.post(func() { l.exited(status) }) },
+			event: func(name string, data []byte) { l.post(func() { l.handleQEMUEvent(name, data) }) },
+			ended: func(status exitStatus) { l.post(func() { l.recordExit(status) }) },
 		})
 	})
 }
@@ -253,9 +253,9 @@ func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 	return startProcess(l.config.QEMU, request.Args, l.config.Log, l.children)
 }
 
-func (l *launcher) heard(name string, data []byte) {
-	l.guest.event(name, data)
-	l.hold(l.still.Event(name, data, layout.AgentPort, time.Now()))
+func (l *launcher) handleQEMUEvent(name string, data []byte) {
+	l.guest.recordEvent(name, data)
+	l.runAction(l.holdState.Event(name, data, layout.AgentPort, time.Now()))
 }
 
 func (l *launcher) started() {
@@ -269,7 +269,7 @@ func (l *launcher) started() {
 	}
 }
 
-func (l *launcher) exited(status exitStatus) {
+func (l *launcher) recordExit(status exitStatus) {
 	exit := l.guest.exit(status)
 	if l.tpm != nil {
 		l.tpm.explain(&exit)
@@ -296,7 +296,7 @@ func (l *launcher) stop(grace time.Duration) {
 		grace = 0 // no guest to react to the button
 	}
 	// A guest that is held still can't react to the button either.
-	l.hold(l.still.Break("the guest is being ended", time.Now()))
+	l.runAction(l.holdState.Break("the guest is being ended", time.Now()))
 	end := time.Now().Add(grace)
 	if l.guest.stopping && (l.guest.forced || !end.Before(l.end)) {
 		return

@@ -74,7 +74,7 @@ func makeMetricsDisk(path string) (*os.File, error) {
 	}
 	err = f.Truncate(downwardmetrics.DiskSize)
 	if err == nil {
-		err = put(f, downwardmetrics.Blank())
+		err = writeAt(f, downwardmetrics.Blank())
 	}
 	if err != nil {
 		_ = f.Close()
@@ -83,7 +83,7 @@ func makeMetricsDisk(path string) (*os.File, error) {
 	return f, nil
 }
 
-func put(f *os.File, w downwardmetrics.Write) error {
+func writeAt(f *os.File, w downwardmetrics.Write) error {
 	_, err := f.WriteAt(w.Data, w.Offset)
 	return err
 }
@@ -115,7 +115,7 @@ func (m *metrics) keepDisk(ctx context.Context, document func() ([]byte, error))
 	for {
 		err := m.writeDisk(&disk, document)
 		// A failure due to QEMU's end is not logged, since ctx has ended by now.
-		if !pause(ctx, metricsEvery) {
+		if !sleep(ctx, metricsEvery) {
 			return
 		}
 		if err != nil && !failed {
@@ -135,7 +135,7 @@ func (m *metrics) writeDisk(disk *downwardmetrics.Disk, document func() ([]byte,
 		return err
 	}
 	for _, w := range writes {
-		if err := put(m.disk, w); err != nil {
+		if err := writeAt(m.disk, w); err != nil {
 			return err
 		}
 	}
@@ -149,7 +149,7 @@ func (m *metrics) serveChannel(ctx context.Context, document func() ([]byte, err
 		if err == nil {
 			err = answerMetrics(ctx, conn, document)
 		}
-		if !pause(ctx, metricsEvery) {
+		if !sleep(ctx, metricsEvery) {
 			return
 		}
 		m.log(fmt.Sprintf("the channel of downward metrics: %v", err))
@@ -179,7 +179,7 @@ func answerMetrics(ctx context.Context, conn net.Conn, document func() ([]byte, 
 				return err
 			}
 		}
-		if !pause(ctx, rest) {
+		if !sleep(ctx, rest) {
 			return ctx.Err()
 		}
 	}
@@ -198,7 +198,7 @@ func answer(conn net.Conn, verdict downwardmetrics.Verdict, document func() ([]b
 	return err
 }
 
-func pause(ctx context.Context, d time.Duration) bool {
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -213,7 +213,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // QEMU without a timeout: an abandoned command could end the monitor.
 func (m *metrics) document(ctx context.Context, monitor *qmp.Client, pid int) ([]byte, error) {
 	figures := downwardmetrics.Figures{HostName: m.hostName, Processors: m.processors, Time: time.Now()}
-	if err := askQEMU(ctx, monitor, pid, &figures); err != nil {
+	if err := queryFigures(ctx, monitor, pid, &figures); err != nil {
 		return nil, err
 	}
 	if text, err := read("stat"); err == nil {
@@ -228,7 +228,7 @@ func (m *metrics) document(ctx context.Context, monitor *qmp.Client, pid int) ([
 	return figures.Document(), nil
 }
 
-func askQEMU(ctx context.Context, monitor *qmp.Client, pid int, figures *downwardmetrics.Figures) error {
+func queryFigures(ctx context.Context, monitor *qmp.Client, pid int, figures *downwardmetrics.Figures) error {
 	var version struct{ QEMU downwardmetrics.Version }
 	var memory struct {
 		Base    uint64 `json:"base-memory"`

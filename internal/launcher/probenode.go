@@ -83,7 +83,7 @@ type capabilities struct {
 	machines []string
 }
 
-func ask(ctx context.Context, client *qmp.Client) (capabilities, error) {
+func queryCapabilities(ctx context.Context, client *qmp.Client) (capabilities, error) {
 	var version struct {
 		QEMU struct{ Major, Minor, Micro int } `json:"qemu"`
 	}

@@ -100,7 +100,7 @@ func (p prober) run(ctx context.Context, accel string, firmware bootprobe.Firmwa
 	guest := bootprobe.Probe{QEMU: p.qemu, Accel: accel, Firmware: firmware, Deadline: deadline}
 	if found != nil {
 		guest.Ask = func(ctx context.Context, client *qmp.Client) (err error) {
-			*found, err = ask(ctx, client)
+			*found, err = queryCapabilities(ctx, client)
 			return err
 		}
 	}

@@ -57,36 +57,36 @@ func (l *launcher) accept(listener net.Listener) {
 			return
 		}
 		p := &peer{conn: conn}
-		l.post(func() { l.welcome(p) })
+		l.post(func() { l.setPeer(p) })
 	}
 }
 
-func (l *launcher) welcome(p *peer) {
-	l.hangUp()
+func (l *launcher) setPeer(p *peer) {
+	l.disconnectPeer()
 	l.peer = p
-	l.tell(launch.Message{Hello: &launch.Hello{State: l.state}})
-	l.spawn(func() { l.listenTo(p) })
+	l.send(launch.Message{Hello: &launch.Hello{State: l.state}})
+	l.spawn(func() { l.readRequests(p) })
 }
 
-func (l *launcher) hangUp() {
+func (l *launcher) disconnectPeer() {
 	if l.peer != nil {
 		_ = l.peer.conn.Close()
 		l.peer = nil
 	}
 }
 
-// tell writes to the connected client. Without one nothing is lost: the next connection starts with the state.
-func (l *launcher) tell(m launch.Message) {
+// send writes to the connected client. Without one nothing is lost: the next connection starts with the state.
+func (l *launcher) send(m launch.Message) {
 	if l.peer == nil {
 		return
 	}
 	if err := l.peer.send(m); err != nil {
 		l.logf("virt-handler is gone: %v", err)
-		l.hangUp()
+		l.disconnectPeer()
 	}
 }
 
-func (l *launcher) listenTo(p *peer) {
+func (l *launcher) readRequests(p *peer) {
 	scanner := bufio.NewScanner(p.conn)
 	scanner.Buffer(nil, maxRequest)
 	for scanner.Scan() {
@@ -99,7 +99,7 @@ func (l *launcher) listenTo(p *peer) {
 	}
 	l.post(func() {
 		if l.peer == p {
-			l.hangUp()
+			l.disconnectPeer()
 		}
 	})
 }
@@ -109,7 +109,7 @@ func (l *launcher) handle(p *peer, request *launch.Request) {
 	reply := func(r launch.Reply) {
 		if l.peer == p {
 			r.ID = request.ID
-			l.tell(launch.Message{Reply: &r})
+			l.send(launch.Message{Reply: &r})
 		}
 	}
 	withState := func(err error) {
@@ -135,7 +135,7 @@ func (l *launcher) handle(p *peer, request *launch.Request) {
 	case request.Start != nil:
 		l.start(request.Start, withState)
 	case request.Stop != nil:
-		l.guest.fail(request.Stop.Failure)
+		l.guest.recordFailure(request.Stop.Failure)
 		l.stop(time.Duration(request.Stop.GracePeriodSeconds) * time.Second)
 		withState(nil)
 	case request.Quiesce != nil:

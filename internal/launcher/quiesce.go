@@ -30,18 +30,18 @@ const (
 // errRefused is for requests that may succeed later.
 var errRefused = errors.New("the guest can't be held still now")
 
-// still is the state of holding the guest still. It belongs to the driver.
-type still struct {
+// holdState is the state of holding the guest still. It belongs to the driver.
+type holdState struct {
 	quiesce.Machine
 	// done are the steps to undo.
-	done deeds
-	// asking are the replies that wait for the guest to be held.
-	asking []func(launch.Reply)
-	timer  <-chan time.Time
-	at     time.Time
+	done holdSteps
+	// waitingReplies are the replies that wait for the guest to be held.
+	waitingReplies []func(launch.Reply)
+	timer          <-chan time.Time
+	at             time.Time
 }
 
-type deeds struct {
+type holdSteps struct {
 	marked, frozen, stopped bool
 	method                  launch.Method
 	refusal                 string
@@ -58,61 +58,61 @@ func (l *launcher) quiesce(q *launch.Quiesce, reply func(launch.Reply)) {
 		reply(launch.Reply{Error: "the guest does not run here, or is being ended", Refused: true})
 		return
 	}
-	verdict := l.still.Ask(*q, rand.Text(), time.Now())
+	verdict := l.holdState.Ask(*q, rand.Text(), time.Now())
 	switch {
 	case verdict.Refused != "":
 		reply(launch.Reply{Error: verdict.Refused, Refused: true})
 	case verdict.Wait:
-		l.still.asking = append(l.still.asking, reply)
+		l.holdState.waitingReplies = append(l.holdState.waitingReplies, reply)
 	default:
 		l.answerHold(reply)
 	}
 	if verdict.Action == quiesce.Take {
 		l.logf("holding the guest still for %s", quiesce.Whom(q.Holder))
 		l.spawn(func() {
-			done, err := l.take(q)
-			l.post(func() { l.taken(done, err) })
+			done, err := l.holdGuest(q)
+			l.post(func() { l.recordHold(done, err) })
 		})
 	}
 }
 
 func (l *launcher) answerHold(reply func(launch.Reply)) {
-	hold := l.still.Hold(time.Now())
+	hold := l.holdState.Hold(time.Now())
 	reply(launch.Reply{Hold: &hold})
 }
 
-func (l *launcher) taken(done deeds, err error) {
-	l.still.done = done
-	l.still.Refused(done.refusal)
-	action := l.still.Taken(done.method, done.since, err, time.Now())
-	asking := l.still.asking
-	l.still.asking = nil
+func (l *launcher) recordHold(done holdSteps, err error) {
+	l.holdState.done = done
+	l.holdState.Refused(done.refusal)
+	action := l.holdState.Taken(done.method, done.since, err, time.Now())
+	asking := l.holdState.waitingReplies
+	l.holdState.waitingReplies = nil
 	for _, reply := range asking {
-		if hold := l.still.Hold(time.Now()); !hold.Lasts() {
+		if hold := l.holdState.Hold(time.Now()); !hold.Lasts() {
 			reply(launch.Reply{Error: hold.Ended, Refused: errors.Is(err, errRefused)})
 			continue
 		}
 		l.answerHold(reply)
 	}
-	l.hold(action)
+	l.runAction(action)
 }
 
 // verify replies with the current hold, after querying the agent if asked.Verify.
 func (l *launcher) verify(asked *launch.Held, reply func(launch.Reply)) {
-	if !asked.Verify || !l.still.Agent() {
+	if !asked.Verify || !l.holdState.Agent() {
 		l.answerHold(reply)
 		return
 	}
-	token := l.still.Hold(time.Now()).Token
+	token := l.holdState.Hold(time.Now()).Token
 	l.spawn(func() {
 		var status string
-		err := l.talk(verifyPatience, func(ctx context.Context, c *agent.Client) (err error) {
+		err := l.withAgent(verifyPatience, func(ctx context.Context, c *agent.Client) (err error) {
 			status, err = c.FreezeStatus(ctx)
 			return err
 		})
 		l.post(func() {
-			if (err != nil || status != agent.Frozen) && l.still.Hold(time.Now()).Token == token {
-				l.hold(l.still.Break("the guest agent does not say that the file systems are still frozen", time.Now()))
+			if (err != nil || status != agent.Frozen) && l.holdState.Hold(time.Now()).Token == token {
+				l.runAction(l.holdState.Break("the guest agent does not say that the file systems are still frozen", time.Now()))
 			}
 			l.answerHold(reply)
 		})
@@ -120,8 +120,8 @@ func (l *launcher) verify(asked *launch.Held, reply func(launch.Reply)) {
 }
 
 func (l *launcher) release(r *launch.Release, reply func(launch.Reply)) {
-	action, was := l.still.Release(*r, time.Now())
-	l.hold(action)
+	action, was := l.holdState.Release(*r, time.Now())
+	l.runAction(action)
 	if !was {
 		reply(launch.Reply{Hold: &launch.Hold{}})
 		return
@@ -129,52 +129,52 @@ func (l *launcher) release(r *launch.Release, reply func(launch.Reply)) {
 	l.answerHold(reply)
 }
 
-// hold executes an action of the machine.
-func (l *launcher) hold(action quiesce.Action) {
+// runAction executes an action of the machine.
+func (l *launcher) runAction(action quiesce.Action) {
 	if action != quiesce.LetGo {
 		return
 	}
-	hold := l.still.Hold(time.Now())
+	hold := l.holdState.Hold(time.Now())
 	l.logf("the guest was held still for %d ms (%s) and goes on: %s", hold.Milliseconds, hold.Method, hold.Ended)
-	done := l.still.done
+	done := l.holdState.done
 	l.spawn(func() {
-		l.letGo(done)
-		l.post(l.still.Free)
+		l.undoHold(done)
+		l.post(l.holdState.Free)
 	})
 }
 
-func (l *launcher) watchHold() {
-	until := l.still.Until()
-	if until.Equal(l.still.at) {
+func (l *launcher) resetHoldTimer() {
+	until := l.holdState.Until()
+	if until.Equal(l.holdState.at) {
 		return
 	}
-	l.still.at, l.still.timer = until, nil
+	l.holdState.at, l.holdState.timer = until, nil
 	if !until.IsZero() {
-		l.still.timer = time.After(time.Until(until))
+		l.holdState.timer = time.After(time.Until(until))
 	}
 }
 
-// tellFrozen sends an event when a user's freeze starts or ends.
-func (l *launcher) tellFrozen() {
-	hold := l.still.Hold(time.Now())
+// sendFrozen sends an event when a user's freeze starts or ends.
+func (l *launcher) sendFrozen() {
+	hold := l.holdState.Hold(time.Now())
 	frozen := hold.Lasts() && hold.Holder == launch.HolderUser && hold.Method == launch.MethodAgent
 	if frozen != l.state.Frozen {
 		l.state.Frozen = frozen
-		l.tell(launch.Message{Event: &launch.Event{Frozen: &frozen}})
+		l.send(launch.Message{Event: &launch.Event{Frozen: &frozen}})
 	}
 }
 
-// take holds the guest still. Its steps must be undone also if it fails. It queries QEMU after it has set its marker,
-// and virt-handler looks for the marker before it migrates the guest and after it has stopped it: if both act at once,
-// one sees the other.
-func (l *launcher) take(q *launch.Quiesce) (done deeds, err error) {
+// holdGuest holds the guest still. Its steps must be undone also if it fails. It queries QEMU after it has set its
+// marker, and virt-handler looks for the marker before it migrates the guest and after it has stopped it: if both act
+// at once, one sees the other.
+func (l *launcher) holdGuest(q *launch.Quiesce) (done holdSteps, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
 	defer cancel()
 	done.marked = true
-	if err := l.mark(ctx, launch.HeldMarker); err != nil {
+	if err := l.addMarker(ctx, launch.HeldMarker); err != nil {
 		return done, err
 	}
-	state, err := l.settledState(ctx)
+	state, err := l.runStateUnlessMigrating(ctx)
 	if err != nil {
 		return done, err
 	}
@@ -182,7 +182,7 @@ func (l *launcher) take(q *launch.Quiesce) (done deeds, err error) {
 		done.method = launch.MethodAgent
 		frozen, err := l.freeze(&done, q.AgentOnly)
 		if err != nil || frozen > 0 || q.AgentOnly {
-			return done, explained(err)
+			return done, freezeError(err)
 		}
 	}
 	if q.AgentOnly {
@@ -193,8 +193,8 @@ func (l *launcher) take(q *launch.Quiesce) (done deeds, err error) {
 
 // freeze asks the agent to freeze file systems, and returns their number. If the agent answers with an error, the guest
 // is thawed before freeze returns, unless only the agent may hold the guest.
-func (l *launcher) freeze(done *deeds, only bool) (frozen int, err error) {
-	err = l.talk(freezePatience, func(ctx context.Context, c *agent.Client) (err error) {
+func (l *launcher) freeze(done *holdSteps, only bool) (frozen int, err error) {
+	err = l.withAgent(freezePatience, func(ctx context.Context, c *agent.Client) (err error) {
 		// An agent that has been silent from the start was not asked to freeze, so nobody has to wait for it to thaw.
 		if err = c.Ping(ctx); err != nil {
 			return err
@@ -211,7 +211,7 @@ func (l *launcher) freeze(done *deeds, only bool) (frozen int, err error) {
 	return frozen, err
 }
 
-func explained(err error) error {
+func freezeError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -219,22 +219,22 @@ func explained(err error) error {
 }
 
 // stopCPUs stops a running guest. A paused one stays as it is.
-func (l *launcher) stopCPUs(done deeds) (deeds, error) {
+func (l *launcher) stopCPUs(done holdSteps) (holdSteps, error) {
 	// The agent's part had its own timeout.
 	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
 	defer cancel()
 	done.stopped = true
-	if err := l.mark(ctx, launch.StoppedMarker); err != nil {
+	if err := l.addMarker(ctx, launch.StoppedMarker); err != nil {
 		return done, err
 	}
-	state, err := l.settledState(ctx)
+	state, err := l.runStateUnlessMigrating(ctx)
 	if err != nil {
 		return done, err
 	}
 	if state == "paused" || state == "prelaunch" {
 		// Its owner will resume it.
 		done.stopped, done.method = false, launch.MethodPaused
-		l.unmark(ctx, launch.StoppedMarker)
+		l.removeMarker(ctx, launch.StoppedMarker)
 		return done, nil
 	}
 	if state != "running" {
@@ -244,15 +244,15 @@ func (l *launcher) stopCPUs(done deeds) (deeds, error) {
 	if err := l.qemu.client.Execute(ctx, "stop", nil, nil); err != nil {
 		return done, fmt.Errorf("stopping the guest: %w", err)
 	}
-	if state, err = l.settledState(ctx); err == nil && state != "paused" {
+	if state, err = l.runStateUnlessMigrating(ctx); err == nil && state != "paused" {
 		err = fmt.Errorf("%w: QEMU's state is %q after it has stopped the guest", errRefused, state)
 	}
 	done.method = launch.MethodStop
 	return done, err
 }
 
-// settledState returns QEMU's run state. It fails for a guest that is being migrated.
-func (l *launcher) settledState(ctx context.Context) (string, error) {
+// runStateUnlessMigrating returns QEMU's run state. It fails for a guest that is being migrated.
+func (l *launcher) runStateUnlessMigrating(ctx context.Context) (string, error) {
 	var migration struct {
 		Status migrationstatus.Status `json:"status"`
 	}
@@ -275,14 +275,14 @@ func (l *launcher) runState(ctx context.Context) (string, error) {
 	return run.Status, nil
 }
 
-// mark adds a marker. An earlier hold may have left it.
-func (l *launcher) mark(ctx context.Context, marker string) error {
+// addMarker adds a marker. An earlier hold may have left it.
+func (l *launcher) addMarker(ctx context.Context, marker string) error {
 	add := func() error {
 		return l.qemu.client.Execute(ctx, "object-add", map[string]any{"qom-type": launch.MarkerType, "id": marker}, nil)
 	}
 	err := add()
 	if err != nil {
-		l.unmark(ctx, marker)
+		l.removeMarker(ctx, marker)
 		err = add()
 	}
 	if err != nil {
@@ -291,15 +291,15 @@ func (l *launcher) mark(ctx context.Context, marker string) error {
 	return nil
 }
 
-// unmark removes a marker. A leftover marker only prevents migration until the next hold.
-func (l *launcher) unmark(ctx context.Context, marker string) {
+// removeMarker removes a marker. A leftover marker only prevents migration until the next hold.
+func (l *launcher) removeMarker(ctx context.Context, marker string) {
 	if err := l.qemu.client.Execute(ctx, "object-del", map[string]any{"id": marker}, nil); err != nil {
 		l.post(func() { l.logf("removing the marker %s: %v", marker, err) })
 	}
 }
 
-// letGo resumes the guest, and then removes the markers.
-func (l *launcher) letGo(done deeds) {
+// undoHold resumes the guest, and then removes the markers.
+func (l *launcher) undoHold(done holdSteps) {
 	if done.stopped {
 		l.runCPUs()
 	}
@@ -309,7 +309,7 @@ func (l *launcher) letGo(done deeds) {
 	if done.marked {
 		ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
 		defer cancel()
-		l.unmark(ctx, launch.HeldMarker)
+		l.removeMarker(ctx, launch.HeldMarker)
 	}
 }
 
@@ -325,14 +325,14 @@ func (l *launcher) runCPUs() {
 	if err != nil {
 		l.post(func() { l.logf("having the guest's CPUs run again: %v", err) })
 	}
-	l.unmark(ctx, launch.StoppedMarker)
+	l.removeMarker(ctx, launch.StoppedMarker)
 }
 
 // thaw repeats the request until the agent has answered, QEMU has ended, or thawFor is over. An agent that hangs
 // processes the request when it continues.
 func (l *launcher) thaw() {
 	for end := time.Now().Add(thawFor); ; {
-		err := l.talk(thawPatience, func(ctx context.Context, c *agent.Client) error { return c.Thaw(ctx) })
+		err := l.withAgent(thawPatience, func(ctx context.Context, c *agent.Client) error { return c.Thaw(ctx) })
 		var refusal *agent.Error
 		if err == nil || errors.As(err, &refusal) || time.Now().After(end) {
 			l.post(func() { l.logf("the guest agent was asked to thaw the file systems (%v)", err) })
@@ -348,8 +348,8 @@ func (l *launcher) thaw() {
 	}
 }
 
-// talk runs one conversation with the guest agent. QEMU serves one at a time.
-func (l *launcher) talk(patience time.Duration, talk func(context.Context, *agent.Client) error) error {
+// withAgent runs one conversation with the guest agent. QEMU serves one at a time.
+func (l *launcher) withAgent(patience time.Duration, talk func(context.Context, *agent.Client) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := agent.Dial(ctx, filepath.Join(l.config.Dir, layout.AgentSocket))
