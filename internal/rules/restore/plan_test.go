@@ -330,17 +330,6 @@ func TestARefusalForNowIsSaid(t *testing.T) {
 	if Trouble(again.Restore) != want || again.Step != MakeClaims || !strings.HasPrefix(condition.Find(again.Restore.Status.Conditions, snapshotv1.ConditionProgressing).Reason, ReasonInPlace+": ") {
 		t.Errorf("then it says %q, %s", Trouble(again.Restore), again.Step)
 	}
-	// It makes no progress meanwhile, and clients find the webhook's name in both reasons.
-	for _, r := range []*snapshotv1.VirtualMachineRestore{o.Restore, again.Restore} {
-		if all := r.Status.Conditions; len(all) != 2 || all[0].Status != corev1.ConditionFalse || all[1].Status != corev1.ConditionFalse ||
-			!strings.Contains(all[0].Reason, `webhook "w"`) || !strings.Contains(all[1].Reason, `webhook "w"`) {
-			t.Errorf("the conditions are %+v", all)
-		}
-	}
-	// It is remembered that there was a target.
-	if lost := Decide(observed(func(gone *Observed) { gone.Restore = o.Restore })); !Failed(lost.Restore) {
-		t.Errorf("without its VM it goes on: %+v", lost.Restore.Status.Conditions)
-	}
 	// When the webhook lets it, what comes next is said.
 	recorded := o.Restore.Status
 	for _, e := range []edit{claim("root", "r1", corev1.ClaimPending), bound("data")} {
@@ -357,6 +346,23 @@ func TestARefusalForNowIsSaid(t *testing.T) {
 	done := Plan{Restore: observed(both, hasFailed).Restore}
 	if diff := cmp.Diff(done.Restore, Held(done, "no")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A restore makes no progress while another's webhook refuses a step, and clients find the webhook's name in both reasons.
+func TestARefusalForNowIsNoProgress(t *testing.T) {
+	o := observed(inPlace, locked)
+	o.Restore = Held(Decide(o), `admission webhook "w" denied the request: no`)
+	again := Decide(o)
+	for _, r := range []*snapshotv1.VirtualMachineRestore{o.Restore, again.Restore} {
+		if all := r.Status.Conditions; len(all) != 2 || all[0].Status != corev1.ConditionFalse || all[1].Status != corev1.ConditionFalse ||
+			!strings.Contains(all[0].Reason, `webhook "w"`) || !strings.Contains(all[1].Reason, `webhook "w"`) {
+			t.Errorf("the conditions are %+v", all)
+		}
+	}
+	// It is remembered that there was a target.
+	if lost := Decide(observed(func(gone *Observed) { gone.Restore = o.Restore })); !Failed(lost.Restore) {
+		t.Errorf("without its VM it goes on: %+v", lost.Restore.Status.Conditions)
 	}
 }
 
