@@ -21,24 +21,24 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// patience is how long one step of the preparations may take.
+// patience is the time limit of one preparation step.
 const patience = 5 * time.Minute
 
-// silent is for what logs each request.
+// silent discards the log of each request.
 var silent = log.New(io.Discard, "", 0)
 
-// registryPort is where the registry listens at the cluster's address of the host.
+// registryPort is the registry's port at the host's address in the cluster.
 const registryPort = "5000"
 
-// objects are what the suite expects to be configured.
+// objects configure Drydock as the suite expects.
 //
 //go:embed objects.yaml
 var objects string
 
-// cluster is the one that the suite runs on.
+// cluster is the cluster that the suite runs on.
 type cluster struct {
 	kubeconfig string
-	// drydock is the program with kubectl, and virtctl the one that specs call.
+	// drydock is the program that contains kubectl; specs call virtctl.
 	drydock, virtctl string
 	// host is this machine's address for the cluster's nodes and pods.
 	host string
@@ -64,7 +64,7 @@ func newCluster(repository string) (cluster, error) {
 	return c, nil
 }
 
-// prefix is what the names of the suite's images begin with.
+// prefix is the prefix of the suite's image names.
 func (c cluster) prefix() string { return c.host + ":" + registryPort + "/kubevirt" }
 
 // run runs bin/drydock.
@@ -110,7 +110,7 @@ func (c cluster) objects(uploadProxy string) (io.Reader, error) {
 
 var forwarded = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
-// forwardUploads makes the upload proxy reachable from here until the context ends, and returns its address.
+// forwardUploads forwards a local address to the upload proxy until the context ends, and returns that address.
 func (c cluster) forwardUploads(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, c.drydock, "kubectl", "-n", "kubevirt", "port-forward", "service/cdi-uploadproxy", ":443")
 	out, err := cmd.StdoutPipe()
@@ -132,19 +132,19 @@ func (c cluster) forwardUploads(ctx context.Context) (string, error) {
 	return "https://" + address, nil
 }
 
-// order is what the suite is told to run.
+// order has the arguments of a run of the suite.
 type order struct {
 	specs []spec
-	// bound is how long all of them may take.
+	// bound is the time limit of the whole run.
 	bound time.Duration
-	// folder gets the report and what the suite prints.
+	// folder gets the report and the suite's output.
 	folder string
 }
 
 // reportName is the suite's report in the folder of a run.
 const reportName = "report.json"
 
-// runSuite runs the chosen specs. That some fail is no error: the report says it.
+// runSuite runs the chosen specs. A failed spec is in the report and is no error.
 func (c cluster) runSuite(ctx context.Context, w workshop, o order) error {
 	kubectl := filepath.Join(o.folder, "kubectl")
 	if err := os.WriteFile(kubectl, []byte("#!/bin/sh\nexec "+c.drydock+" kubectl \"$@\"\n"), 0o755); err != nil {
@@ -172,7 +172,7 @@ const storage = `{
 }
 `
 
-// suiteName is what ginkgo puts before each spec's text when it looks whether the spec is chosen.
+// suiteName precedes each spec's text when ginkgo matches it against the focus.
 const suiteName = "KubeVirt Tests Suite"
 
 // focus chooses specs by their whole texts.
@@ -214,7 +214,7 @@ func (w workshop) runSuite(ctx context.Context, folder string, args []string) er
 	}
 	cmd := exec.CommandContext(ctx, suite, append(args, "-ginkgo.no-color", "-ginkgo.json-report="+report, "-artifacts="+filepath.Join(folder, "artifacts"))...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = w.source(), output, output
-	// An interrupt has the suite clean up and write its report.
+	// On an interrupt, the suite cleans up and writes its report.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = patience
 	// It dumps the whole cluster for the first failures, which takes longer than most specs.

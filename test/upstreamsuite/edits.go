@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// edit changes a text of the suite's source.
+// edit replaces a text in the suite's source.
 type edit struct {
 	file string
-	// old is in the file as often as times says, or once.
+	// old occurs in the file times times; 0 means once.
 	old, new string
 	times    int
-	// why is what the suite takes for granted.
+	// why is the suite's assumption that this cluster does not meet.
 	why string
 }
 
@@ -24,7 +24,8 @@ const (
 	olderTemplates = "the version of the templates' module that test/upstreamvirtctl pins has no v1beta1; templates are not served"
 )
 
-// edits are all that is changed. Cleaning up asserts that what it deletes is served; no edit is of what a spec asserts.
+// edits are all changes of the suite. Its cleanup asserts that all deleted kinds are served; no edit changes a spec's
+// assertion.
 var edits = append([]edit{
 	removed("// Remove all VirtualMachinePools\n\t\t", "VirtualMachinePool"),
 	removed("// Remove vmbackups\n\t\t", "VirtualMachineBackup"),
@@ -81,7 +82,7 @@ func removed(comment, kind string) edit {
 	}
 }
 
-// templates are the edits that have the older version of the templates' packages under the names of the newer.
+// templates are the edits that link the older version of the templates' packages under the newer names.
 func templates() []edit {
 	var all []edit
 	importing := func(file, name, folder string, calls int) {
@@ -105,7 +106,7 @@ func templates() []edit {
 	return all
 }
 
-// apply makes the edits in a folder. It fails when a text is not there as often as it was: the release is another one then.
+// apply makes the edits in a folder. It fails if a text does not occur as often as expected, as in another release.
 func apply(folder string, edits []edit) error {
 	for _, e := range edits {
 		name := filepath.Join(folder, e.file)

@@ -32,9 +32,9 @@ const (
 // diskImage is an image that the suite asks for.
 type diskImage struct {
 	name string
-	// distribution is what the guest on its disk greets as.
+	// distribution is the one that the guest on its disk greets as.
 	distribution string
-	// disk is where the image has it.
+	// disk is its path in the image.
 	disk string
 }
 
@@ -78,7 +78,7 @@ func assembleImage(image diskImage, prefix, file string) (archive.Image, error) 
 	return archive.Image{Name: prefix + "/" + image.name, Tag: imageTag, Config: v1.Config{}, Layers: []*rootfs.FS{root}}, nil
 }
 
-// serveRegistry serves a registry over plain HTTP at an address until the context ends, and returns where.
+// serveRegistry serves a registry over plain HTTP until the context ends, and returns its address.
 func serveRegistry(ctx context.Context, address string) (string, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
@@ -127,7 +127,7 @@ func provideImages(ctx context.Context, prefix, folder string, disks map[string]
 	return archives, nil
 }
 
-// toolsName is the image that pods of the suite's helpers run in: all that they need is a shell.
+// toolsName is the image of the suite's helper pods, which need only a shell.
 const toolsName = "vm-killer"
 
 // renameImage copies an image's archive under another name.
@@ -157,7 +157,7 @@ func renameImage(from, to, called string) error {
 	}
 }
 
-// copyRenamed copies a file of an archive, and has the index tell another name.
+// copyRenamed copies a file of an archive, and changes the name in the index.
 func copyRenamed(to *tar.Writer, header *tar.Header, from io.Reader, called string) error {
 	data, err := io.ReadAll(from)
 	if err != nil {

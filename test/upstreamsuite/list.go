@@ -15,14 +15,14 @@ const (
 	verdictNotRun = "not run"
 )
 
-// reasons are why a spec that does not pass can't, or does not yet:
+// reasons explain why a spec does not pass:
 //
-//	feature       it is of something that Drydock refuses
+//	feature       it tests a feature that Drydock refuses
 //	libvirt       it looks inside libvirt or another part that Drydock does not have
-//	environment   this cluster or these guests lack what it needs
-//	decision N    Drydock behaves otherwise on purpose
-//	deviation     Drydock behaves otherwise, and is to be cured
-//	unexplained   it failed, and nobody has looked why
+//	environment   this cluster or these guests lack something that it needs
+//	decision N    Drydock behaves differently on purpose
+//	deviation     Drydock behaves differently and should not
+//	unexplained   it failed for an unknown reason
 var reasons = []string{"feature", "libvirt", "environment", "decision", "deviation", "unexplained"}
 
 // entry is a line of the list.
@@ -89,7 +89,7 @@ func verdicts(list []entry) map[string]string {
 	return byName
 }
 
-// checkNames compares the list with the specs that the suite has in scope.
+// checkNames compares the list with the suite's specs in scope.
 func checkNames(list []entry, specs []spec) []string {
 	var wrong []string
 	listed, known := verdicts(list), map[string]bool{}
@@ -107,7 +107,7 @@ func checkNames(list []entry, specs []spec) []string {
 	return wrong
 }
 
-// checkOutcomes compares what came of the chosen specs with the list.
+// checkOutcomes compares the outcomes of the chosen specs with the list.
 func checkOutcomes(list []entry, chosen, ran []spec) []string {
 	var wrong []string
 	listed, done := verdicts(list), map[string]bool{}
@@ -132,8 +132,8 @@ func checkOutcomes(list []entry, chosen, ran []spec) []string {
 	return wrong
 }
 
-// merge returns the list with the specs that the suite has, in the order of their groups and names, and with what came of those
-// that ran. What somebody has written of one that does not pass stays.
+// merge returns a list of the suite's specs, sorted by group and name, with the outcomes of those that ran. The written
+// reason of a spec that does not pass stays.
 func merge(list []entry, specs, ran []spec) []entry {
 	listed := verdicts(list)
 	for _, s := range ran {
@@ -157,7 +157,7 @@ func merge(list []entry, specs, ran []spec) []entry {
 	return merged
 }
 
-// most is how long a failure's text in the list is.
+// most is the maximum length of a failure's text in the list, in characters.
 const most = 120
 
 func shortened(text string) string {
@@ -174,7 +174,7 @@ func sorted(specs []spec) []spec {
 	})
 }
 
-// listHead is what the list begins with.
+// listHead is the list's first lines.
 const listHead = `# The specs of KubeVirt's functional tests that are in scope, with what came of each: verdict, tab, name. CONTRIBUTING.md, "Tests",
 # says how to run them and what the verdicts mean. Each run compares it with what it sees, in both directions.
 `
@@ -198,7 +198,7 @@ func writeList(name string, list []entry, specs []spec) error {
 	return os.WriteFile(name, []byte(text.String()), 0o644)
 }
 
-// tally says for each group how many specs have which kind of verdict.
+// tally returns the number of specs by group and kind of verdict.
 func tally(list []entry, specs []spec) string {
 	kinds := append([]string{verdictPassed}, append(slices.Clone(reasons), verdictNotRun)...)
 	counts := make([]map[string]int, len(groups))

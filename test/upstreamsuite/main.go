@@ -15,19 +15,19 @@ import (
 	"time"
 )
 
-// options are what the caller chooses.
+// options are the command's flags.
 type options struct {
 	repository string
-	// group is the part of the suite that is run; empty for all.
+	// group is the part of the suite to run; empty for all.
 	group string
-	// match is an expression for the names of what is run.
+	// match is a regular expression for the names of the specs to run.
 	match *regexp.Regexp
-	// listed is what the verdict of what is run begins with in the list.
+	// listed is the prefix of the listed verdicts of the specs to run.
 	listed string
 	bound  time.Duration
-	// write has the list changed to what is seen.
+	// write updates the list with the outcomes.
 	write bool
-	// names ends after the specs' names were compared: that needs no cluster.
+	// names only compares the specs' names, which needs no cluster.
 	names bool
 }
 
@@ -129,7 +129,7 @@ func (o options) run(ctx context.Context) error {
 	return nil
 }
 
-// runOn runs the specs on the cluster, and returns them and what else went wrong.
+// runOn runs the specs on the cluster, and returns them and the suite's other failures.
 func (o options) runOn(ctx context.Context, w workshop, chosen []spec) ([]spec, []string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -16,14 +16,14 @@ import (
 	"strings"
 )
 
-// The release's module, and what its files sum up to.
+// The release's module and its checksum.
 const (
 	module     = "kubevirt.io/kubevirt"
 	release    = "v1.9.0"
 	releaseSum = "h1:eauQfI39dRALNciMIQtR7UsbTUjUft5V6IBO57Icl/k="
 )
 
-// sums are of the modules that the edits of go.mod bring.
+// sums are the checksums of the modules that the edits add to go.mod.
 //
 //go:embed sums.txt
 var sums []byte
@@ -35,7 +35,7 @@ func (w workshop) source() string { return filepath.Join(string(w), "src") }
 func (w workshop) suite() string  { return filepath.Join(string(w), "suite.test") }
 func (w workshop) noted() string  { return filepath.Join(string(w), "key") }
 
-// build compiles the suite, unless it is there as this program would compile it.
+// build compiles the suite, unless an up-to-date one is there.
 func (w workshop) build(ctx context.Context) error {
 	key := editsKey()
 	if noted, err := os.ReadFile(w.noted()); err == nil && string(noted) == key {
@@ -57,7 +57,7 @@ func (w workshop) build(ctx context.Context) error {
 	return nil
 }
 
-// editsKey sums up what the compiled suite follows from.
+// editsKey returns a hash of the release, the checksums and the edits.
 func editsKey() string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s %s\n%s", release, releaseSum, sums)
@@ -70,7 +70,7 @@ func editsKey() string {
 // download returns the folder with the release's module.
 func download(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module+"@"+release)
-	// Outside of a module go keeps no sums: the module's own is checked here.
+	// Outside of a module, go checks no go.sum, so the module's checksum is compared here.
 	cmd.Dir, cmd.Env = os.TempDir(), append(os.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
 	var got struct{ Dir, Sum, Error string }
@@ -83,7 +83,7 @@ func download(ctx context.Context) (string, error) {
 	return got.Dir, nil
 }
 
-// lay copies the source and makes the edits.
+// lay copies the source and applies the edits.
 func (w workshop) lay(from string) error {
 	if err := os.RemoveAll(w.source()); err != nil {
 		return fmt.Errorf("removing the suite's source: %w", err)
@@ -91,7 +91,7 @@ func (w workshop) lay(from string) error {
 	if err := copyTree(from, w.source()); err != nil {
 		return fmt.Errorf("copying the suite's source: %w", err)
 	}
-	// Its workspace is of folders that the module lacks.
+	// Its workspace names folders that the module lacks.
 	if err := errors.Join(os.Remove(filepath.Join(w.source(), "go.work")), os.Remove(filepath.Join(w.source(), "go.work.sum"))); err != nil {
 		return fmt.Errorf("copying the suite's source: %w", err)
 	}
@@ -106,7 +106,7 @@ func (w workshop) lay(from string) error {
 	return os.WriteFile(name, append(known, sums...), 0o644)
 }
 
-// copyTree copies a folder's files. Those of the module cache can't be written, and the copies can.
+// copyTree copies a folder's files and makes the copies writable, unlike those in the module cache.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {

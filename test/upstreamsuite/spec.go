@@ -9,23 +9,23 @@ import (
 	"strings"
 )
 
-// spec is one of the suite's specs, and what came of it if it ran.
+// spec is one of the suite's specs and its outcome, if it ran.
 type spec struct {
 	name string
-	// text is the name as the suite has it: with its own spaces, and the same for several specs.
+	// text is the suite's name, with its spaces. Several specs may share it.
 	text   string
 	labels []string
-	// state is ginkgo's word; empty in a dry run.
+	// state is ginkgo's; empty in a dry run.
 	state string
-	// failure is the first line of why it failed.
+	// failure is the first line of the failure's message.
 	failure string
 }
 
-// passedState is the one word that a spec has passed by. One that skips itself has not.
+// passedState is the state of a passed spec. A spec that skips itself has not passed.
 const passedState = "passed"
 
-// reached reports whether the spec has come to an end. One that was left out is `skipped`, as one that skips itself, which says why; what the
-// end of the run broke off is `interrupted` or `timedout`.
+// reached reports whether the spec ran to an end. A spec that was not chosen is `skipped` like one that skips itself, but
+// only the latter gives a reason; the end of the run makes specs `interrupted` or `timedout`.
 func (s spec) reached() bool {
 	switch s.state {
 	case passedState, "failed", "panicked", "aborted":
@@ -76,11 +76,11 @@ func readReport(name string) ([]spec, []string, error) {
 			text := strings.Join(append(slices.Clone(r.ContainerHierarchyTexts), r.LeafNodeText), " ")
 			found := spec{
 				name: oneLine(text), text: text,
-				// Labels of the containers count for the specs in them.
+				// Specs inherit the labels of their containers.
 				labels: append(slices.Concat(r.ContainerHierarchyLabels...), r.LeafNodeLabels...),
 				state:  r.State, failure: failure,
 			}
-			// Specs of one name are told apart by their order.
+			// Specs of the same name are distinguished by their order.
 			if seen[found.name]++; seen[found.name] > 1 {
 				found.name = fmt.Sprintf("%s #%d", found.name, seen[found.name])
 			}
@@ -90,13 +90,13 @@ func readReport(name string) ([]spec, []string, error) {
 	return specs, reasons, nil
 }
 
-// typeOfError is what gomega says of an error before the error itself. Its address differs in each run.
+// typeOfError matches gomega's prefix of an error, whose address differs in each run.
 var typeOfError = regexp.MustCompile(`^Unexpected error: <[^>]*>: `)
 
-// oneLine is a text without tabs and line ends, which the list has another use for.
+// oneLine returns a text without tabs and line ends, which separate the list's fields and lines.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// outOfScope are the labels of specs about what Drydock is not about, or this machine can't have.
+// outOfScope are the labels of specs that Drydock does not aim at, or that this machine can't run.
 var outOfScope = []string{
 	"Windows", "Sysprep", "GPU", "VGPU", "DRA-GPU", "SRIOV", "SEV", "SEVES", "SEVSNP", "secure-execution", "realtime", "sig-compute-realtime",
 	"sig-operator", "Operator", "Upgrade", "requires-dual-stack-cluster", "IPv6", "sig-performance", "requires-s390x", "requires-arm64",
@@ -107,14 +107,14 @@ func (s spec) inScope() bool {
 	return !slices.ContainsFunc(s.labels, func(label string) bool { return slices.Contains(outOfScope, label) })
 }
 
-// group is a part of the suite that can be run by itself.
+// group is a part of the suite that can run alone.
 type group struct {
 	name string
 	// words are in the name or the labels of its specs.
 	words []string
 }
 
-// groups are in the order in which a spec is looked for in them; the last has what no other has.
+// groups are in the order of matching; the last one has all remaining specs.
 var groups = []group{
 	{"storage", []string{"sig-storage"}},
 	{"migration", []string{"sig-compute-migrations"}},
