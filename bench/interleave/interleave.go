@@ -1,5 +1,5 @@
-// Package interleave orders the sides of a comparison, so that none always comes first
-// (decision 144). It measures nothing.
+// Package interleave orders the sides of a comparison, so that none always comes first.
+// It measures nothing.
 package interleave
 
 import (

@@ -11,7 +11,7 @@ import (
 
 // trimPod keeps the fields of a launcher pod that the loops read. There is one for each VMI, and most of its spec is
 // for the kubelet: whole pods would be two thirds of virt-controller's memory. A loop that reads more of a launcher
-// pod must keep it here (decision 142).
+// pod must keep it here.
 func trimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

@@ -23,7 +23,8 @@ type process struct {
 // startProcess starts QEMU, which dies with the launcher: a guest without its launcher would have no owner.
 //
 // QEMU inherits the launcher's monitor, beside virt-handler's, which listens on a socket. The inherited one can't be
-// taken away, and exists before everything else (decision 033).
+// taken away, and exists before everything else. virt-handler
+// may be away when the pod is deleted: somebody must still press the power button and learn how the guest ended.
 func startProcess(program string, args []string, log io.Writer, children *reaper) (*process, error) {
 	ours, theirs, err := qmp.SocketPair()
 	if err != nil {

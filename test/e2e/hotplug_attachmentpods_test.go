@@ -74,7 +74,7 @@ func TestAHandoverLosesNothing(t *testing.T) {
 }
 
 // plugTogether adds claims to a VM's template until one attachment pod holds them all. On a machine that is busy that pod
-// may take so long that each volume is given one of its own (decision 112); then they are taken away, and added again.
+// may take so long that each volume is given one of its own; then they are taken away, and added again.
 func plugTogether(t *testing.T, g *guest, claims ...string) *corev1.Pod {
 	t.Helper()
 	var shared *corev1.Pod

@@ -2,7 +2,7 @@
 // too. Otherwise a loop that runs in between would decide on the state before its own write, and make writes that the
 // API server refuses.
 //
-// It owns that memory and nothing else: it must not read or write the cluster. See decision 073.
+// It owns that memory and nothing else: it must not read or write the cluster.
 package mutationcache
 
 import (

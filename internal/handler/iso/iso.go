@@ -1,7 +1,7 @@
 // Package iso writes ISO 9660 images, which carry cloud-init data, ConfigMaps, Secrets and the like to a guest.
 //
 // It owns the format: Rock Ridge names for Unix guests, and Joliet names for Windows if they fit. It must not know what
-// the files are for. See decision 041.
+// the files are for.
 package iso
 
 import (

@@ -3,7 +3,7 @@
 // VMI's status.
 //
 // Decide is pure. After a restart virt-handler can read all its input again: the VMI, the node's attachment pods, and
-// QEMU, which remembers the volume of each descriptor (package diskhotplug, decision 116).
+// QEMU, which remembers the volume of each descriptor (package diskhotplug).
 //
 //	status            QEMU      action
 //	AttachedToNode    Absent    open the disk in the pod that the status names,

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Consoles shares serial consoles (decision 052). QEMU's socket takes a single connection, so there is one for each
+// Consoles shares serial consoles. QEMU's socket takes a single connection, so there is one for each
 // guest, from the first Open until the guest's QEMU ends. The guest's output is always read at once into a ring, from
 // which each viewer reads at its own pace: a slow one misses output and gets a notice, and a new one starts with the
 // last screen.

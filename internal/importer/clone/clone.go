@@ -6,7 +6,7 @@
 // beginning. The source must not change during the transfer: virt-controller starts this worker only when no
 // other pod uses the claim.
 //
-// The package must not know how the receiver writes, and must never write to the source (decision 109).
+// The package must not know how the receiver writes, and must never write to the source.
 package clone
 
 import (

@@ -3,7 +3,7 @@
 //
 // The limits are set after the program has started and before it gets anything to read by pipe. A program that
 // opens a file itself is limited within its first millisecond, which it spends on loading its libraries. The
-// worker's container, not this package, limits which files they can access (decision 102).
+// worker's container, not this package, limits which files they can access.
 package confine
 
 import (

@@ -25,7 +25,7 @@ type checkpoints struct {
 }
 
 // newCheckpoints begins at base's place. A distance of 1/128 of the content, and 3/128 at most, keeps the
-// repeated transfer below 5 %, including buffered data (decision 104).
+// repeated transfer below 5 %, including buffered data.
 func newCheckpoints(disk *target.Disk, notes journalStore, base journal, sum hash.Hash) checkpoints {
 	every := min(max(base.Size/128, 64<<10), 256<<20)
 	return checkpoints{made: true, disk: disk, journal: notes, base: base, sum: sum, every: every, most: 3 * every, safe: base.Place}

@@ -1,5 +1,5 @@
 // Package qcow2 reads qcow2 images in the order of the file, in which a network delivers them, instead
-// of the order of the disk (decision 100).
+// of the order of the disk.
 //
 //	      read tables by ranges        read tables as they pass
 //	       |                              |

@@ -9,7 +9,7 @@
 //
 // It accepts one sender at a time; a second one is refused, not queued. An upload that fails leaves
 // nothing that looks complete, and the sender gets the error. The next one starts from the beginning:
-// nothing proves that the file is the same (decision 108). A failure ends the worker only after an
+// nothing proves that the file is the same. A failure ends the worker only after an
 // early response (UploadAsyncPath), so that the DataVolume shows it. If the worker crashes, its
 // sender's connection breaks; if it crashes after the disk was complete, the next one detects that and
 // succeeds.

@@ -45,7 +45,7 @@
 //   - H2: a pod is deleted only when each of its volumes is in use through another pod that runs, is not
 //     terminating and is named by the volume's status, or is neither in use nor AttachedToNode through
 //     this pod. A volume that never was in use counts as not in use: a pod that can't start must not
-//     hold back the volumes that it shares (decision 111). A pod that the scheduler is about to place
+//     hold back the volumes that it shares. A pod that the scheduler is about to place
 //     is deleted after that.
 //
 //   - H3: if nothing changed, nothing is created, deleted or written.

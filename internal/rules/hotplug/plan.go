@@ -8,7 +8,7 @@ import (
 
 // maxStarting limits the attachment pods of new volumes that start at the same time. A second
 // volume need not wait for the first; further ones share the next pod. A user who adds a disk every
-// second gets few pods and waits for no slow one (decision 112).
+// second gets few pods and waits for no slow one.
 const maxStarting = 2
 
 type planning struct {

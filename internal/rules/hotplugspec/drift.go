@@ -9,11 +9,10 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// EphemeralAnnotation lists the volumes that were added to a VMI but not to its VM's template, as in KubeVirt
-// (decision 118).
+// EphemeralAnnotation lists the volumes that were added to a VMI but not to its VM's template, as in KubeVirt.
 const EphemeralAnnotation = "kubevirt.io/ephemeral-hotplug-volumes"
 
-// RemovedAnnotation lists the volumes of the VM's template that were removed from the VMI only (decision 118).
+// RemovedAnnotation lists the volumes of the VM's template that were removed from the VMI only.
 const RemovedAnnotation = "drydock.dev/removed-volumes"
 
 // Drift is the intended difference between a VMI and its VM's template: volumes that were added (KubeVirt's

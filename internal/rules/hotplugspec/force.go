@@ -8,7 +8,7 @@ import (
 
 // ForcedAnnotation lists the volumes whose disks are to be removed from the guest by force. A note is valid for
 // the current removal: it can be written only while the volume is Detaching, and ends with any change of the
-// spec's volume of that name, so that it never forces a later removal (decision 156).
+// spec's volume of that name, so that it never forces a later removal.
 const ForcedAnnotation = "drydock.dev/forced-volumes"
 
 // Forced reports whether a volume's disk is to be removed by force.

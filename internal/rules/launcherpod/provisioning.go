@@ -28,7 +28,7 @@ const neverReady = "drydock.dev/provisioning-only"
 // RenderProvisioning renders a pod whose only purpose is to be scheduled: to the scheduler it is the launcher
 // pod, with all of the VMI's claims and without a guest. Other fields are left out, so that nothing is pulled,
 // mounted or read. A claim is bound by its use in a pod even if it is not mounted. Unmounted, it can't be
-// written to and does not delay the pod's end, so the deletion need not wait for the kubelet (decision 130).
+// written to and does not delay the pod's end, so the deletion need not wait for the kubelet.
 func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
 	resources, err := podResources(vmi, settings, facts)
 	if err != nil {

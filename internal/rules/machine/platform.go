@@ -14,7 +14,7 @@ const (
 
 	// TranslationCacheMi limits QEMU's cache of translated code without KVM, in mebibytes. Without
 	// a limit it may take a gibibyte, which no memory request would cover. A Linux guest's boot
-	// fills 61; with a smaller cache boots take twice as long (decision 034).
+	// fills 61; with a smaller cache boots take twice as long.
 	TranslationCacheMi = 96
 )
 

@@ -9,7 +9,8 @@ import (
 )
 
 // Conditions whose messages are columns of `kubectl get vm -o wide`, which can only read the VM
-// itself. They exist while the guest runs. They do not cause a write of their own (decision 190).
+// itself. They exist while the guest runs. They do not cause a write of their own, as
+// annotations would, and the API module's types keep them, unlike a field of Drydock's own.
 const (
 	ConditionNode    v1.VirtualMachineConditionType = "drydock.dev/Node"
 	ConditionAddress v1.VirtualMachineConditionType = "drydock.dev/Address"

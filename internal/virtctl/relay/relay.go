@@ -13,7 +13,7 @@ import (
 )
 
 // linger is how long the guest may be silent after the end of the local input. A WebSocket can't be closed in
-// one direction only, so this replaces TCP's half-close (decision 081).
+// one direction only, so this replaces TCP's half-close.
 const linger = 2 * time.Second
 
 // Conns connects two connections until one of them or the context ends, and closes both.

@@ -63,7 +63,7 @@ func (f *findings) look(purposes []string) error {
 }
 
 // The resources of a build from nothing, with some margin: measured were 1.2 GB of modules, 3.9 GB
-// of compiled packages and 1.9 GB of products (decision 181). Together they are the disk space in
+// of compiled packages and 1.9 GB of products. Together they are the disk space in
 // README.md.
 const (
 	downloads     = 3 << 29

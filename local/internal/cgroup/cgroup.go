@@ -1,6 +1,6 @@
 // Package cgroup creates, joins, empties and removes the cluster's cgroups, with cgroup v1 and v2. A cluster's
 // cgroup is also its process table: a process can't leave it by forking, so every process in it belongs to the
-// cluster (decision 011).
+// cluster.
 package cgroup
 
 import (

@@ -1,6 +1,6 @@
 // Package host checks the machine and reports missing requirements, with the command that installs
 // them. It changes nothing on the machine, except that it loads kernel modules to see whether they
-// exist; it removes all that its trials create (decision 181).
+// exist; it removes all that its trials create.
 package host
 
 import (

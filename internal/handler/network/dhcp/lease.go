@@ -3,7 +3,7 @@
 //
 // The answer is a pure function of the Lease and the request. The server reads and writes whole Ethernet frames on
 // the guest's tap, below the pod's bridge and IP stack: it needs no address there, receives only its own guest's
-// requests, and sends to nobody else (decision 050). It assigns one address to one MAC forever, without leases, pools
+// requests, and sends to nobody else. It assigns one address to one MAC forever, without leases, pools
 // or a database.
 package dhcp
 
