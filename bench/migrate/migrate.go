@@ -1,5 +1,5 @@
 // Package migrate measures the duration and the downtime of a live migration. The unavoidable parts
-// are measured interleaved in the same run, because machines are noisy (decision 306): a bare pod with
+// are measured interleaved in the same run, because machines are noisy: a bare pod with
 // the VMI's claim, and a migration between two QEMUs without Kubernetes with the same arguments,
 // capabilities and parameters. Many migrations at once are compared with the time that their bandwidth
 // allows.

@@ -178,8 +178,9 @@ func (u undescriber) Visit(schema *apiextensionsv1.JSONSchemaProps) crd.SchemaVi
 	return u
 }
 
-// fractions accepts numbers for quantities. The API server accepts integers and strings for int-or-string, and no
-// other union of types.
+// fractions accepts numbers for quantities: unquoted YAML makes a number of `cpu: 2.2`. The API server accepts integers
+// and strings for int-or-string, and no other union of types. virt-api refuses anything else than a number or a string;
+// the webhooks of these kinds let nothing pass while it is away.
 type fractions struct{}
 
 // Visit implements crd.SchemaVisitor.

@@ -174,7 +174,7 @@ func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.E
 	return *l.exit
 }
 
-// resetHandoverTimer starts and stops the timer that cancels a migration that nobody completes (decision 296).
+// resetHandoverTimer starts and stops the timer that cancels a migration that nobody completes.
 func (l *launcher) resetHandoverTimer() {
 	switch {
 	case l.peer != nil || !l.guest.handsOver():

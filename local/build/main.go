@@ -11,7 +11,7 @@
 // There are four Go modules: Drydock, the embedded Kubernetes (local), the container runtime
 // (local/runtime, decision 010) and Multus (local/multus, decision 410). They require the same
 // versions of shared dependencies and are built with the same flags and without cgo, so that a
-// package is compiled once (decision 010).
+// package is compiled once.
 package main
 
 import (

@@ -36,8 +36,7 @@ type gremlinsMutation struct {
 	Column int    `json:"column"`
 }
 
-// gremlins' names for the results of mutants. Only these occur, because all mutants are run
-// (decision 265).
+// gremlins' names for the results of mutants. Only these occur, because all mutants are run.
 const (
 	statusKilled    = "KILLED"
 	statusLived     = "LIVED"

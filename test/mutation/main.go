@@ -1,12 +1,12 @@
 // Command mutation reports whether the unit tests of the rule packages detect changed rules.
 // gremlins changes one operator at a time, and the package's tests must fail. A survivor needs a
 // test, or an entry in its package's testdata/mutants.yaml with the reason why no test can detect
-// it (decision 266).
+// it.
 //
 //	go run ./test/mutation [-workers n] [package ...]
 //
 // A package is named by the end of its path (hotplug, rules/hotplug); the default is all. The
-// command owns the list of packages (packages.go), the run of a mutant (gocommand.go, decision 265)
+// command owns the list of packages (packages.go), the run of a mutant (gocommand.go)
 // and the verdict (judge.go). gremlins decides the changes. The command must not change its source:
 // it works with a copy below build/mutation.
 package main

@@ -1,4 +1,4 @@
-// Command lint is golangci-lint with fewer facts to copy between packages (decision 607).
+// Command lint is golangci-lint with fewer facts to copy between packages.
 package main
 
 import (

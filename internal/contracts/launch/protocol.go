@@ -20,7 +20,7 @@
 //
 // While QEMU waits with a stopped guest to hand it over to another node (migration status
 // pre-switchover) and no virt-handler is connected, virt-launcher cancels the migration after
-// two seconds, and the guest continues (decision 296).
+// two seconds, and the guest continues.
 package launch
 
 // Phase is the state of virt-launcher's QEMU.

@@ -42,7 +42,7 @@ const (
 )
 
 // The longest holds. With frozen file systems, the guest itself agreed to wait; a guest with stopped CPUs loses time
-// and connections (decision 425).
+// and connections.
 const (
 	MaxFrozen  = time.Hour
 	MaxStopped = 30 * time.Second

@@ -105,7 +105,7 @@ type Header struct {
 	Name         string  `json:"name"`
 	Channel      Channel `json:"channel"`
 	// CopiesClaims means that the source copies the disks whose claims change with the migration. An older source omits
-	// it, and would hand its guest over without them (decision 341).
+	// it, and would hand its guest over without them.
 	CopiesClaims bool `json:"copiesClaims,omitempty"`
 	// CopiesPlugged means the same for the disks that were plugged into the guest (decision 343).
 	CopiesPlugged bool `json:"copiesPlugged,omitempty"`

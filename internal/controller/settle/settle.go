@@ -4,8 +4,7 @@
 //   - Rounds observes, plans and acts again after an action that another follows at once; Turns also returns
 //     when to look again.
 //
-// It owns that order and its bounds, and nothing else: decisions, questions and actions are the caller's
-// (decision 268).
+// It owns that order and its bounds, and nothing else: decisions, questions and actions are the caller's.
 package settle
 
 import (

@@ -18,7 +18,7 @@ import (
 const classesAge = time.Minute
 
 // snapshotClasses caches the cluster's VolumeSnapshotClasses. They are listed at most once in classesAge, and only
-// when the status of a VM with claims is written; there is no watch (decision 431). The zero value is empty.
+// when the status of a VM with claims is written; there is no watch. The zero value is empty.
 type snapshotClasses struct {
 	mu    sync.Mutex
 	asked time.Time

@@ -17,7 +17,7 @@
 //
 // A volume that is MountedToPod, Ready or Detaching is in use: the guest may access it. QEMU may
 // have an AttachedToNode volume open before virt-handler reports it. Such a volume can be given
-// another pod, but only virt-handler ends the phase (decision 256).
+// another pod, but only virt-handler ends the phase.
 //
 // # States of an attachment pod
 //

@@ -15,7 +15,7 @@ import (
 )
 
 // GuestGate is the readiness gate of a target pod, which has the labels for the guest's Services
-// and must not be their endpoint before the guest has arrived (decision 290).
+// and must not be their endpoint before the guest has arrived.
 const GuestGate = v1.VirtualMachineUnpaused
 
 // Target describes the migration of a target pod.

@@ -20,7 +20,7 @@ import (
 // placement), and reports whether the pod has to wait. Nobody else places them while the machine is halted.
 //
 // It needs no lock: a provisioning pod mounts nothing, and a concurrent start continues with the
-// same claims (decision 570).
+// same claims.
 func (d *decision) place(next *corev1.Pod) bool {
 	wanted := d.predecessor(next) == "" && besideDisks(d.o.Machine, next, d.o.Look) == ""
 	if !wanted {

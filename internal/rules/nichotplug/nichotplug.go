@@ -24,7 +24,7 @@
 //
 // A device of the node (SR-IOV) needs another pod: the kubelet assigns devices only when it creates one.
 // It is in the pod once network-status names it, too. It can't migrate: the guest releases it first, and
-// gets the device of the new pod afterwards, or its own again if the migration fails (decision 405).
+// gets the device of the new pod afterwards, or its own again if the migration fails.
 //
 // Anybody who may write pods in the namespace can write network-status and the pod's annotations.
 // They are bounded, and only two facts are taken from them: an interface of a name is on a network,

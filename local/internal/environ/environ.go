@@ -1,5 +1,5 @@
 // Package environ decides the environment of a cluster's processes. They outlive the shell of the
-// user who started them, so they get only the variables that they need (decision 227). It starts
+// user who started them, so they get only the variables that they need. It starts
 // nothing.
 package environ
 

@@ -44,7 +44,7 @@ const serviceAccounts = "sa"
 
 // Unusable returns a reason for each authority that must be replaced: it expires soon, or was
 // created with a wrong clock. During a replacement, no component that trusts the authority may run.
-// A missing authority is not included, because no component can trust it (decision 226).
+// A missing authority is not included, because no component can trust it.
 func Unusable(c layout.Cluster, now time.Time) ([]string, error) {
 	if err := checkClock(now); err != nil {
 		return nil, err

@@ -131,7 +131,7 @@ func Kubelet(c layout.Cluster, f host.Facts, node string) (string, error) {
 		EventRecordQPS:      ptr.To[int32](0),
 		RegistryPullQPS:     ptr.To[int32](0),
 		SerializeImagePulls: ptr.To(false),
-		// A component of Drydock that crashes often must be back soon (decision 380).
+		// A component of Drydock that crashes often must be back soon.
 		CrashLoopBackOff: kubeletv1beta1.CrashLoopBackOffConfig{MaxContainerRestartPeriod: &metav1.Duration{Duration: 5 * time.Second}},
 		// A lease of ten seconds is renewed every 2.5 s; see --node-monitor-grace-period.
 		NodeLeaseDurationSeconds:  10,

@@ -1,6 +1,6 @@
 // Package kernel builds the kernel of the test guest from Debian's source of Linux: what
 // the file config asks for, and nothing else, all of it built in. It is there for one
-// reason, that a guest starts quickly where it is emulated (decision 606).
+// reason, that a guest starts quickly where it is emulated.
 //
 // It decides nothing about the guest that runs it.
 package kernel

@@ -3,7 +3,7 @@
 // A kubelet expands a mounted volume when it syncs the pod, about once a minute. Shorter sync
 // periods cost CPU for every pod, and one event each time for a pod with an image volume. The
 // kubelet also syncs a changed pod at once. Therefore, when a claim waits for its node, podsync
-// changes an annotation of the pods that use it (decision 205).
+// changes an annotation of the pods that use it.
 //
 //	claim's status: NodeResizePending -> annotation -> kubelet syncs the pod -> expanded
 //
