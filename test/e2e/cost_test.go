@@ -28,7 +28,7 @@ const (
 	// launcherMemoryKiB is virt-launcher's own resident set.
 	launcherMemoryKiB = 12 << 10
 	// lifeWrites are the writes to the API server by Drydock's components from
-	// a VMI's creation to its end, when nothing comes late (decision 141).
+	// a VMI's creation to its end, when nothing comes late (decision 140).
 	lifeWrites = 8
 )
 

@@ -2,7 +2,7 @@
 // datavolumes/source (cdi.kubevirt.io) there.
 //
 // It also owns the note on a VM about who wrote a source into its dataVolumeTemplates (writers.go). It must not
-// refuse anything: admission does. See decisions 124 and 628.
+// refuse anything: admission does. See decision 124.
 package cloneright
 
 import (

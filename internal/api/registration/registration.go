@@ -46,7 +46,7 @@ type registrar struct {
 }
 
 // Add adds the registrar to mgr. The APIServices get the Service and the authority of the APIService like, which also
-// owns them, so that they are deleted with it. See decisions 106 and 605.
+// owns them, so that they are deleted with it. See decision 605.
 func Add(mgr manager.Manager, like string, groups ...Groups) error {
 	g := &registrar{client: mgr.GetClient(), like: like, groups: groups}
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {

@@ -3,7 +3,7 @@
 //
 // nodecert.Judge decides which request is approved, signed or refused; this package watches requests, reads the
 // authority and writes the decision. It is the only package that reads the authority's key, and must output nothing
-// but certificates. See decision 235.
+// but certificates. See decision 234.
 package nodesigner
 
 import (

@@ -10,7 +10,7 @@
 // label; it leaves all others alone (decision 123).
 //
 // While CDI is not installed, Drydock serves CDI objects: their spec.config becomes the CDIConfig's spec, and their
-// status reports it (decision 645).
+// status reports it (decision 123).
 //
 // It owns those definitions and, while Drydock serves the API, CDIConfig's status, the part of its spec that a CDI
 // object configures, and the status of CDI objects. It must not read any DataVolume.

@@ -32,7 +32,7 @@ import (
 // prefixes belong to labels that a node has once per capability.
 var prefixes = []string{v1.CPUModelLabel, v1.HostModelCPULabel}
 
-// Labels returns the labels of a node with this probe (decisions 195 and 196).
+// Labels returns the labels of a node with this probe (decision 195).
 func Labels(probe nodeprobe.Result) map[string]string {
 	labels := map[string]string{v1.NodeSchedulable: strconv.FormatBool(probe.Use() != "")}
 	for _, c := range capabilities(probe) {

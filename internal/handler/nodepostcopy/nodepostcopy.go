@@ -3,7 +3,7 @@
 //
 // It owns the seccomp profile that permits it to a launcher, in the kubelet's folder of profiles, the check whether the
 // kernel permits it, and the node's label for both. It must not decide which pods name the profile (package launcherpod
-// does), and must not change a setting of the node's administrator: no sysctl, no device (decisions 363 and 364).
+// does), and must not change a setting of the node's administrator: no sysctl, no device (decision 363).
 package nodepostcopy
 
 import (

@@ -58,7 +58,7 @@ func CertificatesOf(kv *v1.KubeVirt) (Certificates, field.ErrorList) {
 	}
 	out.Certificate = certificate.or(min(DefaultCertificateDuration, max(out.Authority.Duration/2, 2*minCertificateStep)))
 	errs := append(authority.check(out.Authority), certificate.check(out.Certificate)...)
-	// With a longer overlap, more than three authorities would be trusted at a time (decision 600).
+	// With a longer overlap, more than three authorities would be trusted at a time (decision 060).
 	if most := out.Authority.Duration / 5 * 4; len(errs) == 0 && out.Authority.RenewBefore > most {
 		errs = append(errs, field.Invalid(authority.renewBeforeAt, out.Authority.RenewBefore.String(),
 			fmt.Sprintf("must be at most %s, four fifths of the authority's duration", most)))

@@ -35,7 +35,7 @@
 //     every version that is read after the pod was seen is young enough.
 //
 // Acting on a stale cache is therefore harmless: a write fails, a creation returns AlreadyExists or creates
-// an unused pod, and deletions are decided only on the API server's own answer (Observed.Live, decision 114).
+// an unused pod, and deletions are decided only on the API server's own answer (Observed.Live, decision 110).
 //
 // # Invariants
 //
@@ -57,7 +57,7 @@
 //     split into one for each of its volumes.
 //
 //   - H6: a volume that the guest does not have gets a pod only within the VMI's disruption budget; one
-//     that it has gets a pod in any case (budget.go, decision 232).
+//     that it has gets a pod in any case (budget.go, decision 113).
 //
 // H1 and H2 don't cover pods that others remove (an eviction, a user, the kubelet); these are
 // replaced at once. Package invariant states H1 and H2 as code, and the exploration tests all

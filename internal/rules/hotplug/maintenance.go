@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// A guest and another VM's maintenance pod exclude each other on a plugged claim (decision 530):
+// A guest and another VM's maintenance pod exclude each other on a plugged claim (decision 460):
 //
 //	virt-controller  records an attachment pod for the volume on the VMI, which is Scheduled or Running
 //	virt-controller  asks the API server for the maintenance pods on the claim

@@ -50,7 +50,7 @@ func IsNamedFor(pod metav1.Object, vmi string) bool {
 }
 
 // TargetName returns the name of a migration's target pod. It follows from the migration's UID, so
-// a migration only ever has one target pod (decision 289).
+// a migration only ever has one target pod (decision 002).
 func TargetName(vmi *v1.VirtualMachineInstance, migration types.UID) string {
 	return layout.PodName(layout.LauncherPrefix, vmi.Name, "-"+layout.Digest(string(migration)))
 }

@@ -161,7 +161,7 @@ func (d *decision) expire(limit time.Duration, because string, args ...any) {
 }
 
 // limit returns the usual limit, or a shorter one from an annotation in whole seconds. A longer one
-// would let a user delay other migrations at will (decision 366).
+// would let a user delay other migrations at will (decision 284).
 func (d *decision) limit(annotation string, usual time.Duration) time.Duration {
 	seconds, err := strconv.Atoi(strings.TrimSpace(d.o.Migration.Annotations[annotation]))
 	if err != nil || seconds < 1 || seconds >= int(usual/time.Second) {

@@ -177,7 +177,7 @@ func path(a launcherpod.Attachment) string { return a.Namespace + "/" + a.Name }
 // none, and whether it changes. Without networks in the VMI it leaves others' requests alone.
 //
 // An interface that the pod has keeps its network until the guest has another pod: an attacher
-// would remove it while the guest uses it (decision 400).
+// would remove it while the guest uses it (decision 392).
 func Networks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (value string, changes bool) {
 	list, was, is := append(launcherpod.Attachments(vmi), bindings(pod)...), asked(pod), pod.Annotations[launcherpod.NetworksAnnotation]
 	if len(list) == 0 {
@@ -226,7 +226,7 @@ func asked(pod *corev1.Pod) map[string]launcherpod.Attachment {
 
 // Needs returns the interfaces that the VMI needs another pod for, unless they are attached or detached
 // in place. An interface in the guest needs none, unless the pod reports it on another network. While
-// the guest holds an unwanted interface it can't migrate, and all needs are futile (decision 401).
+// the guest holds an unwanted interface it can't migrate, and all needs are futile (decision 392).
 func Needs(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) []migrationrequired.Need {
 	has, made, devices := ReadStatus(pod), madeWith(pod), ReadDevices(pod)
 	var needs []migrationrequired.Need

@@ -1,7 +1,7 @@
 // Package nodecert holds the rules of the certificates that virt-handlers serve with and use to call
 // each other in a migration: one key for each node, which never leaves virt-handler's memory, and a
 // certificate that names the node and is valid for nothing else. Only virt-api and other
-// virt-handlers trust its authority (decision 292).
+// virt-handlers trust its authority (decision 234).
 //
 // virt-handler requests it by a CertificateSigningRequest (New); the API server notes the requester
 // in it, and the node to which the token of the requesting pod is bound. virt-api judges the request

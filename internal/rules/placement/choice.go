@@ -89,7 +89,7 @@ func Holds(pod *corev1.Pod, claim string) bool {
 }
 
 // nodePatience is how long the selected node may be NotReady. Kubernetes has waited for most of a
-// minute before; a restarted kubelet is back within this time (decision 233).
+// minute before; a restarted kubelet is back within this time (decision 131).
 const nodePatience = 30 * time.Second
 
 // NodeLost reports whether the node, nil for none, can't be expected to provide a claim's storage.

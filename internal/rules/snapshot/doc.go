@@ -16,7 +16,7 @@
 //	                       is held    with the token      their token is still      continue
 //	                                  of the hold         valid: guest continues
 //
-// If one driver can snapshot all disks at once, they have one VolumeGroupSnapshot (decisions 432 and 433),
+// If one driver can snapshot all disks at once, they have one VolumeGroupSnapshot (decision 432),
 // whose members get their names from others. Quiesce only if the guest's agent can freeze it:
 //
 //	MakeContent ─> Quiesce ─> Cut ───────> Report ──────> Unlock ─> Name ─────────> Report

@@ -21,7 +21,7 @@ const (
 	MemberAnnotation     = "drydock.dev/volume-snapshot-uid"
 )
 
-// Unheld is the token of a VolumeGroupSnapshot of a running guest without a hold (decision 433). No hold has it.
+// Unheld is the token of a VolumeGroupSnapshot of a running guest without a hold (decision 432). No hold has it.
 const Unheld = "unheld"
 
 // Group is the observed state of a VolumeGroupSnapshot. Driver, Taken and Cuts come from an object

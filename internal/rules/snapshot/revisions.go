@@ -12,7 +12,7 @@ import (
 )
 
 // ControllerRevisions store the first observed state of a VM's instance type and preference. The content becomes
-// one of their owners, so that a VM can be restored with them after the snapshot's VM is gone (decision 560).
+// one of their owners, so that a VM can be restored with them after the snapshot's VM is gone (decision 480).
 
 // references returns the VM's references, that of the type first.
 func references(vm *v1.VirtualMachine) []*instancetype.Reference {

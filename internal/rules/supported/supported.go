@@ -1,7 +1,7 @@
 // Package supported holds the single table of the supported fields of Drydock's kinds and the supported
 // annotations of KubeVirt's. Admission refuses an object that sets any other, so that nothing in a manifest is
-// silently ignored (decision 061), and warns of those that only tune an installation and have no effect here
-// (decision 500). docs/supported-fields.md is generated from it, and a test compares it with the types of the
+// silently ignored, and warns of those that only tune an installation and have no effect here
+// (decision 061). docs/supported-fields.md is generated from it, and a test compares it with the types of the
 // API module, so that no new field is missed.
 //
 // It is pure. It decides whether a field is supported, not whether its value is valid: package validate does.
