@@ -11,5 +11,6 @@
 // where it matters: the API server refuses a second object of that name, and a read of the object fails with an error
 // that is retried.
 //
-// It must not judge an object nor know a kind. See decision 224.
+// client-go's own serializer decodes each object: a decoder of our own saved less than 1 ms of a VMI's life. It must not
+// judge an object nor know a kind. See decision 224.
 package lenient
