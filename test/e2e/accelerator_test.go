@@ -50,7 +50,7 @@ func nodeSaysWhatItRunsWith(t *testing.T, g *guest) {
 	}
 }
 
-// toldOfKVM waits until a node has the one event that says why KVM can't be used.
+// toldOfKVM waits for a node's only event with the reason why it can't use KVM.
 func toldOfKVM(t *testing.T, node string) {
 	t.Helper()
 	eventually(t, "the node's event", func(ctx context.Context) error {
@@ -72,9 +72,8 @@ func toldOfKVM(t *testing.T, node string) {
 	})
 }
 
-// migratesToWhatItRunsWith gives the other node a label that says that guests run there
-// with what this one does not run with: the guest stays, and is told why, until the label says
-// what is so.
+// migratesToWhatItRunsWith gives the other node a label that claims the accelerator that this node lacks. The guest
+// must stay and its migration must say why, until the label is true again.
 func migratesToWhatItRunsWith(t *testing.T, s *staying) {
 	t.Helper()
 	vmi := s.vmi
@@ -105,7 +104,7 @@ func migratesToWhatItRunsWith(t *testing.T, s *staying) {
 	}
 }
 
-// waitsFor is what a migration says that it waits for, "" for nothing.
+// waitsFor returns the reason why a migration waits, or "".
 func waitsFor(m *v1.VirtualMachineInstanceMigration) string {
 	for _, c := range m.Status.Conditions {
 		if c.Type == migration.ConditionWaiting && c.Status == corev1.ConditionTrue {
@@ -115,8 +114,7 @@ func waitsFor(m *v1.VirtualMachineInstanceMigration) string {
 	return ""
 }
 
-// labelKVM gives a node another label about KVM, and returns what gives it back the one that it had,
-// which the test's end does, too.
+// labelKVM overwrites a node's KVM label. restore brings the old one back; so does the end of the test.
 func labelKVM(t *testing.T, name, value string) (restore func()) {
 	t.Helper()
 	set := func(ctx context.Context, value *string) error {

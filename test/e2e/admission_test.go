@@ -13,10 +13,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestWrongManifestsAreRefusedByTheCluster sends the wrong manifests of
-// admission's own tests through the real API server: what its user reads names
-// every wrong field and says what is allowed.
-// Only here do the definitions' schema and the webhook speak one after the other.
+// TestWrongManifestsAreRefusedByTheCluster sends the wrong manifests of admission's own tests through the real API
+// server. The answer must name every wrong field and say which values are allowed. Only here do the CRD schema and the
+// webhook both judge a manifest.
 func TestWrongManifestsAreRefusedByTheCluster(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -54,8 +53,7 @@ func TestWrongManifestsAreRefusedByTheCluster(t *testing.T) {
 				t.Fatal("the cluster took it")
 			}
 			missed := fieldsMissing(err.Error(), want)
-			// The definitions' schema speaks before admission does, and only of
-			// what a schema can say.
+			// The CRD schema refuses before admission does, and sees only some of the errors.
 			bySchema := !strings.Contains(err.Error(), "denied the request")
 			if bySchema && len(missed) < strings.Count(want, "\n") {
 				return
@@ -67,7 +65,7 @@ func TestWrongManifestsAreRefusedByTheCluster(t *testing.T) {
 	}
 }
 
-// fieldsMissing are the fields of the expected errors that an answer does not name.
+// fieldsMissing returns the fields of the expected errors that an answer does not name.
 func fieldsMissing(answer, want string) []string {
 	var missed []string
 	for line := range strings.Lines(want) {

@@ -14,16 +14,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// patience is how long a test waits for one thing; a wait that succeeds ends at
-// once, so it is generous.
+// patience is the time limit of one wait. It is generous because a wait that succeeds ends at once.
 const patience = 5 * time.Minute
 
-// oneAttempt is how long one of several attempts waits for an answer that may never come: what was asked may be on a node that
-// is dead, or have been lost before a network was up.
+// oneAttempt is the time limit of one of several attempts. An answer may never come: its node may be dead, or the
+// request was lost before a network was up.
 const oneAttempt = time.Minute
 
-// await watches obj until seen accepts it and leaves it in the state that was
-// accepted. what completes the sentence "waiting for ...".
+// await watches obj until seen accepts it and stores the accepted state in obj. what completes the sentence "waiting
+// for ...".
 func await[T client.Object](t *testing.T, obj T, list client.ObjectList, what string, seen func(T) bool) T {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -35,8 +34,7 @@ func await[T client.Object](t *testing.T, obj T, list client.ObjectList, what st
 	return last
 }
 
-// watchUntil survives the end of a watch (an API server that is killed) by
-// watching again.
+// watchUntil watches again when a watch ends, for example because the API server was killed.
 func watchUntil[T client.Object](ctx context.Context, obj T, list client.ObjectList, seen func(T) bool) (T, error) {
 	last := obj
 	for {
@@ -64,7 +62,6 @@ func watchUntil[T client.Object](ctx context.Context, obj T, list client.ObjectL
 	}
 }
 
-// awaitGone waits until the object does not exist.
 func awaitGone(t *testing.T, obj client.Object) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s to be gone", obj.GetName()), func(ctx context.Context) error {
@@ -79,14 +76,13 @@ func awaitGone(t *testing.T, obj client.Object) {
 	})
 }
 
-// eventually tries until try succeeds; for what cannot be watched.
+// eventually repeats try until it succeeds. Use it where no watch exists.
 func eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
 	eventuallyWithin(t, patience, what, try)
 }
 
-// eventuallyWithin is eventually for what takes longer than others. It waits in a cleanup, too, where the test's own
-// context has ended.
+// eventuallyWithin is eventually with a time limit. It also works in a cleanup, after the test's context has ended.
 func eventuallyWithin(t *testing.T, limit time.Duration, what string, try func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)

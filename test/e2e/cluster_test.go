@@ -1,9 +1,7 @@
 //go:build e2e
 
-// Package e2e proves the whole system on a real cluster with real guests: what
-// is asserted is what the guest sees, not what a status says. It needs a running
-// cluster with Drydock deployed; hack/test-cluster starts one and runs these
-// tests in it.
+// Package e2e proves the whole system on a real cluster with real guests: its tests assert the guest's view, not a
+// status. It needs a running cluster with Drydock deployed; hack/test-cluster starts one and runs these tests in it.
 package e2e
 
 import (
@@ -36,7 +34,7 @@ import (
 	"drydock.dev/drydock/test/namespace"
 )
 
-// cluster is the one cluster that all tests share.
+// cluster is shared by all tests.
 var cluster struct {
 	client client.WithWatch
 	config *rest.Config
@@ -44,7 +42,7 @@ var cluster struct {
 
 const (
 	guestImage = "drydock.dev/test-guest:devel"
-	// guestFullImage has the drivers of real hardware too (SATA, e1000, USB).
+	// guestFullImage also has the drivers of real hardware (SATA, e1000, USB).
 	guestFullImage   = "drydock.dev/test-guest-full:devel"
 	guestKernelImage = "drydock.dev/test-guest-kernel:devel"
 	toolsImage       = "drydock.dev/test-tools:devel"
@@ -81,8 +79,7 @@ func connect() error {
 	return err
 }
 
-// newNamespace makes a namespace of the test's own and removes it, and
-// everything in it, when the test ends.
+// newNamespace makes a namespace for the test and removes it with its content when the test ends.
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: namespace.Prefix(t.Name())}}
@@ -100,8 +97,8 @@ func newNamespace(t *testing.T) string {
 	return ns.Name
 }
 
-// warnsOfNothing fails the test at its end if an event of its namespace warns of something: its VMs live as they should, and
-// what is wrong with one must not be lost among others. The test itself brings about warnings of the reasons that it names.
+// warnsOfNothing fails the test at its end if its namespace has a warning event: the VMs are healthy, and a real
+// warning must not be lost among others. but names the reasons that the test itself causes.
 func warnsOfNothing(t *testing.T, namespace string, but ...string) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -115,7 +112,7 @@ func warnsOfNothing(t *testing.T, namespace string, but ...string) {
 				continue
 			}
 			if e.Reason == "Unhealthy" && strings.HasPrefix(e.Message, "Readiness probe ") {
-				continue // the kubelet asks a guest that has not booted yet: it fails, or errs when its time is over
+				continue // the guest has not booted yet, so the kubelet's probe fails or times out
 			}
 			if e.Reason == "FailedMount" && strings.Contains(e.Message, "cache: timed out waiting for the condition") {
 				continue // the kubelet gives its watch of a Secret or ConfigMap a second, and tries again
@@ -125,7 +122,7 @@ func warnsOfNothing(t *testing.T, namespace string, but ...string) {
 	})
 }
 
-// report logs what a reader of a failure asks for first, and that last: of a long output the end is kept.
+// report logs the most useful facts about a failure last: of a long output only the end is kept.
 func report(t *testing.T, namespace string) {
 	for _, args := range [][]string{
 		{"-n", "kubevirt", "get", "pods", "-o", "wide"},
@@ -139,21 +136,21 @@ func report(t *testing.T, namespace string) {
 	}
 }
 
-// binary is the path of one of the project's built programs.
+// binary returns the path of one of the project's built programs.
 func binary(name string) string { return filepath.Join("..", "..", "bin", name) }
 
-// kubectl runs the embedded cluster's kubectl and returns what output does.
+// kubectl runs the embedded cluster's kubectl and returns the result of output.
 func kubectl(ctx context.Context, args ...string) (string, error) {
 	return output(ctx, "drydock", append([]string{"kubectl"}, args...)...)
 }
 
-// virtctl runs virtctl as a user would and returns what output does.
+// virtctl runs virtctl as a user would and returns the result of output.
 func virtctl(ctx context.Context, args ...string) (string, error) {
 	return output(ctx, "virtctl", args...)
 }
 
-// output runs a program and returns its answer: what it has printed on standard output, and, if it has failed, what it
-// has said on standard error behind that. Beside an answer client-go says there what it waits for.
+// output runs a program and returns its standard output. If the program fails, its standard error follows. On success
+// standard error is left out, because client-go logs its waits there.
 func output(ctx context.Context, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -167,13 +164,12 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 	return string(answer), nil
 }
 
-// kubeVirt names the KubeVirt object.
 func kubeVirt() *v1.KubeVirt {
 	return &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "kubevirt"}}
 }
 
-// configure patches the KubeVirt object, and takes that back when the test ends. No test that does
-// it is parallel.
+// configure patches the KubeVirt object, and applies back when the test ends. A test that calls it must not be
+// parallel.
 func configure(t *testing.T, patch, back string) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -184,8 +180,8 @@ func configure(t *testing.T, patch, back string) {
 	configureFurther(t, patch)
 }
 
-// configureFurther patches the KubeVirt object and waits until virt-controller has seen it. What a call of
-// configure takes back is not taken back again.
+// configureFurther patches the KubeVirt object and waits until virt-controller has seen it. Only the earlier call of
+// configure reverts it.
 func configureFurther(t *testing.T, patch string) {
 	t.Helper()
 	if err := configureAndAwait(t.Context(), patch); err != nil {

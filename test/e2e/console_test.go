@@ -35,12 +35,11 @@ func openConsole(t *testing.T, namespace, name string) *console.Console {
 		conn, err = c.Stream(ctx, ref, "console")
 		return err
 	})
-	t.Cleanup(func() { _ = conn.Close() }) // the test is over, whatever the close says
+	t.Cleanup(func() { _ = conn.Close() }) // the test is over, so an error of Close does not matter
 	return console.New(conn)
 }
 
-// consoleShowsWhatWasMissed looks at a console for the first time when the
-// guest has long booted.
+// consoleShowsWhatWasMissed opens a console long after the guest's boot and must see the boot's output.
 func consoleShowsWhatWasMissed(t *testing.T, ns string) {
 	t.Helper()
 	awaitVMI(t, ns, "machine", "the guest agent", func(vmi *v1.VirtualMachineInstance) bool {
@@ -53,8 +52,8 @@ func consoleShowsWhatWasMissed(t *testing.T, ns string) {
 	}
 }
 
-// consoleGoesOnThroughAMigration types into a console of virtctl, has the guest, to which somebody is logged in, go to
-// another node, and types into the same console again.
+// consoleGoesOnThroughAMigration types into a virtctl console with a login, migrates the guest, and types into the same
+// console again.
 func consoleGoesOnThroughAMigration(t *testing.T, ns, name string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -87,10 +86,10 @@ func consoleGoesOnThroughAMigration(t *testing.T, ns, name string) {
 		t.Errorf("the user was told %d times: %q", n, noted.String())
 	}
 	cancel()
-	_ = command.Wait() // it was told to end by the context
+	_ = command.Wait() // the context killed it, so it fails
 }
 
-// transcript is what a program has printed so far.
+// transcript holds a program's output so far.
 type transcript struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -113,7 +112,7 @@ func (p *transcript) await(t *testing.T, when, want string) {
 	p.awaitWithin(t, patience, when, want)
 }
 
-// awaitWithin is await for what takes longer than others.
+// awaitWithin is await with a time limit.
 func (p *transcript) awaitWithin(t *testing.T, limit time.Duration, when, want string) {
 	t.Helper()
 	eventuallyWithin(t, limit, when, func(context.Context) error {

@@ -21,8 +21,8 @@ import (
 	"drydock.dev/drydock/test/corpus"
 )
 
-// guestWords are the words by which a manifest of the corpus says what its guest sees: a
-// command for the guest, of the words after it, and what that prints.
+// guestWords maps the first word of an expectation in a corpus manifest to a function. From the other words it returns
+// a command for the guest and the output that the command must print.
 var guestWords = map[string]func(string) (command, want string){
 	"cpus":     printed("guestinfo cpus"),
 	"firmware": printed("guestinfo firmware"),
@@ -37,12 +37,12 @@ var guestWords = map[string]func(string) (command, want string){
 	"bus":      printed("guestinfo disks | grep ' disk ' | head -n 1 | cut -d' ' -f4"),
 	"chassis":  printed("cat /sys/class/dmi/id/chassis_asset_tag"),
 	"watchdog": printed("cat /sys/class/watchdog/watchdog0/identity"),
-	// The first two bytes of any answer of a TPM 2.
+	// Any answer of a TPM 2 begins with these two bytes.
 	"tpm":     printed("tpmsend 80010000000e0000016901500000 | cut -c1-4 | sed s/8001/answers/"),
 	"ssh-key": printed("cut -d' ' -f2 /root/.ssh/authorized_keys"),
 	"label":   func(label string) (string, string) { return "test -b " + labeled(label) + " && echo found", "found" },
 	"cmdline": func(word string) (string, string) { return "grep -o " + word + " /proc/cmdline", word },
-	// What was asked for, in MiB, less what firmware and kernel keep for themselves.
+	// The guest sees the requested MiB less the memory that firmware and kernel keep.
 	"memory": func(mebibytes string) (string, string) {
 		return fmt.Sprintf("awk '/^MemTotal/ {print ($2 <= %[1]s*1024 && $2 > %[1]s*1024/2) ? \"fits\" : $2}' /proc/meminfo", mebibytes), "fits"
 	},
@@ -64,27 +64,26 @@ func printed(command string) func(string) (string, string) {
 	return func(want string) (string, string) { return command, want }
 }
 
-// labeled is the disk whose file system of an optical disc has a label: at the place that ISO 9660
-// has for it.
+// labeled finds the disk by the label of its ISO 9660 file system, at its fixed offset.
 func labeled(label string) string {
 	return "$(for d in $(guestinfo disks | cut -d' ' -f1); do dd if=/dev/$d bs=1 skip=32808 count=32 2>/dev/null | grep -qi " +
 		label + " && echo /dev/$d; done)"
 }
 
-// fileOn reads a file on a device; words are its name and what is in it.
+// fileOn reads a file on a device; words are its name and its expected content.
 func fileOn(device, words string) (command, want string) {
 	name, content, _ := strings.Cut(words, " ")
 	return "mkdir -p /tmp/medium && mount -t iso9660 -o ro " + device + " /tmp/medium && cat /tmp/medium/" + name + "; umount /tmp/medium", content
 }
 
-// seenNowhereElse are the manifests whose guests see what a kubelet has put into their pods and no guest of another test
-// sees. What the others see, the rules' tables say, and guests of test/machine and of other tests here.
+// seenNowhereElse lists the manifests whose guests see something that a kubelet puts into their pods and that no other
+// test's guest sees. The rules' tables, test/machine and other tests here cover the rest.
 var seenNowhereElse = []string{
 	"cloudinit-static-address", "disk-object-volumes", "harvester-linux-network-data", "names-in-dns", "nic-link-down", "sysprep",
 }
 
-// TestGuestsOfTheCorpusSeeWhatTheirManifestsSay boots each manifest of the corpus that says
-// what its guest sees, with the test guest in place of its images and claims.
+// TestGuestsOfTheCorpusSeeWhatTheirManifestsSay boots each corpus manifest that has expectations for its guest, with
+// the test guest in place of its images and claims. The guest must see them.
 func TestGuestsOfTheCorpusSeeWhatTheirManifestsSay(t *testing.T) {
 	t.Parallel()
 	all, err := corpus.All()
@@ -171,8 +170,7 @@ func convert(t *testing.T, object *unstructured.Unstructured, into client.Object
 	}
 }
 
-// bootTestGuest puts an image of the test guest in place of what a manifest boots, and empty
-// disks in place of its further claims and images.
+// bootTestGuest replaces the boot image with the test guest, and all other claims and images with empty disks.
 func bootTestGuest(spec *v1.VirtualMachineInstanceSpec, image string) {
 	spec.TerminationGracePeriodSeconds = new(int64(0))
 	if f := spec.Domain.Firmware; f != nil && f.KernelBoot != nil {

@@ -25,16 +25,16 @@ import (
 
 // Budgets of one VM.
 const (
-	// launcherMemoryKiB is virt-launcher's own resident set.
+	// launcherMemoryKiB bounds virt-launcher's own resident set.
 	launcherMemoryKiB = 12 << 10
-	// lifeWrites are the writes to the API server by Drydock's components from
-	// a VMI's creation to its end, when nothing comes late (decision 140).
+	// lifeWrites bounds the writes to the API server by Drydock's components from a VMI's creation to its end, when
+	// nothing is late (decision 141).
 	lifeWrites = 8
 )
 
-// TestWhatALifeCosts prints and bounds what one VMI costs on a real node and a real API server: the memory of its
-// virt-launcher, and the writes by all of Drydock's components. Only a real node has things come late, which are told by a
-// write more: the VMI's versions say which did. Not parallel: it would be busy.
+// TestWhatALifeCosts prints and bounds the cost of one VMI on a real node and a real API server: the memory of its
+// virt-launcher, and the writes by all of Drydock's components. On a real node, facts can arrive late and take an extra
+// write; the VMI's versions show which did. Not parallel: other tests would add load.
 func TestWhatALifeCosts(t *testing.T) {
 	ns := newNamespace(t)
 	began := time.Now()
@@ -52,14 +52,14 @@ func TestWhatALifeCosts(t *testing.T) {
 	if len(writes) > lifeWrites+len(late) {
 		t.Errorf("the VMI's life took %d writes by Drydock's components, the budget is %d, and %d for what came late", len(writes), lifeWrites, len(late))
 	}
-	// Whoever is refused has raced with one who was not.
+	// A refused write lost a race with a successful one.
 	if len(refused) > len(writes) {
 		t.Errorf("%d writes were refused, more than were taken:\n%s", len(refused), strings.Join(audit.Sums(refused), "\n"))
 	}
 }
 
-// versionsOf follows the one VMI that a namespace is about to have; what it returns awaits the VMI's end, and gives all of its
-// versions.
+// versionsOf watches the next VMI of a namespace. The returned function waits until that VMI is gone and returns all of
+// its versions.
 func versionsOf(t *testing.T, ns string) func() []*v1.VirtualMachineInstance {
 	t.Helper()
 	w, err := cluster.client.Watch(t.Context(), &v1.VirtualMachineInstanceList{}, client.InNamespace(ns))
@@ -95,7 +95,7 @@ func versionsOf(t *testing.T, ns string) func() []*v1.VirtualMachineInstance {
 	}
 }
 
-// toldLate names what the versions of a VMI tell apart from what comes before it in most lives.
+// toldLate names the facts that the VMI's versions report separately although most lives report them with earlier ones.
 func toldLate(versions []*v1.VirtualMachineInstance) (late []string) {
 	for i, now := range versions[1:] {
 		was := versions[i]
@@ -112,7 +112,7 @@ func toldLate(versions []*v1.VirtualMachineInstance) (late []string) {
 	return late
 }
 
-// writesOfALife are the writes to the API server by Drydock's components in a namespace until a launcher pod is deleted.
+// writesOfALife returns the writes by Drydock's components in a namespace until a launcher pod is deleted.
 func writesOfALife(t *testing.T, ns string, began time.Time) (taken, refused []audit.Request) {
 	t.Helper()
 	eventually(t, "the end of the life in the audit log", func(context.Context) error {
@@ -140,9 +140,8 @@ func writesOfALife(t *testing.T, ns string, began time.Time) (taken, refused []a
 	return taken, refused
 }
 
-// launcherIsSmall prints and bounds what a VM costs beside its QEMU. The
-// figure is the resident set: what the kernel charges while nobody else maps the
-// same pages.
+// launcherIsSmall prints and bounds the memory of a VM's pod beside its QEMU. The figure is the resident set: the
+// kernel charges this much while nobody else maps the same pages.
 func launcherIsSmall(t *testing.T, g *guest) {
 	t.Helper()
 	vmi := awaitRunning(t, g.namespace, g.name)
@@ -166,7 +165,7 @@ func launcherIsSmall(t *testing.T, g *guest) {
 	}
 }
 
-// startPod starts a pod of the launcher's image that does nothing.
+// startPod starts an idle pod of the launcher's image.
 func startPod(t *testing.T, namespace, name string) time.Duration {
 	pod := toolsPod(namespace, name)
 	pod.Spec.Containers[0].Image = layout.DevelLauncherImage

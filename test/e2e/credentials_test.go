@@ -15,9 +15,9 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// TestTheAgentServesAGuestThatRuns has the agent of one guest set the SSH keys of a user and another one's password, follow
-// changes of their Secrets, and run the command by which the guest is Ready. What is told of an agent that refuses is in
-// internal/handler/guestagent; only a real agent shows that somebody can log in.
+// TestTheAgentServesAGuestThatRuns has a guest's agent set the SSH keys of one user and the password of another, apply
+// changes of their Secrets, and run the command of the readiness probe. Agents that refuse are tested in
+// internal/handler/guestagent; only a real agent shows that the user can log in.
 func TestTheAgentServesAGuestThatRuns(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -44,7 +44,8 @@ func TestTheAgentServesAGuestThatRuns(t *testing.T) {
 	)
 }
 
-// credentialsFollow changes the Secrets that root's keys and a password are in. The kubelet takes a minute to say so.
+// credentialsFollow changes the Secrets with root's keys and a password. The kubelet needs up to a minute to mount the
+// change.
 func credentialsFollow(t *testing.T, g *guest, keys, passwords *corev1.Secret) {
 	t.Helper()
 	hash := g.run("grep ^guest: /etc/shadow")
@@ -72,7 +73,7 @@ func credentialsFollow(t *testing.T, g *guest, keys, passwords *corev1.Secret) {
 	g.takes("guest", "another: $x")
 }
 
-// takes logs a user in on the console by a password, and then root again.
+// takes logs in on the console with a password, and then logs root in again.
 func (g *guest) takes(user, password string) {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
@@ -95,7 +96,7 @@ func keysByAgent(secret, user string) v1.AccessCredential {
 	}}
 }
 
-// synchronized waits for what the VMI says of its access credentials.
+// synchronized waits for the VMI's condition about access credentials.
 func synchronized(t *testing.T, namespace, name string, status corev1.ConditionStatus) *v1.VirtualMachineInstanceCondition {
 	t.Helper()
 	kind := v1.VirtualMachineInstanceAccessCredentialsSynchronized

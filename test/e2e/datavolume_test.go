@@ -24,7 +24,7 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// newDataVolume does not wait for a first consumer.
+// newDataVolume makes a DataVolume that is filled without waiting for a first consumer.
 func newDataVolume(ns, name, size string, source cdiv1.DataVolumeSource) *cdiv1.DataVolume {
 	return &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -37,8 +37,8 @@ func newDataVolume(ns, name, size string, source cdiv1.DataVolumeSource) *cdiv1.
 	}
 }
 
-// whereItIsUsed has a DataVolume wait for the first pod with its claim, and be on that one's node: filled at once it could be on
-// another, and not be plugged into the guest.
+// whereItIsUsed makes a DataVolume wait for the first pod with its claim, and so be filled on that pod's node. Filled
+// at once, it could be on another node, where the guest can't plug it.
 func whereItIsUsed(dv *cdiv1.DataVolume) *cdiv1.DataVolume {
 	delete(dv.Annotations, layout.AnnImmediate)
 	return dv
@@ -68,7 +68,7 @@ func awaitFilled(t *testing.T, ns, name string) *cdiv1.DataVolume {
 	return awaitDataVolume(t, ns, name, "success", func(dv *cdiv1.DataVolume) bool { return dv.Status.Phase == cdiv1.Succeeded })
 }
 
-// says returns what the DataVolume's Running condition says, "reason: message".
+// says returns the DataVolume's Running condition as "reason: message".
 func says(dv *cdiv1.DataVolume) string {
 	for _, c := range dv.Status.Conditions {
 		if c.Type == cdiv1.DataVolumeRunning {
@@ -78,7 +78,7 @@ func says(dv *cdiv1.DataVolume) string {
 	return ""
 }
 
-// checksum is that of the first 8 MiB of the disk in a claim.
+// checksum returns the checksum of the first 8 MiB of a claim's disk.
 func checksum(t *testing.T, ns, claim string, block bool) string {
 	t.Helper()
 	pod := toolsPod(ns, "reads-"+claim)
@@ -103,7 +103,7 @@ func checksum(t *testing.T, ns, claim string, block bool) string {
 	return out
 }
 
-// nothingBesides holds a namespace to having no workers, nor what they needed.
+// nothingBesides waits until a namespace has no worker pods and none of their helper objects.
 func nothingBesides(t *testing.T, ns string) {
 	t.Helper()
 	ours := []client.ListOption{client.InNamespace(ns), client.MatchingLabels{"app": "containerized-data-importer"}}
@@ -120,8 +120,8 @@ func nothingBesides(t *testing.T, ns string) {
 	})
 }
 
-// TestBrokenSourcesAreTold has real workers meet a server that lacks the image or has another one. One of them fails, is lost,
-// and succeeds in the end.
+// TestBrokenSourcesAreTold gives real workers a server that lacks the image or has another one. One worker fails, its
+// pod is deleted, and the import succeeds in the end.
 func TestBrokenSourcesAreTold(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -162,7 +162,8 @@ func TestBrokenSourcesAreTold(t *testing.T) {
 	nothingBesides(t, ns)
 }
 
-// losesWorker deletes a worker's pod, and waits until it is gone: its container may start once more meanwhile, and must not succeed.
+// losesWorker deletes a worker's pod and waits until it is gone. Its container may start once more meanwhile, and must
+// not succeed.
 func losesWorker(t *testing.T, ns, name string) {
 	t.Helper()
 	pod := &corev1.Pod{}
@@ -179,15 +180,15 @@ func losesWorker(t *testing.T, ns, name string) {
 	})
 }
 
-// TestClonesAreWhatTheirSourceIs compares what real workers, and the storage's driver, have copied with the source: to a
-// larger disk, to the other mode, to another namespace.
+// TestClonesAreWhatTheirSourceIs compares clones with their source, made by real workers and by the storage's driver:
+// to a larger disk, to the other mode, to another namespace.
 func TestClonesAreWhatTheirSourceIs(t *testing.T) {
 	t.Parallel()
 	ns, other := newNamespace(t), newNamespace(t)
 	url, sum := serveImage(t, ns, "what-is-cloned\n")
 	create(t, newDataVolume(ns, "source", "16Mi", fromWeb(url)))
 	create(t, onDevice(newDataVolume(ns, "device", "16Mi", fromWeb(url))))
-	// They wait until their sources are filled.
+	// These clones wait until their sources are filled.
 	quick := onDevice(newDataVolume(ns, "by-driver", "16Mi", fromClaim(ns, "device")))
 	quick.Spec.Storage.StorageClassName = new("local-immediate")
 	create(t, newDataVolume(ns, "larger", "24Mi", fromClaim(ns, "source")))
@@ -209,8 +210,8 @@ func TestClonesAreWhatTheirSourceIs(t *testing.T) {
 	nothingBesides(t, other)
 }
 
-// TestACloneNeedsTheRightToReadItsSource has somebody who may edit one namespace ask for a disk of another: the real
-// authorizer is asked what he may.
+// TestACloneNeedsTheRightToReadItsSource lets a user who may edit only one namespace ask for a clone from another. The
+// real authorizer must refuse.
 func TestACloneNeedsTheRightToReadItsSource(t *testing.T) {
 	t.Parallel()
 	ns, golden := newNamespace(t), newNamespace(t)
@@ -255,9 +256,8 @@ func TestACloneNeedsTheRightToReadItsSource(t *testing.T) {
 	}
 }
 
-// TestAVMIsMadeOfAGoldenImage has a VM ask for a DataSource in another namespace
-// that comes later, and leads to a claim that is filled later still.
-// The phases are in the API server's tests; a guest reads the image.
+// TestAVMIsMadeOfAGoldenImage creates a VM with a DataSource from another namespace, then the DataSource, then fills
+// its claim. The guest must read the image. The API server's tests cover the phases.
 func TestAVMIsMadeOfAGoldenImage(t *testing.T) {
 	t.Parallel()
 	ns, golden := newNamespace(t), newNamespace(t)
@@ -284,7 +284,7 @@ func TestAVMIsMadeOfAGoldenImage(t *testing.T) {
 	nothingBesides(t, golden)
 }
 
-// laterAt is an address at which there is nothing before makeAvailable.
+// laterAt is a URL that serves nothing before makeAvailable.
 func laterAt(url string) string { return strings.TrimSuffix(url, path.Base(url)) + "later" }
 
 func makeAvailable(t *testing.T, ns string) {

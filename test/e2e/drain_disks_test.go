@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// newDrainableVM is a VM with two disks on local storage, one of which its own template makes, that lets a drain
-// move them.
+// newDrainableVM returns a VM with two disks on local storage, one of them from its own template. A drain may move
+// both.
 func newDrainableVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 	t.Helper()
 	vm := evictable(newLocalVM(t, ns, name))
@@ -30,7 +30,7 @@ func newDrainableVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 	return vm
 }
 
-// destinationsOfDrains are the DataVolumes of a namespace that were made for drains.
+// destinationsOfDrains returns the DataVolumes that drains made in a namespace.
 func destinationsOfDrains(t *testing.T, ns string) []cdiv1.DataVolume {
 	t.Helper()
 	list := &cdiv1.DataVolumeList{}
@@ -40,7 +40,7 @@ func destinationsOfDrains(t *testing.T, ns string) []cdiv1.DataVolume {
 	return list.Items
 }
 
-// claimsOfNamespace are the claims that there are, sorted.
+// claimsOfNamespace returns the sorted names of a namespace's claims.
 func claimsOfNamespace(ctx context.Context, ns string) ([]string, error) {
 	list := &corev1.PersistentVolumeClaimList{}
 	if err := cluster.client.List(ctx, list, client.InNamespace(ns)); err != nil {
@@ -53,11 +53,10 @@ func claimsOfNamespace(ctx context.Context, ns string) ([]string, error) {
 	return slices.Sorted(slices.Values(names)), nil
 }
 
-// TestDrainMovesLocalDisks drains a node with a guest on three local disks, one of them plugged in, whose VM lets the drain move them: first
-// while no other node takes it, until the drain is taken back, which leaves everything as it was; then until the node
-// is empty. Not parallel: the others need the nodes.
-// Which claims are made, named and taken back is in the API server's tests; here
-// kubectl waits for pods, and a guest for its disks.
+// TestDrainMovesLocalDisks drains a node whose guest has three local disks, one of them hotplugged. First no other node
+// can take the guest: when the drain is cancelled, everything must be as before. Then the drain must empty the node.
+// Not parallel: other tests need the nodes. The API server's tests cover the claims' creation, names and removal; here
+// kubectl waits for pods and a guest for its disks.
 func TestDrainMovesLocalDisks(t *testing.T) {
 	ns := newNamespace(t)
 	vm := preferring(newDrainableVM(t, ns, "leaves"), node2)
@@ -116,7 +115,7 @@ func TestDrainMovesLocalDisks(t *testing.T) {
 	}
 }
 
-// claimsThatStay are the claims of a namespace now.
+// claimsThatStay returns the claims that a namespace has now.
 func claimsThatStay(t *testing.T, ns string) []string {
 	t.Helper()
 	names, err := claimsOfNamespace(t.Context(), ns)

@@ -21,19 +21,19 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
-// drainTime is how long a drain may take whose guests can all leave, on a busy machine.
+// drainTime bounds a drain whose guests can all leave, on a busy machine.
 const drainTime = "280s"
 
-// rolloutTime is how long one of Drydock's own workloads may take to be rolled out, on a busy machine.
+// rolloutTime bounds the rollout of one of Drydock's own workloads, on a busy machine.
 const rolloutTime = "280s"
 
-// evictable is a VM whose guest migrates when its pod is evicted.
+// evictable makes the VM's guest migrate when its pod is evicted.
 func evictable(vm *v1.VirtualMachine) *v1.VirtualMachine {
 	vm.Spec.Template.Spec.EvictionStrategy = new(v1.EvictionStrategyLiveMigrate)
 	return vm
 }
 
-// preferring has a VM start on a node if it can, and be free to leave it.
+// preferring makes a VM prefer a node for its start, and leaves it free to move later.
 func preferring(vm *v1.VirtualMachine, node string) *v1.VirtualMachine {
 	vm.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 100, Preference: corev1.NodeSelectorTerm{
@@ -43,15 +43,15 @@ func preferring(vm *v1.VirtualMachine, node string) *v1.VirtualMachine {
 	return vm
 }
 
-// drained are the VMs of TestDrain, on one node, and what the one that can move was booted as.
+// drained has the VMs of TestDrain, on one node, and the boot ID of the movable one.
 type drained struct {
 	ns       string
 	selector string
 	boot     string
 }
 
-// newDrained starts two guests on node1: one that can move, with a hotplugged disk that is shared, and one that can't, with a
-// hotplugged disk of the node.
+// newDrained starts two guests on node1: a movable one with a hotplugged shared disk, and an immovable one with a
+// hotplugged local disk.
 func newDrained(t *testing.T) *drained {
 	t.Helper()
 	d := &drained{ns: newNamespace(t)}
@@ -83,8 +83,7 @@ func newDrained(t *testing.T) *drained {
 	return d
 }
 
-// says checks that what a drain has printed names the guest that stays, with the reason, for which it can't be migrated by
-// hand either.
+// says checks that the drain's output names the immovable guest, and the reason that also prevents a manual migration.
 func (d *drained) says(t *testing.T, out string) {
 	t.Helper()
 	if says := `VMI "` + d.ns + `/stays" has the evictionStrategy LiveMigrate and can't be migrated: PVC plugged is not shared`; !strings.Contains(out, says) {
@@ -95,7 +94,7 @@ func (d *drained) says(t *testing.T, out string) {
 	}
 }
 
-// hasMoved waits until the guest that can move is on node2, and has never stopped.
+// hasMoved waits until the movable guest is on node2, and checks that it never stopped.
 func (d *drained) hasMoved(t *testing.T) {
 	t.Helper()
 	vmi := awaitVMI(t, d.ns, "moves", "the other node", func(vmi *v1.VirtualMachineInstance) bool {
@@ -110,10 +109,10 @@ func (d *drained) hasMoved(t *testing.T) {
 	startedOnce(t, d.ns, "moves")
 }
 
-// TestDrain drains a node with two guests, and kills virt-controller while one migrates:
-// it goes on on the other node, the drain names the other guest, which stays, and ends with 0
-// when that has been stopped. Which guest is to move, stay or end for which strategy is in internal/rules/evacuation and in
-// the API server's tests; this is the real kubectl with real pods. Not parallel: the others need the node.
+// TestDrain drains a node with two guests, and kills virt-controller while one migrates. The migrating guest must run
+// on on the other node. The drain must name the immovable guest, and exit with 0 once that guest is stopped.
+// internal/rules/evacuation and the API server's tests decide which guest moves, stays or stops for each strategy; here
+// the real kubectl evicts real pods. Not parallel: other tests need the node.
 func TestDrain(t *testing.T) {
 	d := newDrained(t)
 	warnsOfNothing(t, d.ns)
@@ -147,10 +146,10 @@ func TestDrain(t *testing.T) {
 	d.hasMoved(t)
 }
 
-// TestADrainWithoutVirtAPI has a guest evicted that must wait for its turn, until the drain is taken back. Then it takes
-// every virt-api away, and evicts: the guest's pod is kept by its
-// budget, which the real disruption controller counts, and all other pods are evicted, whatever their names are. With
-// virt-api back the same drain goes on. Not parallel: the others need the nodes and virt-api.
+// TestADrainWithoutVirtAPI evicts a guest that must wait for its turn, and cancels the drain. Then it scales virt-api
+// to zero and evicts again: the budget keeps the guest's pod, because the real disruption controller counts, and all
+// other pods go, whatever their names are. With virt-api back, the same drain must go on. Not parallel: other tests
+// need the nodes and virt-api.
 func TestADrainWithoutVirtAPI(t *testing.T) {
 	ns := newNamespace(t)
 	g := bootVM(t, preferring(evictable(newMigratableVM(t, ns, "kept")), node1))
@@ -199,8 +198,7 @@ func withLabels(pod *corev1.Pod, labels map[string]string) *corev1.Pod {
 	return out
 }
 
-// scaleAPI has so many virt-api run, and returns how to have as many again as before, at the
-// latest when the test ends.
+// scaleAPI scales virt-api. back restores the old number; so does the end of the test.
 func scaleAPI(t *testing.T, replicas int32) (back func()) {
 	t.Helper()
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "virt-api"}}
@@ -239,8 +237,8 @@ func scaleAPI(t *testing.T, replicas int32) (back func()) {
 	return back
 }
 
-// drainIsTakenBack cordons the node, has the guest evicted that must wait for its
-// turn, and uncordons or cancels the evacuation: the guest stays, and nothing is left that would move it.
+// drainIsTakenBack cordons the node, evicts a guest that must wait for its turn, and uncordons or cancels the
+// evacuation. The guest must stay, and no object may be left that would move it.
 func drainIsTakenBack(t *testing.T, s *staying) {
 	t.Helper()
 	vmi, ns := s.vmi, s.vmi.Namespace
@@ -279,7 +277,7 @@ func otherThan(node string) string {
 	return node1
 }
 
-// awaitMigratable waits until a guest is known to be able to move.
+// awaitMigratable waits until the VMI's status says that it can migrate.
 func awaitMigratable(t *testing.T, ns, name string) *v1.VirtualMachineInstance {
 	t.Helper()
 	return awaitVMI(t, ns, name, "LiveMigratable", func(vmi *v1.VirtualMachineInstance) bool {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestTheExamples applies each example as it is shipped, to the cluster as it is shipped, and logs in to its guest.
+// TestTheExamples applies each shipped example to a cluster with the shipped configuration, and logs in to its guest.
 func TestTheExamples(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -13,9 +13,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// forgedPodsAreRefused: nobody but virt-controller makes a pod that
-// passes for one of a VM's, or makes one of them into something else. What every pod
-// author may do to a pod goes on.
+// forgedPodsAreRefused tries, as a pod author, to create a pod that passes for one of a VM's, and to change one of a
+// VM's pods into something else. Both must be refused; the usual edits of a pod author must succeed.
 func forgedPodsAreRefused(t *testing.T, vmi *v1.VirtualMachineInstance) {
 	t.Helper()
 	ns := vmi.Namespace

@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// leavesAFullNodeToGrow asks for memory and CPUs for a guest whose node has neither left: the conditions say so,
-// one migration brings the guest to the other node, and it has them there.
+// leavesAFullNodeToGrow asks for memory and CPUs for a guest whose node has neither to spare. The conditions must say
+// so, and one migration must bring the guest to the other node, where it has them.
 func leavesAFullNodeToGrow(t *testing.T, g *guest) {
 	t.Helper()
 	ns := g.namespace
@@ -40,7 +40,7 @@ func leavesAFullNodeToGrow(t *testing.T, g *guest) {
 	vmi := awaitVMI(t, ns, g.name, "the other node", func(vmi *v1.VirtualMachineInstance) bool {
 		return vmi.Status.NodeName == otherThan(from) && vmi.Status.MigrationState != nil && vmi.Status.MigrationState.Completed
 	})
-	g = login(t, ns, g.name) // a console ends with the guest's time on its node
+	g = login(t, ns, g.name) // a console ends when the guest leaves the node
 	g.hasMemory("512Mi", memory)
 	g.asksMemory("512Mi")
 	g.hasCPUs(2)
@@ -54,12 +54,12 @@ func leavesAFullNodeToGrow(t *testing.T, g *guest) {
 		t.Errorf("the guest has migrated again: %+v", after.Status.MigrationState)
 	}
 	awaitNoRestartRequired(t, ns, g.name)
-	deleteObject(t, filler) // whoever comes next needs the node
+	deleteObject(t, filler) // the next test needs the node
 	awaitGone(t, filler)
 }
 
-// fill has a pod ask for nearly all CPU time and memory that is left on a node, when the pods of earlier tests are gone,
-// which would leave more.
+// fill waits until the pods of earlier tests are gone, which would free resources later, and then requests nearly all
+// remaining CPU time and memory of a node for one pod.
 func fill(t *testing.T, ns, node string) *corev1.Pod {
 	t.Helper()
 	eventually(t, "the namespaces of earlier tests to be gone", func(ctx context.Context) error {

@@ -20,11 +20,10 @@ import (
 	"drydock.dev/drydock/test/console"
 )
 
-// guestMemory is enough for the test guest and little enough for many of them.
+// guestMemory is enough for the test guest, and small so that many fit on a node.
 const guestMemory = "128Mi"
 
-// newVMI is a VMI that boots the test guest's disk; change what the test is
-// about before it is created.
+// newVMI returns a VMI that boots the test guest's disk. Each test changes it before creating it.
 func newVMI(namespace, name string) *v1.VirtualMachineInstance {
 	memory := resource.MustParse(guestMemory)
 	return &v1.VirtualMachineInstance{
@@ -48,7 +47,6 @@ func newVMI(namespace, name string) *v1.VirtualMachineInstance {
 	}
 }
 
-// addDisk adds a disk and its volume to a VMI.
 func addDisk(vmi *v1.VirtualMachineInstance, disk v1.Disk, source v1.VolumeSource) {
 	vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, disk)
 	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: disk.Name, VolumeSource: source})
@@ -68,21 +66,20 @@ func newVM(vmi *v1.VirtualMachineInstance, strategy v1.VirtualMachineRunStrategy
 	}
 }
 
-// awaitVMI waits until the VMI is as seen wants it.
+// awaitVMI waits until seen accepts the VMI.
 func awaitVMI(t *testing.T, namespace, name, what string, seen func(*v1.VirtualMachineInstance) bool) *v1.VirtualMachineInstance {
 	t.Helper()
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	return await(t, vmi, &v1.VirtualMachineInstanceList{}, what, seen)
 }
 
-// awaitVM waits until the VM is as seen wants it.
+// awaitVM waits until seen accepts the VM.
 func awaitVM(t *testing.T, namespace, name, what string, seen func(*v1.VirtualMachine) bool) {
 	t.Helper()
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	await(t, vm, &v1.VirtualMachineList{}, what, seen)
 }
 
-// awaitRunning waits until a VMI runs.
 func awaitRunning(t *testing.T, namespace, name string) *v1.VirtualMachineInstance {
 	t.Helper()
 	return awaitVMI(t, namespace, name, "phase Running", func(vmi *v1.VirtualMachineInstance) bool {
@@ -90,7 +87,7 @@ func awaitRunning(t *testing.T, namespace, name string) *v1.VirtualMachineInstan
 	})
 }
 
-// awaitPrintable waits for what `kubectl get vm` shows.
+// awaitPrintable waits for a status that `kubectl get vm` prints.
 func awaitPrintable(t *testing.T, namespace, name string, status v1.VirtualMachinePrintableStatus) {
 	t.Helper()
 	awaitVM(t, namespace, name, "status "+string(status), func(vm *v1.VirtualMachine) bool {
@@ -98,7 +95,7 @@ func awaitPrintable(t *testing.T, namespace, name string, status v1.VirtualMachi
 	})
 }
 
-// create makes an object in the cluster; it goes with its namespace.
+// create creates an object, which is deleted with its namespace.
 func create(t *testing.T, obj client.Object) {
 	t.Helper()
 	if err := cluster.client.Create(t.Context(), obj); err != nil {
@@ -142,8 +139,7 @@ func login(t *testing.T, namespace, name string) *guest {
 	return g
 }
 
-// run runs a command in the guest, which must succeed, and returns what it
-// printed.
+// run runs a command in the guest, which must succeed, and returns its output.
 func (g *guest) run(command string) string {
 	g.t.Helper()
 	out, err := g.try(command)
@@ -153,7 +149,7 @@ func (g *guest) run(command string) string {
 	return out
 }
 
-// try runs a command in the guest and returns what it printed.
+// try runs a command in the guest and returns its output.
 func (g *guest) try(command string) (string, error) {
 	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
 	defer cancel()
@@ -185,7 +181,7 @@ func (g *guest) expect(pattern string) {
 	}
 }
 
-// uptime is the guest's own.
+// uptime returns the guest's own uptime.
 func (g *guest) uptime() time.Duration {
 	g.t.Helper()
 	seconds, err := strconv.ParseFloat(strings.Fields(g.run("cat /proc/uptime"))[0], 64)
@@ -201,14 +197,14 @@ func (g *guest) bootID() string {
 	return g.run("cat /proc/sys/kernel/random/boot_id")
 }
 
-// disk is what the guest says of a disk.
+// disk is the guest's view of a disk.
 type disk struct {
 	name   string
 	bytes  int64
 	serial string
 }
 
-// diskBySerial waits for a disk in the guest that has a serial.
+// diskBySerial waits until the guest has a disk with the serial.
 func (g *guest) diskBySerial(serial string) disk {
 	g.t.Helper()
 	var found disk

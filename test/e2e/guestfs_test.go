@@ -16,9 +16,9 @@ import (
 )
 
 // TestGuestfsWritesToDisksOfAVMThatDoesNotRun is a user's session: a shell with the disks of a stopped VM, which is in
-// maintenance and can't be started until the shell ends. libguestfs really opens the disk that the guest boots from, a
-// file on a claim with a file system, and another one on a block claim, and the guest reads what it has written. It
-// is the one use of libguestfs in `make test`, since each emulates a machine.
+// maintenance and can't start until the shell ends. The real libguestfs opens the guest's boot disk, a file on a claim
+// with a file system, and another disk on a block claim. The guest must read the files that it wrote. No other test of
+// `make test` uses libguestfs, because each use emulates a machine.
 func TestGuestfsWritesToDisksOfAVMThatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -42,7 +42,7 @@ func TestGuestfsWritesToDisksOfAVMThatDoesNotRun(t *testing.T) {
 	vm.Spec.DataVolumeTemplates = []v1.DataVolumeTemplateSpec{{ObjectMeta: metav1.ObjectMeta{Name: root.Name}, Spec: root.Spec}}
 	create(t, vm)
 
-	// Right away: the claims are about to be made.
+	// This starts at once, before the claims exist.
 	var said transcript
 	command := exec.CommandContext(t.Context(), binary("virtctl"), "-n", ns, "guestfs", "--vm", "vm-cirros")
 	command.Stdout, command.Stderr = &said, &said

@@ -20,11 +20,10 @@ import (
 	"drydock.dev/drydock/test/hotplugwatch"
 )
 
-// TestAHandoverLosesNothing lets two volumes share an attachment pod and takes
-// one of them away: the other is handed over to a pod of its own while the guest
-// reads it, and a watch sees it held at every moment. Then that pod is taken
-// away by hand, and by an eviction, which is refused while the guest runs. The steps are
-// explored in internal/rules/hotplug; here a kubelet unmounts, and the real eviction API counts budgets.
+// TestAHandoverLosesNothing lets two volumes share an attachment pod and unplugs one of them. While the guest reads the
+// other, it must move to a pod of its own; a watch must see it held at every moment. Then that pod is deleted, and
+// evicted, which must be refused while the guest runs. internal/rules/hotplug explores the steps; here a kubelet
+// unmounts, and the real eviction API counts budgets.
 func TestAHandoverLosesNothing(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -73,8 +72,8 @@ func TestAHandoverLosesNothing(t *testing.T) {
 	awaitAttachmentPods(t, ns, "handed", 0)
 }
 
-// plugTogether adds claims to a VM's template until one attachment pod holds them all. On a machine that is busy that pod
-// may take so long that each volume is given one of its own; then they are taken away, and added again.
+// plugTogether adds claims to a VM's template until one attachment pod holds them all. On a busy machine that pod may
+// take so long that each volume gets a pod of its own (decision 112); then the claims are removed and added again.
 func plugTogether(t *testing.T, g *guest, claims ...string) *corev1.Pod {
 	t.Helper()
 	var shared *corev1.Pod
@@ -119,7 +118,8 @@ func addToTemplate(t *testing.T, namespace, name string, claims ...string) {
 	}
 }
 
-// oneAttachmentPod waits until the VMI has exactly one attachment pod, which stays, and is another than the one with the UID before.
+// oneAttachmentPod waits until the VMI has exactly one attachment pod, which must stay and must have a UID other than
+// before.
 func oneAttachmentPod(t *testing.T, namespace, name string, before types.UID) *corev1.Pod {
 	t.Helper()
 	var pod corev1.Pod

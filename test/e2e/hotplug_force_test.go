@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestVolumesLeaveAGuestThatRefuses takes media from a guest's drives and a disk that it does not let go of: it has no driver
-// for PCI hotplug. What QEMU and the guest do then is in test/machine; here pods hold what is taken, which are there until
-// the guest has lost it, and no longer.
+// TestVolumesLeaveAGuestThatRefuses ejects media from a guest's drives, and unplugs a disk that the guest does not
+// release, because it has no driver for PCI hotplug. test/machine tests QEMU's and the guest's part; here the
+// attachment pods must stay until the guest has lost the volume, and no longer.
 func TestVolumesLeaveAGuestThatRefuses(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -36,9 +36,9 @@ func TestVolumesLeaveAGuestThatRefuses(t *testing.T) {
 	)
 }
 
-// diskIsForcedOut has a disk come to a guest that answers no request to let go. The disk is taken only on demand, and
-// only after the request; then its claim is free, the guest runs on without it,
-// and the volume can come again when the guest has started anew.
+// diskIsForcedOut plugs a disk into a guest that ignores unplug requests. The disk may be forced out only on demand,
+// and only after the request. Then its claim must be free and the guest must run on; after a restart of the guest the
+// volume can be plugged again.
 func diskIsForcedOut(t *testing.T, g *guest) {
 	t.Helper()
 	ns := g.namespace
@@ -71,7 +71,7 @@ func diskIsForcedOut(t *testing.T, g *guest) {
 	g.volumeIs("data", v1.VolumeReady, "VolumeReady")
 }
 
-// volumeIs waits until a volume's status says phase and reason.
+// volumeIs waits until a volume's status has the phase and the reason.
 func (g *guest) volumeIs(volume string, phase v1.VolumePhase, reason string) {
 	g.t.Helper()
 	awaitVMI(g.t, g.namespace, g.name, fmt.Sprintf("%s %s (%s)", volume, phase, reason), func(vmi *v1.VirtualMachineInstance) bool {
@@ -98,11 +98,11 @@ func awaitEvent(t *testing.T, namespace, reason string) {
 	})
 }
 
-// media are claims that have a drive each.
+// media lists the claims that have a drive each.
 var media = []string{"cd-files", "cd-device", "cd-locked"}
 
-// mediaComeAndGo puts claims of both modes into empty drives, and
-// takes them out: one at once, one when the guest unlocks the tray, one by force.
+// mediaComeAndGo inserts claims of both modes into empty drives, and ejects them: one at once, one when the guest
+// unlocks the tray, one by force.
 func mediaComeAndGo(t *testing.T, g *guest) {
 	t.Helper()
 	ns := g.namespace
@@ -113,16 +113,16 @@ func mediaComeAndGo(t *testing.T, g *guest) {
 		t.Fatal(err)
 	}
 	claim(t, ns, "cd-device", corev1.PersistentVolumeBlock, device)
-	// Linux numbers drives as it finds them; their order on the bus is the VMI's.
+	// Linux numbers drives in the order of their detection; on the bus they have the VMI's order.
 	g.run("n=0; for d in /sys/bus/scsi/devices/*/block/sr*; do ln -s ${d##*/} /dev/cd$n; n=$((n+1)); done")
 	for i, name := range media {
 		do(t, ns, "addvolume", g.name, "--volume-name="+name)
-		// Added at once, two might share an attachment pod, and one that is out would
-		// stay in the status until the guest lets the other go.
+		// Added at once, two might share an attachment pod. Then an ejected one would stay in the status until the
+		// guest releases the other.
 		g.volumeIs(name, v1.VolumeReady, "VolumeReady")
 		g.sees("the medium "+name, fmt.Sprintf("head -n 1 /dev/cd%d", i), "what-"+name+"-holds")
 	}
-	// Who has a drive open has locked its tray.
+	// A process that has a drive open locks its tray.
 	g.run("exec 3</dev/cd1 4</dev/cd2")
 	for _, name := range media {
 		do(t, ns, "removevolume", g.name, "--volume-name="+name)

@@ -23,17 +23,16 @@ import (
 	"drydock.dev/drydock/bench/proc"
 )
 
-// A long run asks for more than every run can afford: see `make soak`.
+// A long run needs more cycles than every run can afford: see `make soak`.
 var cycles = flag.Int("hotplug.cycles", 12, "how often volumes are plugged and unplugged, four at a time")
 
-// atOnce are the volumes that are plugged and unplugged together: cycles overlap, and what is
-// left of a shared attachment pod is handed over when one goes.
+// atOnce is the number of volumes that are plugged and unplugged together, so that cycles overlap and the rest of a
+// shared attachment pod is handed over when one volume goes.
 const atOnce = 4
 
-// TestPluggingLeaksNothing plugs and unplugs volumes, over and over. QEMU,
-// virt-launcher, virt-handler and virt-controller keep no descriptor, mount,
-// goroutine or memory of it, and it takes no longer in the end. Not parallel: what
-// other tests do would count.
+// TestPluggingLeaksNothing plugs and unplugs volumes many times. QEMU, virt-launcher, virt-handler and virt-controller
+// must keep no descriptor, mount, goroutine or memory of it, and the last cycles must not be slower than the first. Not
+// parallel: other tests would change the counts.
 func TestPluggingLeaksNothing(t *testing.T) {
 	onlyInTestAll(t)
 	ns := newNamespace(t)
@@ -48,7 +47,7 @@ func TestPluggingLeaksNothing(t *testing.T) {
 	rounds := *cycles / atOnce
 	fifth := max(rounds/5, 1)
 
-	// What is made once (connections, caches, QEMU's arenas) is made here.
+	// One-time allocations (connections, caches, QEMU's arenas) happen here.
 	for range fifth {
 		g.plugAndUnplug(names)
 	}
@@ -56,7 +55,7 @@ func TestPluggingLeaksNothing(t *testing.T) {
 	before := costs(t, parts)
 	t.Logf("after %d cycles to warm up:\n%s", fifth*atOnce, before)
 
-	// How long pods take beside is what other load of the machine does.
+	// The time that pods take shows the other load of the machine.
 	var took, pods []time.Duration
 	for round := range rounds {
 		took = append(took, g.plugAndUnplug(names))
@@ -70,7 +69,7 @@ func TestPluggingLeaksNothing(t *testing.T) {
 	slower, load := lastToFirst(took), lastToFirst(pods)
 	t.Logf("figure hotplug: %d cycles, %d at once take %v (median); in the last fifth %.2f times as long as in the first, a pod %.2f times",
 		rounds*atOnce, atOnce, median(took), slower, load)
-	// Of a few rounds the first and the last overlap, and say nothing.
+	// With few rounds, the first and the last fifth overlap, and their ratio is meaningless.
 	if rounds >= 10 && slower > 2*max(load, 1) {
 		t.Errorf("cycles have become slow: %v", took)
 	}
@@ -78,15 +77,15 @@ func TestPluggingLeaksNothing(t *testing.T) {
 	t.Logf("in the end:\n%s", costs(t, parts))
 }
 
-// lastToFirst compares the fastest of the last fifth, or of two at least, with that of
-// the first: load can only make one slower.
+// lastToFirst compares the fastest of the last fifth, or of at least two, with that of the first, because load can only
+// slow a round down.
 func lastToFirst(d []time.Duration) float64 {
 	n := max(len(d)/5, 2)
 	return float64(slices.Min(d[len(d)-n:])) / float64(slices.Min(d[:n]))
 }
 
-// plugAndUnplug has volumes come, waits until they are Ready, has them go and
-// waits until the guest has none. It tells how long that took.
+// plugAndUnplug adds volumes, waits until they are Ready, removes them, and waits until the guest has none. It returns
+// the time that this took.
 func (g *guest) plugAndUnplug(names []string) time.Duration {
 	g.t.Helper()
 	began := time.Now()
@@ -108,32 +107,30 @@ func (g *guest) plugAndUnplug(names []string) time.Duration {
 	return time.Since(began)
 }
 
-// part is a process that has to do with plugging.
+// part is a process that takes part in plugging.
 type part struct {
 	name string
 	pid  int
-	// ram is the size of the guest's memory in KiB, which is not the part's own.
+	// ram is the size of the guest's memory in KiB, which is subtracted.
 	ram int
-	// pod is a component's, which tells its goroutines.
+	// pod is a component's pod, whose metrics count its goroutines.
 	pod string
-	// spread is how far the memory of such a process moves by itself, in KiB;
-	// loose, how many connections it may have open in one moment and not in another.
+	// spread is the normal fluctuation of the process's memory, in KiB; loose, that of its open connections.
 	spread, loose int
 }
 
-// Memory is the resident set. QEMU's moves with its allocator's arenas and with
-// the guest's page tables under emulation, a Go program's with the pace of its
-// garbage collector. Five hundred leaked disks, or what a client keeps of five
-// hundred pods, would be well beyond.
+// Memory is the resident set. QEMU's varies with its allocator's arenas and, under emulation, with the guest's page
+// tables; a Go program's with its garbage collector. Five hundred leaked disks, or a client's records of five hundred
+// pods, would be well above that.
 const (
 	qemuSpread      = 12 << 10
 	launcherSpread  = 4 << 10
 	componentSpread = 24 << 10
-	// perConnection are the goroutines that a connection takes.
+	// perConnection is the number of goroutines of one connection.
 	perConnection = 3
 )
 
-// partsOf are the processes that a VMI's volumes go through.
+// partsOf returns the processes that plug a VMI's volumes.
 func partsOf(t *testing.T, vmi *v1.VirtualMachineInstance) []part {
 	t.Helper()
 	memory := int(vmi.Spec.Domain.Memory.Guest.Value() >> 10)
@@ -147,7 +144,7 @@ func partsOf(t *testing.T, vmi *v1.VirtualMachineInstance) []part {
 	}
 }
 
-// leader is the pod of the virt-controller that acts.
+// leader returns the pod of the virt-controller that holds the lease.
 func leader(t *testing.T) *corev1.Pod {
 	t.Helper()
 	var lease coordinationv1.Lease
@@ -161,7 +158,6 @@ func leader(t *testing.T) *corev1.Pod {
 	return &pod
 }
 
-// handlerPod is virt-handler's pod on a node.
 func handlerPod(t *testing.T, node string) *corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
@@ -177,7 +173,7 @@ func handlerPod(t *testing.T, node string) *corev1.Pod {
 	return nil
 }
 
-// processOf is the one process of a program in a pod.
+// processOf returns the only process of a program in a pod.
 func processOf(t *testing.T, pod *corev1.Pod, program string) int {
 	t.Helper()
 	found := programIn(t, pod, program)
@@ -187,7 +183,7 @@ func processOf(t *testing.T, pod *corev1.Pod, program string) int {
 	return found[0]
 }
 
-// programIn are the processes of a program in a pod.
+// programIn returns the processes of a program in a pod.
 func programIn(t *testing.T, pod *corev1.Pod, program string) []int {
 	t.Helper()
 	all, err := proc.OfPod(string(pod.UID))
@@ -203,7 +199,7 @@ func programIn(t *testing.T, pod *corev1.Pod, program string) []int {
 	return found
 }
 
-// cost is what a part has at a moment.
+// cost holds a part's counts at one moment.
 type cost struct {
 	part
 	files, mounts, goroutines int
@@ -249,7 +245,7 @@ func costs(t *testing.T, parts []part) costTable {
 	return table
 }
 
-// goroutines are those of a component's pod, by its metrics; 0 without a pod.
+// goroutines reads the number from the metrics of a component's pod; without a pod it is 0.
 func goroutines(t *testing.T, pod string) int {
 	t.Helper()
 	if pod == "" {
@@ -274,7 +270,7 @@ func goroutines(t *testing.T, pod string) int {
 	return n
 }
 
-// grownSince returns which part has more than it had.
+// grownSince returns an error that names the part whose counts have grown.
 func (c costTable) grownSince(before costTable) error {
 	for i, now := range c {
 		then := before[i]

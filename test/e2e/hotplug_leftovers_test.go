@@ -18,12 +18,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// traces are what volumes leave on a machine while they are in use, by the place
-// where it is seen.
+// traces lists the traces of volumes in use on a machine, by the place where they are visible.
 type traces map[string][]string
 
-// tracesOf looks for traces on the nodes, in the pods of virt-handler and in
-// the pod of a VMI. It is for tests beside which no other runs.
+// tracesOf looks for traces on the nodes, in the pods of virt-handler and in the pod of a VMI. No other test may run
+// beside it.
 func tracesOf(t *testing.T, vmi *v1.VirtualMachineInstance) traces {
 	t.Helper()
 	found := traces{"loop devices": loopDevices(t)}
@@ -49,7 +48,7 @@ func tracesOf(t *testing.T, vmi *v1.VirtualMachineInstance) traces {
 	return found
 }
 
-// moreThan lists what was not there before, each with its place.
+// moreThan lists the new traces, each with its place.
 func (now traces) moreThan(before traces) []string {
 	var more []string
 	for _, place := range slices.Sorted(maps.Keys(now)) {
@@ -60,7 +59,7 @@ func (now traces) moreThan(before traces) []string {
 	return more
 }
 
-// awaitNoTraces waits until there is nothing that was not there before.
+// awaitNoTraces waits until no trace is new.
 func awaitNoTraces(t *testing.T, vmi *v1.VirtualMachineInstance, before traces) {
 	t.Helper()
 	eventually(t, "no more traces of volumes than before", func(context.Context) error {
@@ -71,11 +70,11 @@ func awaitNoTraces(t *testing.T, vmi *v1.VirtualMachineInstance, before traces) 
 	})
 }
 
-// names are what differs when a container or a pod is started again.
+// names matches the IDs that change when a container or a pod starts again.
 var names = regexp.MustCompile(`[0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
-// left are the things of which there are more now than before: as many of a kind
-// are as good, since a component that was killed has other containers.
+// left returns the things that now occur more often than before. It compares counts, not IDs, because a component that
+// was killed has new containers.
 func left(before, now []string) []string {
 	count := map[string]int{}
 	for _, thing := range before {
@@ -91,7 +90,7 @@ func left(before, now []string) []string {
 	return more
 }
 
-// mounts are the places of the mounts that a process sees.
+// mounts returns the mount points that a process sees.
 func mounts(t *testing.T, pid int) []string {
 	t.Helper()
 	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
@@ -105,7 +104,7 @@ func mounts(t *testing.T, pid int) []string {
 	return places
 }
 
-// folders are those in a folder, and in the named ones of them.
+// folders lists a folder's subfolders, and those in the named subfolders.
 func folders(t *testing.T, root string, within ...string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(root)
@@ -124,14 +123,13 @@ func folders(t *testing.T, root string, within ...string) []string {
 	return found
 }
 
-// deviceNodes are those under a folder, and the links by which the kubelet keeps
-// devices for pods.
+// deviceNodes lists the device nodes under a folder, and the links by which the kubelet keeps devices for pods.
 func deviceNodes(t *testing.T, root string) []string {
 	t.Helper()
 	var found []string
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // what vanishes while it is looked at is no trace
+			return nil // a file that vanishes during the walk is no trace
 		}
 		device := e.Type()&fs.ModeDevice != 0
 		link := e.Type()&fs.ModeSymlink != 0 && strings.Contains(path, "/volumeDevices/")
@@ -146,8 +144,7 @@ func deviceNodes(t *testing.T, root string) []string {
 	return found
 }
 
-// loopDevices are those that have a file of this cluster's or of this test's,
-// or another device, behind them.
+// loopDevices lists the loop devices that are backed by a file of this cluster or this test, or by another device.
 func loopDevices(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -167,7 +164,7 @@ func loopDevices(t *testing.T) []string {
 	return found
 }
 
-// deviceCgroup is the folder of a process's cgroup that has device rules.
+// deviceCgroup returns the cgroup folder with a process's device rules.
 func deviceCgroup(t *testing.T, pid int) string {
 	t.Helper()
 	process, err := procfs.NewProc(pid)

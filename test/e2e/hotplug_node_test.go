@@ -13,10 +13,9 @@ import (
 	"drydock.dev/drydock/test/hotplugwatch"
 )
 
-// TestADrainWaitsForTheGuest cordons a guest's node, where volumes are plugged as
-// before, and drains it: the attachment pods stay, and so does the disk, until
-// the guest is gone. On the node that is used again the VM has its disks. Not
-// parallel: the others need the node.
+// TestADrainWaitsForTheGuest cordons a guest's node, where volumes can still be plugged, and drains it. The attachment
+// pods and the disk must stay until the guest is gone. When the VM runs on the node again it must have its disks. Not
+// parallel: other tests need the node.
 func TestADrainWaitsForTheGuest(t *testing.T) {
 	onlyInTestAll(t)
 	ns := newNamespace(t)
@@ -56,7 +55,7 @@ func TestADrainWaitsForTheGuest(t *testing.T) {
 	g.sees("what was written before the drain", "head -n 1 "+g.device("before"), "kept")
 }
 
-// cordon keeps new pods from a node until it is told otherwise, or the test ends.
+// cordon keeps new pods from a node until uncordon is called or the test ends.
 func cordon(t *testing.T, node string) (uncordon func()) {
 	t.Helper()
 	if out, err := kubectl(t.Context(), "cordon", node); err != nil {
@@ -71,15 +70,15 @@ func cordon(t *testing.T, node string) (uncordon func()) {
 	return uncordon
 }
 
-// drain evicts the pods that a selector selects from a node, and waits for so long.
+// drain evicts the selected pods from a node, with a timeout for the whole drain.
 func drain(t *testing.T, node, selector, timeout string) (string, error) {
 	t.Helper()
 	return kubectl(t.Context(), "drain", node, "--pod-selector="+selector, "--delete-emptydir-data", "--timeout="+timeout)
 }
 
-// TestARestartedVMGoesToItsHotPluggedDisk has a VM that would like to be on one
-// node and a disk of local storage on the other: where it runs the disk can't be
-// plugged, and its status says why. After a restart it is where the disk is: the real scheduler has put it there.
+// TestARestartedVMGoesToItsHotPluggedDisk has a VM that prefers one node and a disk of local storage on the other. The
+// disk can't be plugged there, and its status must say why. After a restart the real scheduler must put the VM on the
+// disk's node.
 func TestARestartedVMGoesToItsHotPluggedDisk(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

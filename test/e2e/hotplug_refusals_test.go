@@ -20,8 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestVolumesThatCannotBePluggedAreRefused: each refusal has its own words, by
-// virtctl and by the API.
+// TestVolumesThatCannotBePluggedAreRefused asks for each refusal by virtctl and by the API, and checks its message.
 func TestVolumesThatCannotBePluggedAreRefused(t *testing.T) {
 	t.Parallel()
 	onlyInTestAll(t)
@@ -91,9 +90,8 @@ func TestVolumesThatCannotBePluggedAreRefused(t *testing.T) {
 	}
 }
 
-// refusalsStage makes claims and VMs that are in each other's way: full has no
-// room on virtio, other has what full asks for, moving is being migrated, halted
-// does not run.
+// refusalsStage makes conflicting claims and VMs: full has no room on virtio, other uses the claim that full asks for,
+// moving migrates, halted does not run.
 func refusalsStage(t *testing.T, ns string) {
 	t.Helper()
 	virtio := v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}
@@ -129,8 +127,7 @@ func refusalsStage(t *testing.T, ns string) {
 	awaitDataVolume(t, ns, "failed", "failure", func(dv *cdiv1.DataVolume) bool { return dv.Status.Phase == cdiv1.Failed })
 }
 
-// setMigrating says of a VMI, in the name of virt-controller, that it is on its
-// way to another node.
+// setMigrating marks a VMI as migrating to another node, as virt-controller does.
 func setMigrating(t *testing.T, ns, name string) {
 	t.Helper()
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
@@ -140,7 +137,7 @@ func setMigrating(t *testing.T, ns, name string) {
 	}
 }
 
-// putVolume asks the API to add a claim as a volume, and tells what it answers.
+// putVolume asks the API to add a claim as a volume, and returns its answer.
 func putVolume(t *testing.T, ns, path, name, claim string) (code int, message string) {
 	t.Helper()
 	body, err := json.Marshal(v1.AddVolumeOptions{

@@ -23,19 +23,17 @@ import (
 	"drydock.dev/drydock/test/hotplugwatch"
 )
 
-// A long run asks for more than every run can afford: see `make soak`.
+// A long run needs more rounds than every run can afford: see `make soak`.
 var (
 	soakFor    = flag.Duration("hotplug.for", 20*time.Second, "how long a disk in use is watched while others are plugged and unplugged")
 	changesFor = flag.Duration("hotplug.changes", 20*time.Second, "how long a template is changed every second")
 )
 
-// TestADiskInUseIsNeverDropped has a guest write and read vol-a with direct I/O
-// all the time, while other volumes are plugged and unplugged in random order (files,
-// devices, local storage that the attachment pod binds), one never gets its
-// claim, one can't be mounted, attachment pods are taken away by hand, and
-// components are killed. A watch sees to the attachment pods' invariants. When all are
-// gone the nodes are as they were. Not parallel: it breaks what the other tests
-// stand on. What the exploration of internal/rules/hotplug can't see is here: what the kernel and the kubelet keep.
+// TestADiskInUseIsNeverDropped lets a guest write and read vol-a with direct I/O while other volumes are plugged and
+// unplugged in random order (files, devices, local storage that the attachment pod binds). One volume never gets its
+// claim, one can't be mounted, attachment pods are deleted, and components are killed. A watch checks the invariants of
+// the attachment pods. When all volumes are gone the nodes must be as before. Not parallel: it kills parts that other
+// tests need. internal/rules/hotplug explores the decisions; only here the kernel and the kubelet keep state.
 func TestADiskInUseIsNeverDropped(t *testing.T) {
 	ns := newNamespace(t)
 	comeAndGo := soakedClaims(t, ns)
@@ -56,7 +54,7 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 
 	began := time.Now()
 	plugged := unrest(t, history, ns, comeAndGo)
-	g = login(t, ns, "soaked") // the console ended with a virt-handler that was killed
+	g = login(t, ns, "soaked") // the console ended with the virt-handler that was killed
 	for name, want := range plugged {
 		if want {
 			g.gets(name)
@@ -71,7 +69,7 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 		t.Fatalf("the guest says of its disk:\n%s", told)
 	}
 	t.Logf("figure hotplug: %s writes in %v, longest %s ms, no error", sum[1], time.Since(began).Round(time.Second), sum[3])
-	// Four, and that of the volume which can't be mounted.
+	// Four, and one for the volume that can't be mounted.
 	awaitAttachmentPods(t, ns, "soaked", 5)
 
 	plugged["vol-a"], plugged["unbound"], plugged["missing"] = true, true, true
@@ -87,14 +85,14 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 	awaitNoTraces(t, vmi, before)
 }
 
-// soakedClaims makes vol-a and what is never plugged, and names what is plugged and unplugged.
+// soakedClaims makes vol-a and the claims that are never plugged, and returns the names of those that come and go.
 func soakedClaims(t *testing.T, ns string) (comeAndGo []string) {
 	t.Helper()
 	for _, name := range []string{"vol-a", "vol-b", "vol-c"} {
 		claim(t, ns, name, corev1.PersistentVolumeFilesystem, folderOnNode1(ns, name))
 	}
 	claim(t, ns, "vol-d", corev1.PersistentVolumeBlock, blockDevice(t))
-	// A small file system of its own keeps more than a tenth to itself.
+	// A small file system reserves more than a tenth for itself.
 	local := claimOfClass(ns, "vol-e", classLocal, corev1.PersistentVolumeFilesystem)
 	local.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("640Mi")
 	create(t, local)
@@ -106,15 +104,15 @@ func soakedClaims(t *testing.T, ns string) (comeAndGo []string) {
 	return []string{"vol-b", "vol-c", "vol-d", "vol-e", "vol-f"}
 }
 
-// unrest plugs and unplugs volumes for as long as it was asked to, takes
-// attachment pods away and kills components, at least once. It tells which are plugged in the end.
+// unrest plugs and unplugs volumes for the configured time, deletes attachment pods and kills components, each at least
+// once. It returns the volumes that are plugged in the end.
 func unrest(t *testing.T, history *invariant.History, ns string, names []string) map[string]bool {
 	t.Helper()
 	kills := []func(*testing.T) []int{
 		componentPIDs("controller"), componentPIDs("handler"), nodePIDs("kubelet"), nodePIDs("containerd"),
 	}
 	plugged, began := map[string]bool{}, time.Now()
-	// A short run kills one of them, each run another.
+	// A short run kills one component, and each run begins with another.
 	first := rand.IntN(len(kills))
 	for round := 0; round < 8 || time.Since(began) < *soakFor; round++ {
 		name := names[rand.IntN(len(names))]
@@ -122,7 +120,7 @@ func unrest(t *testing.T, history *invariant.History, ns string, names []string)
 		if plugged[name] {
 			verb = "removevolume"
 		}
-		// What a part that was just killed does not answer may be done all the same.
+		// A part that was just killed may have done the request without answering.
 		_, err := virtctl(t.Context(), "-n", ns, verb, "soaked", "--volume-name="+name)
 		if plugged[name] = hasVolume(t, ns, "soaked", name); err == nil && plugged[name] != (verb == "addvolume") {
 			t.Errorf("%s of %s was accepted, and the VMI names it: %v", verb, name, plugged[name])
@@ -142,7 +140,7 @@ func unrest(t *testing.T, history *invariant.History, ns string, names []string)
 	return plugged
 }
 
-// hasVolume reports whether a VMI is to have a volume.
+// hasVolume reports whether a VMI's spec has a volume.
 func hasVolume(t *testing.T, ns, name, volume string) bool {
 	t.Helper()
 	has := false
@@ -155,8 +153,7 @@ func hasVolume(t *testing.T, ns, name, volume string) bool {
 	return has
 }
 
-// deleteAttachmentPod deletes one of a VMI's attachment pods, as only somebody who may
-// do anything can: an eviction is refused.
+// deleteAttachmentPod deletes one of a VMI's attachment pods, which only an administrator can; an eviction is refused.
 func deleteAttachmentPod(t *testing.T, history *invariant.History, namespace, name string) {
 	t.Helper()
 	pods, err := attachmentPods(t.Context(), namespace, name)
@@ -170,7 +167,7 @@ func deleteAttachmentPod(t *testing.T, history *invariant.History, namespace, na
 	}
 }
 
-// claimOfClass is a claim that is bound when somebody uses it, or never.
+// claimOfClass returns a claim that is bound when a pod uses it, or never.
 func claimOfClass(namespace, name, class string, mode corev1.PersistentVolumeMode) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -183,9 +180,8 @@ func claimOfClass(namespace, name, class string, mode corev1.PersistentVolumeMod
 	}
 }
 
-// TestTheLastSetThatWasAskedForIsThere changes a template every second,
-// faster than pods start: what was asked for at the beginning does not
-// starve, and in the end the guest has what was asked for last.
+// TestTheLastSetThatWasAskedForIsThere changes a template every second, faster than pods start. The volumes of the
+// first edit must not starve, and in the end the guest must have those of the last.
 func TestTheLastSetThatWasAskedForIsThere(t *testing.T) {
 	t.Parallel()
 	onlyInTestAll(t)
@@ -226,7 +222,6 @@ func TestTheLastSetThatWasAskedForIsThere(t *testing.T) {
 	t.Logf("figure hotplug: %d changes in %v, %d attachment pods, settled %v after the last", changes, *changesFor, ever, time.Since(began).Round(time.Millisecond))
 }
 
-// isPlugged reports whether a VMI has a volume that is Ready.
 func isPlugged(t *testing.T, namespace, name, volume string) bool {
 	t.Helper()
 	var vmi v1.VirtualMachineInstance

@@ -16,10 +16,9 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// TestVolumesArePluggedAndUnplugged brings claims of both modes on both buses
-// into a running guest, has them written to, takes them out and brings them in
-// again: the guest finds what it wrote. Which steps lead there is explored in internal/rules/hotplug; a real kubelet, whose
-// pods hold the claims, and a real kernel, which finds the disks, are only here.
+// TestVolumesArePluggedAndUnplugged plugs claims of both modes on both buses into a running guest, writes to them,
+// unplugs them and plugs them again: the guest must read the same data. internal/rules/hotplug explores the steps; only
+// here a real kubelet runs the attachment pods and a real kernel finds the disks.
 func TestVolumesArePluggedAndUnplugged(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -65,7 +64,8 @@ func TestVolumesArePluggedAndUnplugged(t *testing.T) {
 	}
 }
 
-// TestAVMBootsFromAHotpluggableDisk starts a VM whose only disk is hotpluggable: real firmware waits for the disk and finds it.
+// TestAVMBootsFromAHotpluggableDisk starts a VM whose only disk is hotpluggable: real firmware must wait for the disk
+// and boot from it.
 func TestAVMBootsFromAHotpluggableDisk(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -81,7 +81,7 @@ func TestAVMBootsFromAHotpluggableDisk(t *testing.T) {
 	awaitPrintable(t, ns, "boots", v1.VirtualMachineStatusRunning)
 }
 
-// onNode1 puts a VMI to where the claims of these tests are.
+// onNode1 pins a VMI to the node that has these tests' claims.
 func onNode1(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	vmi.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "node1"}
 	return vmi
@@ -97,13 +97,13 @@ func (g *guest) gets(volume string) {
 	eventually(g.t, volume+" in the guest", func(context.Context) error { return g.has(volume, true) })
 }
 
-// loses waits until a volume has gone from the guest and from the status.
+// loses waits until a volume is gone from the guest and from the status.
 func (g *guest) loses(volume string) {
 	g.t.Helper()
 	awaitVMI(g.t, g.namespace, g.name, volume+" gone from the status", func(vmi *v1.VirtualMachineInstance) bool {
 		return volumeStatus(vmi, volume) == nil
 	})
-	// QEMU has no disk any more; the guest's kernel may still be told.
+	// QEMU has released the disk, but the guest's kernel may not have handled the removal.
 	eventually(g.t, volume+" out of the guest", func(context.Context) error { return g.has(volume, false) })
 }
 
@@ -134,7 +134,6 @@ func volumeStatus(vmi *v1.VirtualMachineInstance, volume string) *v1.VolumeStatu
 	return nil
 }
 
-// attachment pods are the attachment pods of a VMI.
 func attachmentPods(ctx context.Context, namespace, name string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	err := cluster.client.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1.AppLabel: layout.AttachmentApp})
@@ -170,7 +169,7 @@ func awaitNoRestartRequired(t *testing.T, namespace, name string) {
 	})
 }
 
-// TestManyVolumesComeWithOneEdit puts sixty-four volumes into a template at once.
+// TestManyVolumesComeWithOneEdit adds sixty-four volumes to a template in one edit.
 func TestManyVolumesComeWithOneEdit(t *testing.T) {
 	t.Parallel()
 	onlyInTestAll(t)
@@ -207,7 +206,7 @@ func TestManyVolumesComeWithOneEdit(t *testing.T) {
 		}
 		return nil
 	})
-	// A pod that a busy node does not start in time is split, and what came of it is merged later.
+	// If a busy node does not start a pod in time, its volumes are split over several pods and merged later.
 	awaitAttachmentPods(t, ns, "many", 5)
 }
 

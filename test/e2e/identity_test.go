@@ -23,9 +23,9 @@ import (
 	"drydock.dev/drydock/internal/rules/identity"
 )
 
-// self prints what a guest knows itself by, each line with a word of partOf before it: UUID, what SMBIOS says of the machine,
-// PCI addresses with what is there, disks' serials, cloud-init's instance, the entries that the firmware boots by, the public part of the
-// TPM's endorsement key, MAC addresses.
+// self prints the guest's view of its identity, each line with a key of partOf before it: UUID, SMBIOS fields, PCI
+// addresses and devices, disk serials, cloud-init's instance, the firmware's boot entries, the public part of the TPM's
+// endorsement key, MAC addresses.
 const self = `echo uuid $(guestinfo uuid)
 for f in sys_vendor product_name product_version product_serial product_uuid product_sku product_family chassis_serial chassis_asset_tag; do
 echo $f $(cat /sys/class/dmi/id/$f); done
@@ -38,10 +38,10 @@ V=/sys/firmware/efi/efivars; [ ! -d $V ] || mount | grep -q efivarfs || mount -t
 [ ! -e /dev/tpm0 ] || echo tpm $(tpmkey)
 for d in /sys/class/net/e*; do echo mac $(cat $d/address); done`
 
-// tpmLine is the line of self that names the key of a TPM.
+// tpmLine matches the line of self with the TPM's key.
 var tpmLine = regexp.MustCompile(`(?m)^tpm .*$`)
 
-// partOf tells by the first word of a line of self what it is of the identity.
+// partOf maps the first word of a line of self to its part of the identity.
 var partOf = map[string]identity.Part{
 	"uuid": identity.FirmwareUUID, "product_uuid": identity.FirmwareUUID,
 	"product_serial": identity.Serial, "chassis_serial": identity.Chassis, "chassis_asset_tag": identity.Chassis,
@@ -51,8 +51,8 @@ var partOf = map[string]identity.Part{
 	"boot": identity.KeptVariables, "tpm": identity.KeptTPMState,
 }
 
-// differsByTheTable compares what a guest sees of itself with what a guest sees that was made of it: what the table of
-// docs/identity.md keeps is the same, and what it renews is not.
+// differsByTheTable compares the identity that a guest sees with that of a guest made from it. The parts that the table
+// of docs/identity.md keeps must be equal, and the renewed ones must differ.
 func differsByTheTable(t *testing.T, verb identity.Verb, source, made string) {
 	t.Helper()
 	was, is := strings.Split(source, "\n"), strings.Split(made, "\n")
@@ -72,11 +72,11 @@ func differsByTheTable(t *testing.T, verb identity.Verb, source, made string) {
 	}
 }
 
-// manifest is one that a tool keeps elsewhere, and applies again and again.
+// manifest is a VM's manifest as a tool keeps it, to apply it again and again.
 type manifest struct {
 	t  *testing.T
 	vm *v1.VirtualMachine
-	// file has it as the user wrote it.
+	// file has the manifest as the user wrote it.
 	file string
 }
 
@@ -115,7 +115,7 @@ func (m *manifest) now() *v1.VirtualMachine {
 	return vm
 }
 
-// again applies the manifest: the specification must be what it was when it was applied first.
+// again applies the manifest. The specification must be the same as after the first time.
 func (m *manifest) again(first *v1.VirtualMachine, want string, flags ...string) {
 	m.t.Helper()
 	m.apply(want, flags...)
@@ -124,8 +124,8 @@ func (m *manifest) again(first *v1.VirtualMachine, want string, flags ...string)
 	}
 }
 
-// staysItself restarts a guest, which has migrated since it saw itself as it knew. Its TPM, if it has one, is not kept
-// over a restart.
+// staysItself restarts a guest that has migrated, and compares its identity with knew. A TPM, if the guest has one, is
+// not kept over a restart.
 func (m *manifest) staysItself(knew string, first *v1.VirtualMachine) {
 	m.t.Helper()
 	m.again(first, "unchanged")
@@ -152,7 +152,7 @@ func (m *manifest) staysItself(knew string, first *v1.VirtualMachine) {
 	m.uuidGoesOnlyByApplying(first)
 }
 
-// plugsAndIsSnapshotted plugs a disk into the guest alone, has the VM snapshotted, and takes the disk out.
+// plugsAndIsSnapshotted plugs a disk into the guest only, snapshots the VM, and unplugs the disk.
 func (m *manifest) plugsAndIsSnapshotted(g *guest, first *v1.VirtualMachine) {
 	m.t.Helper()
 	create(m.t, whereItIsUsed(newDataVolume(m.vm.Namespace, "of-a-day", "16Mi", cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})))
@@ -168,7 +168,7 @@ func (m *manifest) plugsAndIsSnapshotted(g *guest, first *v1.VirtualMachine) {
 	m.again(first, "unchanged")
 }
 
-// uuidGoesOnlyByApplying replaces the VM by the manifest, which has no UUID: that is refused in words.
+// uuidGoesOnlyByApplying replaces the VM by the manifest, which has no UUID. It must be refused with a reason.
 func (m *manifest) uuidGoesOnlyByApplying(first *v1.VirtualMachine) {
 	m.t.Helper()
 	out, err := kubectl(m.t.Context(), "replace", "-f", m.file)
@@ -179,7 +179,8 @@ func (m *manifest) uuidGoesOnlyByApplying(first *v1.VirtualMachine) {
 
 func uuidOf(vm *v1.VirtualMachine) types.UID { return vm.Spec.Template.Spec.Domain.Firmware.UUID }
 
-// knowsUUID makes sure that the guest sees the UUID that admission gave its VM (scenario 7), which is not the name's.
+// knowsUUID checks that the guest sees the UUID that admission gave its VM (scenario 7), which is not derived from the
+// name.
 func (m *manifest) knowsUUID(g *guest) {
 	m.t.Helper()
 	uuid := uuidOf(m.now())
@@ -189,8 +190,8 @@ func (m *manifest) knowsUUID(g *guest) {
 	g.sees("its UUID", "guestinfo uuid", string(uuid))
 }
 
-// asController is a client in the name of virt-controller, whose writes admission does not judge, with the rights of more
-// groups.
+// asController returns a client that acts as virt-controller, whose writes admission does not judge, with the rights of
+// more groups.
 func asController(t *testing.T, groups ...string) client.Client {
 	t.Helper()
 	config := rest.CopyConfig(cluster.config)
@@ -204,8 +205,8 @@ func asController(t *testing.T, groups ...string) client.Client {
 	return c
 }
 
-// olderThanTheRule takes the UUID out of a VM's template, as VMs have none that are older than its rule, and waits until
-// virt-controller has given it the legacy one.
+// olderThanTheRule removes the UUID from a VM's template, as in VMs that are older than its rule, and waits until
+// virt-controller sets the legacy one.
 func olderThanTheRule(t *testing.T, ns, name string) {
 	t.Helper()
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
@@ -218,8 +219,8 @@ func olderThanTheRule(t *testing.T, ns, name string) {
 	})
 }
 
-// contentHasUUID has the content of a snapshot say that its VM's UUID is this one, or with null that it has none, as contents
-// do that are older than the rule.
+// contentHasUUID sets the VM's UUID in the content of a snapshot. null removes it, as in contents that are older than
+// the rule.
 func contentHasUUID(t *testing.T, ns, name, uuid string) {
 	t.Helper()
 	s := &snapshotv1.VirtualMachineSnapshot{}
@@ -228,7 +229,7 @@ func contentHasUUID(t *testing.T, ns, name, uuid string) {
 	}
 	content := &snapshotv1.VirtualMachineSnapshotContent{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: *s.Status.VirtualMachineSnapshotContentName}}
 	patch := `{"spec": {"source": {"virtualMachine": {"spec": {"template": {"spec": {"domain": {"firmware": {"uuid": ` + uuid + `}}}}}}}}}`
-	// virt-controller has no right to change a content that it has made.
+	// virt-controller has no right to change a content after it made it.
 	if err := asController(t, "system:masters").Patch(t.Context(), content, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
 		t.Fatalf("changing the UUID in the content of %s: %v", name, err)
 	}

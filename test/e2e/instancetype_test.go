@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestAGuestHasTheShapeOfItsType has a guest with the CPUs, the memory and the disk bus of a type and of a preference, and the
-// next guest with those of another type that its VM selects. That a VM keeps the shape when its type changes, and may name
-// a type that virt-controller has made, the API server's tests show.
+// TestAGuestHasTheShapeOfItsType boots a guest that must have the CPUs, the memory and the disk bus of its type and
+// preference; after its VM selects another type, the next guest must have that one's. The API server's tests show that
+// a VM keeps the shape when its type changes, and that a VM may name a type that virt-controller made.
 func TestAGuestHasTheShapeOfItsType(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -55,7 +55,7 @@ func newType(ns, name string, cpus uint32, memory string) *instancetypev1.Virtua
 	}
 }
 
-// hasShape looks at the CPUs of the guest, and at the memory that its VMI has.
+// hasShape checks the CPUs of the guest and the memory of its VMI.
 func (g *guest) hasShape(cpus, memory string) {
 	g.t.Helper()
 	g.sees("its CPUs", "grep -c ^processor /proc/cpuinfo", cpus)

@@ -13,10 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestTheLifeOfAVM has one VM's guest go through all that it can do and be asked to do. What becomes of a VM under each
-// strategy is a table in internal/rules/vmlifecycle, and how QEMU ends is in test/machine; only a guest in a real pod shows
-// that the one leads to the other, and that nobody starts it again who should not. That a VM under Always has another instance
-// when its guest powers off, internal/controller shows (TestAGuestThatPowersOff).
+// TestTheLifeOfAVM runs all lifecycle requests on one VM's guest. internal/rules/vmlifecycle has the table of run
+// strategies, and test/machine tests the end of QEMU; only a guest in a real pod shows that both fit together, and that
+// no guest starts again against its strategy. internal/controller shows that a VM under Always gets another instance
+// when its guest powers off (TestAGuestThatPowersOff).
 func TestTheLifeOfAVM(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -55,7 +55,7 @@ func rebootsFromInside(t *testing.T, ns string) {
 	}
 }
 
-// stopsWithGrace starts the VM by its strategy, and lets the guest end by itself when it is stopped.
+// stopsWithGrace starts the VM by its strategy, and stops it: the guest must shut down by itself.
 func stopsWithGrace(t *testing.T, ns string) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"runStrategy":"Always"}}`))
@@ -78,8 +78,7 @@ func stopsWithGrace(t *testing.T, ns string) {
 	awaitPrintable(t, ns, "lives", v1.VirtualMachineStatusRunning)
 }
 
-// stopsByForce ends a guest that does not listen, long before its grace
-// period is over.
+// stopsByForce stops a guest that ignores the power button, long before its grace period is over.
 func stopsByForce(t *testing.T, ns string) {
 	t.Helper()
 	g := login(t, ns, "lives")
@@ -92,8 +91,7 @@ func stopsByForce(t *testing.T, ns string) {
 	awaitPrintable(t, ns, "lives", v1.VirtualMachineStatusStopped)
 }
 
-// pauses pauses the guest and sees its clock of running time
-// stand still.
+// pauses pauses the guest, whose clock of running time must stand still.
 func pauses(t *testing.T, ns string) {
 	t.Helper()
 	g := login(t, ns, "lives")
@@ -102,7 +100,7 @@ func pauses(t *testing.T, ns string) {
 	do(t, ns, "pause", "vm", "lives")
 	awaitPrintable(t, ns, "lives", v1.VirtualMachineStatusPaused)
 	paused := time.Now()
-	<-time.After(6 * time.Second) // the pause itself is what is measured
+	<-time.After(6 * time.Second) // the test measures the pause itself
 	stood := time.Since(paused)
 	do(t, ns, "unpause", "vm", "lives")
 	awaitPrintable(t, ns, "lives", v1.VirtualMachineStatusRunning)
@@ -114,8 +112,7 @@ func pauses(t *testing.T, ns string) {
 	}
 }
 
-// rebootsFromOutside boots the guest again from outside, asking it and not
-// asking it.
+// rebootsFromOutside reboots the guest, once by asking it and once by a reset.
 func rebootsFromOutside(t *testing.T, ns string) {
 	t.Helper()
 	g := login(t, ns, "lives")
@@ -130,8 +127,7 @@ func rebootsFromOutside(t *testing.T, ns string) {
 	}
 }
 
-// panics fails the VMI, says why, and RerunOnFailure runs it
-// again.
+// panics makes the guest panic: the VMI must fail with the reason, and RerunOnFailure must start it again.
 func panics(t *testing.T, ns string) {
 	t.Helper()
 	instance := instanceUID(t, ns, "lives")

@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// setSockets has the VM of the guest have so many sockets.
+// setSockets sets the number of sockets in the guest's VM.
 func (g *guest) setSockets(n uint32) {
 	g.t.Helper()
 	changeTemplate(g.t, g.namespace, g.name, func(spec *v1.VirtualMachineInstanceSpec) {
@@ -30,8 +30,8 @@ func (g *guest) setSockets(n uint32) {
 	})
 }
 
-// hasCPUs waits until the guest has so many CPUs, of a core each, and nothing is left to be done for it. It brings
-// those into use that have come, as the rules of most systems do.
+// hasCPUs waits until the guest has n CPUs, with one core each, and no CPU change is pending. It brings new CPUs
+// online, as the udev rules of most systems do.
 func (g *guest) hasCPUs(n uint32) {
 	g.t.Helper()
 	awaitVMI(g.t, g.namespace, g.name, fmt.Sprintf("%d sockets", n), func(vmi *v1.VirtualMachineInstance) bool {
@@ -42,7 +42,7 @@ func (g *guest) hasCPUs(n uint32) {
 	g.sees("the number of CPUs", use, strconv.Itoa(int(n)))
 }
 
-// asks waits until the guest's pod asks for so much CPU, and has it.
+// asks waits until the guest's pod requests cpu, and has it allocated.
 func (g *guest) asks(cpu string) {
 	g.t.Helper()
 	vmi := awaitRunning(g.t, g.namespace, g.name)
@@ -60,7 +60,8 @@ func (g *guest) asks(cpu string) {
 	})
 }
 
-// givesBack has the guest go from three sockets to two and back: at once, or, where it is emulated, only in its next life.
+// givesBack shrinks the guest from three sockets to two and grows it back: at once, or, under emulation, after a
+// restart.
 func (g *guest) givesBack() {
 	g.t.Helper()
 	g.setSockets(2)
@@ -78,7 +79,7 @@ func (g *guest) givesBack() {
 	g.asks("300m")
 }
 
-// plugsBeforeResize plugs disks of both modes, and returns how to see that they go on, and that another comes.
+// plugsBeforeResize plugs disks of both modes. goOn checks that they still work and that another disk can be plugged.
 func (g *guest) plugsBeforeResize() (goOn func()) {
 	g.t.Helper()
 	claim(g.t, g.namespace, "file-old", corev1.PersistentVolumeFilesystem, folderOnNode1(g.namespace, "file-old"))
@@ -111,9 +112,9 @@ func (g *guest) plugsBeforeResize() (goOn func()) {
 	}
 }
 
-// TestCPUsChangeInPlace gives a guest CPUs and takes some back, in the pod and in the QEMU that it was started in; and
-// has a quota refuse a CPU that comes when the quota allows it. With the pod's resources the real runtime writes its cgroup
-// anew, device rules too: the disks that are plugged go on, and others come.
+// TestCPUsChangeInPlace gives a guest CPUs and takes some back, in the same pod and QEMU. A quota refuses one CPU,
+// which must arrive when the quota allows it. With the pod's resources the real runtime rewrites the cgroup and its
+// device rules: plugged disks must still work, and new ones must be pluggable.
 func TestCPUsChangeInPlace(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -15,13 +15,13 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// withMemoryRoom has a VM's guest be started with 256 MiB of memory, and have room for 512.
+// withMemoryRoom starts a VM's guest with 256 MiB of memory and a maximum of 512.
 func withMemoryRoom(vm *v1.VirtualMachine) *v1.VirtualMachine {
 	vm.Spec.Template.Spec.Domain.Memory = &v1.Memory{Guest: new(resource.MustParse("256Mi")), MaxGuest: new(resource.MustParse("512Mi"))}
 	return vm
 }
 
-// setMemory has the VM of the guest have so much memory.
+// setMemory sets the memory in the guest's VM.
 func (g *guest) setMemory(size string) {
 	g.t.Helper()
 	changeTemplate(g.t, g.namespace, g.name, func(spec *v1.VirtualMachineInstanceSpec) {
@@ -29,8 +29,8 @@ func (g *guest) setMemory(size string) {
 	})
 }
 
-// hasMemory waits until the guest has so much memory, which is all that it was given, and nothing is left to be done for it.
-// Its system sees more than the so many KiB that it saw at its start, by just what has been plugged.
+// hasMemory waits until the guest has memory of this size and no memory change is pending. The guest's system must see
+// the first KiB from its start, and exactly the plugged memory more.
 func (g *guest) hasMemory(size string, first int) {
 	g.t.Helper()
 	vmi := awaitVMI(g.t, g.namespace, g.name, size+" of memory", func(vmi *v1.VirtualMachineInstance) bool {
@@ -42,13 +42,13 @@ func (g *guest) hasMemory(size string, first int) {
 	g.sees("the memory", "awk '/^MemTotal/ {print $2}' /proc/meminfo", strconv.Itoa(first+int(plugged>>10)))
 }
 
-// asksMemory waits until the guest's pod asks for the guest's memory and what it needs beside that, and has it.
+// asksMemory waits until the guest's pod requests the guest's memory and its overhead, and has it allocated.
 func (g *guest) asksMemory(size string) {
 	g.t.Helper()
 	const most = 250 << 20
 	vmi, least := awaitRunning(g.t, g.namespace, g.name), resource.MustParse(size)
 	eventually(g.t, "the launcher pod to have memory for a guest of "+size, func(context.Context) error {
-		all := launcherPods(g.t, vmi) // that of the node which the guest has left may still be there
+		all := launcherPods(g.t, vmi) // the pod on the node that the guest left may still exist
 		at := slices.IndexFunc(all, func(pod corev1.Pod) bool { return pod.Spec.NodeName == vmi.Status.NodeName })
 		if at < 0 {
 			return fmt.Errorf("node %s has none", vmi.Status.NodeName)
@@ -66,7 +66,7 @@ func (g *guest) asksMemory(size string) {
 	})
 }
 
-// remembers has the guest write to memory that was plugged, which its system takes for this first, and returns a checksum.
+// remembers writes to plugged memory in the guest, whose system allocates it first, and returns a checksum.
 func (g *guest) remembers() string {
 	g.t.Helper()
 	g.run("dd if=/dev/urandom of=/dev/shm/plugged bs=1M count=60 2>/dev/null")

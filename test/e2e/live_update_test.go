@@ -14,7 +14,6 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// changeTemplate changes the spec in a VM's template.
 func changeTemplate(t *testing.T, namespace, name string, change func(*v1.VirtualMachineInstanceSpec)) {
 	t.Helper()
 	vm := &v1.VirtualMachine{}
@@ -28,7 +27,7 @@ func changeTemplate(t *testing.T, namespace, name string, change func(*v1.Virtua
 	}
 }
 
-// link has the first interface's link be in a state, in the VMI and in the guest.
+// link waits until the first interface's link has the state, in the VMI and in the guest.
 func (g *guest) link(state v1.InterfaceState) {
 	g.t.Helper()
 	changeTemplate(g.t, g.namespace, g.name, func(spec *v1.VirtualMachineInstanceSpec) { spec.Domain.Devices.Interfaces[0].State = state })
@@ -44,11 +43,10 @@ func (g *guest) hasLink(state v1.InterfaceState) {
 	g.sees("the link "+string(state), "cat /sys/class/net/eth0/carrier", carrier)
 }
 
-// TestChangesReachAGuestThatRuns changes a VM's template while its guest runs: the link of its interface, its
-// CPUs and its memory, which stay as they are in a migration and in a restart, and where it is to run, which a migration
-// goes by.
-// What waits for a restart, and what QEMU is asked for, is in internal/rules and in the driver's tests; whether the guest has
-// it, only the guest says.
+// TestChangesReachAGuestThatRuns changes a VM's template while its guest runs: the link of its interface, its CPUs and
+// its memory, which a migration and a restart must keep, and its node selector, which a migration must follow.
+// internal/rules and the driver's tests cover the changes that wait for a restart, and the requests to QEMU; only here
+// the guest shows that it has them.
 func TestChangesReachAGuestThatRuns(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -83,7 +81,7 @@ func TestChangesReachAGuestThatRuns(t *testing.T) {
 	if moved := migrated(t, ns, "live"); moved.Status.NodeName != other {
 		t.Errorf("the guest went to %s, want %s", moved.Status.NodeName, other)
 	}
-	g = login(t, ns, "live") // a console ends with the guest's time on its node
+	g = login(t, ns, "live") // a console ends when the guest leaves the node
 	g.hasLink(v1.InterfaceStateLinkDown)
 	g.link(v1.InterfaceStateLinkUp)
 	g.hasCPUs(2)

@@ -17,9 +17,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestGuestSeesTheMachineThatWasAskedFor asks one guest for everything that its manifest says, and looks at it from all
-// sides. What QEMU makes of a specification is in test/machine; here a kubelet has put images, Secrets and the network of
-// the pod where QEMU finds them.
+// TestGuestSeesTheMachineThatWasAskedFor boots one guest with every field in its manifest, and inspects it from inside
+// and outside. test/machine covers QEMU's part; here a kubelet puts images, Secrets and the pod's network where QEMU
+// finds them.
 func TestGuestSeesTheMachineThatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -40,7 +40,7 @@ func TestGuestSeesTheMachineThatWasAskedFor(t *testing.T) {
 
 const machineUUID = "5d307ca9-b3ef-428c-8861-06e72d69f223"
 
-// machineWithEverything is a VMI with disks on all buses and of all that the kubelet gives a pod.
+// machineWithEverything returns a VMI with disks on all buses and with every object that the kubelet can give a pod.
 func machineWithEverything(t *testing.T, ns string) *v1.VirtualMachineInstance {
 	t.Helper()
 	create(t, &corev1.Secret{
@@ -104,8 +104,7 @@ func seesItsMachine(t *testing.T, g *guest) {
 	g.sees("secret's content", "cat /tmp/secret/token", "from-the-secret")
 }
 
-// statusMatchesGuest compares what the VMI's status says of the network with
-// what the guest has.
+// statusMatchesGuest compares the network in the VMI's status with the guest's.
 func statusMatchesGuest(t *testing.T, g *guest) {
 	vmi := awaitVMI(t, g.namespace, g.name, "an interface with an address", func(vmi *v1.VirtualMachineInstance) bool {
 		return len(vmi.Status.Interfaces) == 1 && vmi.Status.Interfaces[0].IP != ""
@@ -123,7 +122,7 @@ func statusMatchesGuest(t *testing.T, g *guest) {
 	g.sees("its NIC, with an address by DHCP", "guestinfo nics | head -n 1 | cut -d' ' -f1-3", "eth0 02:00:00:aa:bb:cc 10.0.2.2")
 }
 
-// fromKernel has a VMI boot from a kernel in an image, without a disk.
+// fromKernel makes a VMI boot from a kernel in an image, without a disk.
 func fromKernel(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Domain.Devices.Disks, vmi.Spec.Volumes = nil, nil
 	vmi.Spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{
@@ -132,8 +131,8 @@ func fromKernel(vmi *v1.VirtualMachineInstance) {
 	}}
 }
 
-// sees waits until a command in the guest prints what it should: a guest has disks
-// and addresses a moment after it is asked for them. The command may run many times.
+// sees repeats a command in the guest until it prints want: disks and addresses appear a moment late. The command may
+// run many times.
 func (g *guest) sees(what, command, want string) {
 	g.t.Helper()
 	eventually(g.t, fmt.Sprintf("%s in the guest %s", what, g.name), func(context.Context) error {
@@ -145,7 +144,7 @@ func (g *guest) sees(what, command, want string) {
 	})
 }
 
-// memoryKiB is MemTotal in the guest: what was asked for, less the kernel's own.
+// memoryKiB returns MemTotal in the guest: its memory less the kernel's own.
 func (g *guest) memoryKiB() int {
 	g.t.Helper()
 	kib, err := strconv.Atoi(g.run("awk '/^MemTotal/ {print $2}' /proc/meminfo"))

@@ -24,18 +24,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The VM that the examples are for, and the claim that its disk is on.
+// The VM of the examples, and the claim of its disk.
 const (
 	exampleVM    = "vm-datavolume"
 	exampleClaim = "vm-datavolume-root"
 )
 
-// libguestfsTime is what one use of libguestfs takes at most: it starts a machine of its own, which is emulated.
+// libguestfsTime bounds one use of libguestfs, which starts an emulated machine of its own.
 const libguestfsTime = 3 * patience
 
-// TestTheExamplesOfMaintenance runs them on one VM, which is halted and was never started: the first pod has its disk placed
-// where the VM fits. The tiny guest has neither accounts nor packages, so that pod puts another system on the disk: one
-// partition on half of it, busybox, and what tells libguestfs that it is a Debian.
+// TestTheExamplesOfMaintenance runs them on one halted VM that never started, so the first pod decides where its disk
+// is placed: on a node where the VM fits. The tiny guest has neither accounts nor packages, so that pod puts another
+// system on the disk: one partition on half of it, busybox, and the files by which libguestfs detects a Debian.
 func TestTheExamplesOfMaintenance(t *testing.T) {
 	t.Parallel()
 	onlyInTestAll(t)
@@ -64,7 +64,7 @@ func TestTheExamplesOfMaintenance(t *testing.T) {
 			t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
-	// They have the disk in turn.
+	// The examples have the disk one after the other.
 	for _, name := range []string{"reset-password", "install-package", "grow-filesystem", "sparsify-now"} {
 		awaitJob(t, ns, name)
 	}
@@ -119,13 +119,13 @@ rm /tmp/junk
 .
 ` + takes
 
-// result shows what the examples have made of it.
+// result prints the disk's state after the examples.
 const result = `set -e
 guestfish --ro --format=raw -a /disks/root/disk.img run : mount-ro /dev/sda1 / : cat /etc/shadow : cat /usr/bin/hello : \
   cat /var/lib/dpkg/status : statvfs /
 ` + takes
 
-// takes says how many KiB a disk takes on its node.
+// takes prints the KiB that a disk takes on its node.
 const takes = `echo "KiB: $(du -k /disks/root/disk.img | cut -f1)"`
 
 func blocks(t *testing.T, out string) int {
@@ -133,7 +133,7 @@ func blocks(t *testing.T, out string) int {
 	return number(t, out, "KiB:")
 }
 
-// number is what a line of this beginning says.
+// number returns the number in the line that begins with of.
 func number(t *testing.T, out, of string) int {
 	t.Helper()
 	for line := range strings.Lines(out) {
@@ -147,7 +147,7 @@ func number(t *testing.T, out, of string) int {
 	return 0
 }
 
-// applyExample applies an example in which some texts are replaced by others.
+// applyExample applies an example after replacing texts in it.
 func applyExample(t *testing.T, ns, name string, replace ...string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "examples", name))
@@ -163,7 +163,7 @@ func applyExample(t *testing.T, ns, name string, replace ...string) {
 	}
 }
 
-// homeOf are the nodes that a bound claim's volume can be used on.
+// homeOf returns the nodes on which a bound claim's volume can be used.
 func homeOf(t *testing.T, ns, claim string) []string {
 	t.Helper()
 	c, volume := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
@@ -190,8 +190,8 @@ func awaitJob(t *testing.T, ns, name string) {
 	}
 }
 
-// guestfs runs a command of libguestfs on the disk of the example, and returns what it printed, and what virtctl said of
-// waiting for the disk.
+// guestfs runs a command of libguestfs on the disk of the example. It returns the command's output, and virtctl's
+// messages about its wait for the disk.
 func guestfs(t *testing.T, ns string, args ...string) (printed, waited string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), libguestfsTime)
@@ -206,7 +206,7 @@ func guestfs(t *testing.T, ns string, args ...string) (printed, waited string) {
 	return strings.TrimSpace(string(out)), beside.String()
 }
 
-// packageFile is a Debian package with one file.
+// packageFile makes a Debian package with one file.
 func packageFile(t *testing.T) string {
 	t.Helper()
 	var deb bytes.Buffer
@@ -228,7 +228,7 @@ func packageFile(t *testing.T) string {
 	return file
 }
 
-// archive is a compressed tar archive of one file and the folders that it is in.
+// archive returns a compressed tar archive of one file and its parent folders.
 func archive(t *testing.T, name, content string) []byte {
 	t.Helper()
 	var out bytes.Buffer

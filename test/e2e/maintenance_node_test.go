@@ -20,11 +20,10 @@ import (
 	vclient "drydock.dev/drydock/internal/virtctl/client"
 )
 
-// TestANodeDiesUnderMaintenancePods kills the node of two maintenance pods, which are then deleted by force. Both VMs stay
-// locked. An editor may not unlock one by force; an administrator may, and it is told of him. The other one is unlocked
-// when the node is back and says that the pod writes no more. Not parallel: it takes a node from the others.
-// Only a real kubelet says
-// whether a pod has ended whose node was dead.
+// TestANodeDiesUnderMaintenancePods kills the node of two maintenance pods, which are then deleted by force. Both VMs
+// must stay locked. An editor must not be able to force the unlock; an administrator must, and an event must name him.
+// The other VM must be unlocked when the node is back and reports that the pod has ended. Not parallel: it takes a node
+// from other tests. Only a real kubelet reports the end of a pod on a node that was dead.
 func TestANodeDiesUnderMaintenancePods(t *testing.T) {
 	ns := newNamespace(t)
 	pods := map[string]*corev1.Pod{}
@@ -60,8 +59,8 @@ func TestANodeDiesUnderMaintenancePods(t *testing.T) {
 	awaitPrintable(t, ns, "kept", v1.VirtualMachineStatusStopped)
 }
 
-// forceIsForAdministrators has somebody who may edit the namespace unlock the VM "forced" by force, and then an
-// administrator. Half of virt-api may be on the node that is dead: who gets no answer asks again.
+// forceIsForAdministrators forces the unlock of the VM "forced" as an editor of the namespace, and then as an
+// administrator. Half of virt-api may be on the dead node, so requests without an answer are repeated.
 func forceIsForAdministrators(t *testing.T, ns string) {
 	t.Helper()
 	create(t, &rbacv1.RoleBinding{
@@ -93,13 +92,13 @@ func forceIsForAdministrators(t *testing.T, ns string) {
 	eventually(t, "the unlock by force", func(ctx context.Context) error {
 		err := release(ctx, cluster.config)
 		if err != nil && strings.Contains(err.Error(), "is not locked") {
-			return nil // the answer before was lost
+			return nil // the earlier answer was lost
 		}
 		return err
 	})
 }
 
-// isLockedFor reads a VM, which must be locked for a pod whose deletion was asked for.
+// isLockedFor checks that a VM is locked for a pod that is being deleted.
 func isLockedFor(t *testing.T, ns, name, pod string) {
 	t.Helper()
 	vm, holder := &v1.VirtualMachine{}, &corev1.Pod{}

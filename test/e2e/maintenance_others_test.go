@@ -15,11 +15,10 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// TestMaintenanceBesideOthersOfTheDisks asks for the disks of a VM of which one is plugged into another VM's guest: it waits,
-// and says for whom, until that guest has ended. The other VM is then taken to maintenance itself, when the first is
-// released: with all its persistent disks, the plugged one, too.
-// In the API server's tests nobody has the disks; here a guest, an attachment pod and a
-// maintenance pod do.
+// TestMaintenanceBesideOthersOfTheDisks asks for the disks of a VM while one of them is plugged into another VM's
+// guest: the maintenance must wait, and name that guest, until it has ended. When the first VM is released, the other
+// VM is taken to maintenance with all its persistent disks, including the plugged one. In the API server's tests nobody
+// uses the disks; here a guest, an attachment pod and a maintenance pod do.
 func TestMaintenanceBesideOthersOfTheDisks(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -34,7 +33,7 @@ func TestMaintenanceBesideOthersOfTheDisks(t *testing.T) {
 	do(t, ns, "addvolume", "user", "--volume-name=plugged", "--persist")
 	g.gets("plugged")
 
-	// The plugged disk is in the hands of an attachment pod, and the guest's.
+	// An attachment pod and the guest use the plugged disk.
 	cantTake(t, ns, "other", "the claim plugged is plugged into the guest of VMI user")
 	cantTake(t, ns, "user", "the run strategy of VM user is Always: stop it")
 	waits := maintainer(ns, "waits", "exec sleep 1000")
@@ -59,9 +58,9 @@ func TestMaintenanceBesideOthersOfTheDisks(t *testing.T) {
 	awaitPrintable(t, ns, "user", v1.VirtualMachineStatusStopped)
 }
 
-// TestMaintenanceBesideASnapshot asks for the disks of a VM that is being snapshotted, which lasts as long as a claim is not
-// bound: it waits, and has its turn when the snapshot is deleted. Another snapshot waits for it in turn.
-// The claim is really never bound.
+// TestMaintenanceBesideASnapshot asks for the disks of a VM during a snapshot, which lasts until a claim is bound. The
+// maintenance must wait, and start when the snapshot is deleted; another snapshot must wait for the maintenance. The
+// claim is never bound.
 func TestMaintenanceBesideASnapshot(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -84,14 +83,14 @@ func TestMaintenanceBesideASnapshot(t *testing.T) {
 	})
 }
 
-// onClaim is a volume on a claim.
+// onClaim returns a volume on a claim.
 func onClaim(name string) v1.VolumeSource {
 	source := &v1.PersistentVolumeClaimVolumeSource{}
 	source.ClaimName = name
 	return v1.VolumeSource{PersistentVolumeClaim: source}
 }
 
-// cantTake has virtctl take a VM to maintenance without waiting. It must fail with these words, and leave no pod.
+// cantTake makes virtctl take a VM to maintenance without waiting. It must fail with these words, and leave no pod.
 func cantTake(t *testing.T, ns, vm, words string) {
 	t.Helper()
 	out, err := virtctl(t.Context(), "-n", ns, "maintenance", "take", vm, "--wait=false", "--image", toolsImage)
@@ -103,7 +102,7 @@ func cantTake(t *testing.T, ns, vm, words string) {
 	}
 }
 
-// awaitWait waits until a maintenance pod says in these words why it waits.
+// awaitWait waits until a maintenance pod reports this reason for its wait.
 func awaitWait(t *testing.T, pod *corev1.Pod, words string) {
 	t.Helper()
 	awaitPod(t, pod, "the words "+words, func(p *corev1.Pod) bool {

@@ -35,21 +35,22 @@ import (
 )
 
 var (
-	// A long run asks for more than every run can afford: see `make soak`.
+	// A long run needs more starts than every run can afford: see `make soak`.
 	raceStarts = flag.Int64("maintenance.starts", 10, "how many starts of the VM are at least accepted or refused meanwhile")
 	raceFor    = flag.Duration("maintenance.for", 12*time.Second, "how long pods, starts and deletions race for one VM's disk")
 	raceSeed   = flag.Uint64("maintenance.seed", 0, "what the random moments and deeds come from; 0 for a new one")
 )
 
 const (
-	// starters is how many start the VM.
+	// starters is the number of goroutines that start the VM.
 	starters = 3
-	// startPause, deedPause and killPause are the longest pauses of those who start the VM, who stop and delete, and who kill.
-	// After freePause at most a VM that is free is started: some of the starts are then quicker than any pod, and some not.
+	// startPause, deedPause and killPause bound the pauses of the goroutines that start the VM, that stop and delete,
+	// and that kill. A free VM is started after at most freePause: some of the starts are then quicker than any pod,
+	// and some are not.
 	startPause, deedPause, killPause, freePause = 100 * time.Millisecond, 1500 * time.Millisecond, 12 * time.Second, time.Second
 )
 
-// crowd is how many maintenance pods there are at once.
+// crowd returns the number of maintenance pods at one time.
 func crowd() int {
 	if testing.Short() {
 		return 8
@@ -57,13 +58,15 @@ func crowd() int {
 	return 20
 }
 
-// TestPodsAndGuestsRaceForADisk has twenty maintenance pods at a time wait for one VM, which is started whenever the lock
-// is free for a moment. Meanwhile it is stopped; pods, VMIs and the VM itself are deleted; virt-controller and virt-api
-// are killed. Who has the disk watches it: a pod opens a lock file beside it that nobody else may have open, and both pods
-// and guests write to its end and look that nobody else does. A look at the kernel's locks from outside sees that QEMU has
-// the disk open only while no pod has. Before all that a pod is told to end, which takes its time while the others wait. In the end the lock is free, and the VM starts. -maintenance.starts sets how many
-// starts are accepted or refused at least; `make test` has fewer, and fewer pods. All that can happen between them is explored
-// in internal/rules/maintenance; here the kernel says who has the disk. Not parallel: it breaks what the other tests stand on.
+// TestPodsAndGuestsRaceForADisk lets twenty maintenance pods at a time wait for one VM, which is started whenever the
+// lock is free for a moment. Meanwhile it is stopped; pods, VMIs and the VM itself are deleted; virt-controller and
+// virt-api are killed. Every user of the disk watches for others: a pod opens a lock file beside the disk that nobody
+// else may have open, and pods and guests write to the disk's end and check that nobody else does. The kernel's locks,
+// read from outside, must show that QEMU has the disk open only while no pod has. Before the race a pod is told to end,
+// and ends slowly while the others wait. After it the lock must be free, and the VM must start. -maintenance.starts
+// sets how many starts must be accepted or refused at least; `make test` uses fewer, and fewer pods.
+// internal/rules/maintenance explores the interleavings; here the kernel tells who has the disk. Not parallel: it kills
+// parts that other tests need.
 func TestPodsAndGuestsRaceForADisk(t *testing.T) {
 	r := newRace(t)
 	r.createVM(t)
@@ -81,7 +84,7 @@ func TestPodsAndGuestsRaceForADisk(t *testing.T) {
 	}
 }
 
-// race is one VM whose disk pods and guests race for.
+// race is one VM for whose disk pods and guests race.
 type race struct {
 	ns       string
 	disk     contested
@@ -97,8 +100,8 @@ type race struct {
 	refused  atomic.Int64
 	other    atomic.Int64
 	failed   atomic.Bool
-	// halted and gone are whether the VM was last seen to be halted, and to have no guest: see startsAgain. unlocked has a
-	// word if it was both, and free.
+	// halted and gone report whether the VM was last seen halted, and without a guest: see startsAgain. unlocked gets a
+	// value when it was both, and unlocked.
 	halted, gone atomic.Bool
 	unlocked     chan struct{}
 }
@@ -123,7 +126,7 @@ func newRace(t *testing.T) *race {
 	return r
 }
 
-// run has everybody race until the time is over.
+// run runs all goroutines of the race until the time is over.
 func (r *race) run(t *testing.T) {
 	t.Helper()
 	r.began = time.Now()
@@ -150,14 +153,15 @@ func (r *race) run(t *testing.T) {
 	all.Wait()
 }
 
-// goesOn reports whether the race is not over yet. A short one goes on until there was a race: a guest that is started
-// may be stopped again before it has the disk.
+// goesOn reports whether the race must go on. A short one goes on until pods and guests both had the disk: a guest may
+// be stopped before it gets there.
 func (r *race) goesOn() bool {
 	took := time.Since(r.began)
 	return !r.failed.Load() && (took < r.lasts || r.accepted.Load()+r.refused.Load() < r.races || !r.raced() && took < patience)
 }
 
-// judges ends the race as soon as a pod says that the disk was another's, too, and tells every minute how far a long one is.
+// judges ends the race as soon as a pod reports another user of the disk, and logs the progress of a long race every
+// minute.
 func (r *race) judges(t *testing.T, _ *rand.Rand) {
 	told := r.began
 	for ; r.goesOn(); time.Sleep(time.Second) {
@@ -179,14 +183,14 @@ func (r *race) judgesPods(t *testing.T) {
 	}
 }
 
-// figures says what has happened since the race began.
+// figures summarizes the race so far.
 func (r *race) figures(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf("in %v %d starts were accepted, %d refused, %d met something else; %d pods were made, of which %d had the disk; from outside %d pods and %d guests were seen to have it",
 		time.Since(r.began).Round(time.Second), r.accepted.Load(), r.refused.Load(), r.other.Load(), r.pods.Load(), r.disk.holders(t), r.watched.pods.Load(), r.watched.guests.Load())
 }
 
-// raced reports whether pods and guests were both seen to have the disk, and starts were accepted and refused.
+// raced reports whether pods and guests both had the disk, and whether starts were accepted and refused.
 func (r *race) raced() bool {
 	return r.watched.pods.Load() > 0 && r.watched.guests.Load() > 0 && r.refused.Load() > 0 && r.accepted.Load() > 0
 }
@@ -208,22 +212,23 @@ func (r *race) createVM(t *testing.T) {
 	eventually(t, "the VM to be created", func(ctx context.Context) error { return cluster.client.Create(ctx, vm.DeepCopy()) })
 }
 
-// crowdIn creates pods, all at once, until there are as many as there may be. While virt-api is away, or there is
-// no VM, there are fewer.
+// crowdIn creates pods in parallel up to the size of the crowd. While virt-api is down, or the VM does not exist, there
+// are fewer.
 func (r *race) crowdIn(t *testing.T) {
 	t.Helper()
 	var all sync.WaitGroup
 	for range crowd() - len(r.waitingOrHolding(t)) {
 		all.Go(func() {
 			pod := r.newPod(r.pods.Add(1))
-			_ = cluster.client.Create(t.Context(), pod) // one that is refused is missed at the next look
+			_ = cluster.client.Create(t.Context(), pod) // a refused pod is missing in the next list, and created then
 		})
 	}
 	all.Wait()
 }
 
-// endsAHolder tells a pod that has the disk to end, while a crowd waits for it. It goes on until its grace period is over, and
-// has the lock until then. In the race this would be seen by chance only: pods that run for a second end before another starts.
+// endsAHolder deletes the pod that has the disk, while a crowd waits for it. The pod runs on until its grace period is
+// over, and must keep the lock until then. In the race this happens only by chance: pods that run for a second end
+// before another starts.
 func (r *race) endsAHolder(t *testing.T) {
 	t.Helper()
 	holder := r.newPod(0)
@@ -255,7 +260,7 @@ func (r *race) endsAHolder(t *testing.T) {
 	})
 }
 
-// newPod is a maintenance pod that keeps the disk for up to two seconds, and looks that nobody else has it.
+// newPod returns a maintenance pod that uses the disk for up to two seconds, and checks that nobody else does.
 func (r *race) newPod(number int64) *corev1.Pod {
 	pod := maintainer(r.ns, fmt.Sprintf("pod-%d", number), "")
 	pod.Spec.TerminationGracePeriodSeconds = new(number % 3)
@@ -265,10 +270,10 @@ func (r *race) newPod(number int64) *corev1.Pod {
 	return pod
 }
 
-// leaseBytes is how much of the end of a disk a guest with a pulse has its lease on (test/guest/guestd).
+// leaseBytes is the size of the lease at the end of a disk of a guest with a pulse (test/guest/guestd).
 const leaseBytes = 8 * 4096
 
-// observer is what a pod does. Its lock on the file ends with its processes, however they do.
+// observer is the script of a pod. Its lock on the file ends with its processes, whatever ends them.
 const observer = `
 me=%s turns=%d block=%d
 wrong() { echo "$me: $*" >> /disk/wrong; exit 1; }
@@ -286,7 +291,7 @@ while [ $i -lt $turns ]; do
 done
 `
 
-// makesPods has pods come in crowds.
+// makesPods creates a crowd again and again.
 func (r *race) makesPods(t *testing.T, random *rand.Rand) {
 	for r.goesOn() {
 		time.Sleep(moment(random, time.Second))
@@ -316,10 +321,10 @@ func (r *race) waitingOrHolding(t *testing.T) []corev1.Pod {
 	return slices.DeleteFunc(r.maintainers(t), func(p corev1.Pod) bool { return lock.Ended(&p) })
 }
 
-// watchLock tells whenever the VM is seen to be halted, without a guest and not locked.
+// watchLock signals whenever the VM is seen halted, without a guest and unlocked.
 func (r *race) watchLock(ctx context.Context) {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: "vm"}}
-	// It ends with the context, and accepts nothing.
+	// seen accepts nothing, so the watch ends with the context.
 	_, _ = watchUntil(ctx, vm, &v1.VirtualMachineList{}, func(vm *v1.VirtualMachine) bool {
 		strategy, err := vm.RunStrategy()
 		r.halted.Store(err == nil && strategy == v1.RunStrategyHalted)
@@ -334,8 +339,8 @@ func (r *race) watchLock(ctx context.Context) {
 	})
 }
 
-// startsAgain starts the VM, mostly just when it was unlocked. One that runs is not started, and one that stops seldom: its
-// guest would come back before any pod had its chance.
+// startsAgain starts the VM, mostly right after it was unlocked. It never starts a running VM, and seldom a stopping
+// one, whose guest would come back before any pod had its chance.
 func (r *race) startsAgain(t *testing.T, random *rand.Rand) {
 	for r.goesOn() {
 		select {
@@ -358,7 +363,7 @@ func (r *race) startsAgain(t *testing.T, random *rand.Rand) {
 		case strings.Contains(err.Error(), "Failed to start vm as it is in maintenance mode"):
 			r.refused.Add(1)
 		default:
-			r.other.Add(1) // virt-api is away, or the VM, or another one has started it
+			r.other.Add(1) // virt-api or the VM is gone, or another goroutine has started it
 		}
 	}
 }
@@ -368,7 +373,7 @@ func (r *race) strategy(ctx context.Context, strategy v1.VirtualMachineRunStrate
 	return cluster.client.Patch(ctx, &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: "vm"}}, patch)
 }
 
-// stopsAndDeletes does one of these at random moments. What is away meanwhile does not answer, and then nothing is done.
+// stopsAndDeletes does one of these at random moments. It skips a deed when the API does not answer.
 func (r *race) stopsAndDeletes(t *testing.T, random *rand.Rand) {
 	deeds := slices.Concat(slices.Repeat([]func(*testing.T, *rand.Rand){
 		func(t *testing.T, _ *rand.Rand) { _ = r.strategy(t.Context(), v1.RunStrategyHalted) },
@@ -382,14 +387,14 @@ func (r *race) stopsAndDeletes(t *testing.T, random *rand.Rand) {
 	for r.goesOn() {
 		pause := deedPause
 		if time.Since(r.began) > r.lasts && !r.raced() {
-			pause *= 10 // a busy machine's guest takes longer to start than this side lets it live
+			pause *= 10 // on a busy machine a guest needs longer to start than this goroutine lets it live
 		}
 		time.Sleep(moment(random, pause))
 		deeds[random.IntN(len(deeds))](t, random)
 	}
 }
 
-// deletesAPod deletes any maintenance pod.
+// deletesAPod deletes a random maintenance pod.
 func (r *race) deletesAPod(options ...client.DeleteOption) func(*testing.T, *rand.Rand) {
 	return func(t *testing.T, random *rand.Rand) {
 		if pods := r.waitingOrHolding(t); len(pods) > 0 {
@@ -398,7 +403,7 @@ func (r *race) deletesAPod(options ...client.DeleteOption) func(*testing.T, *ran
 	}
 }
 
-// deletesTheHolder deletes the pod that has been let at the disk.
+// deletesTheHolder deletes the pod that has the disk.
 func (r *race) deletesTheHolder(options ...client.DeleteOption) func(*testing.T, *rand.Rand) {
 	return func(t *testing.T, _ *rand.Rand) {
 		for _, pod := range r.maintainers(t) {
@@ -420,13 +425,13 @@ func (r *race) deletesTheGuestsPod(t *testing.T, _ *rand.Rand) {
 	}
 }
 
-// deletesTheVM deletes the VM, with whatever waits for it, and makes another one of its name.
+// deletesTheVM deletes the VM with its waiting pods, and creates another one with the same name.
 func (r *race) deletesTheVM(t *testing.T, _ *rand.Rand) {
 	deleteObject(t, &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: "vm"}})
 	r.createVM(t)
 }
 
-// kills kills virt-controller and virt-api, and lets each come back.
+// kills kills virt-controller and virt-api, and waits until each is back.
 func (r *race) kills(t *testing.T, random *rand.Rand) {
 	for r.goesOn() {
 		time.Sleep(moment(random, killPause))
@@ -440,7 +445,7 @@ func (r *race) kills(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// killAPI kills virt-api without warning. Other pods come at once, as those of virt-controller do.
+// killAPI kills virt-api without a grace period. New pods start at once, as for virt-controller.
 func killAPI(t *testing.T) {
 	t.Helper()
 	for _, pid := range componentPIDs("api")(t) {
@@ -456,7 +461,7 @@ func killAPI(t *testing.T) {
 	}
 }
 
-// awaitAPI waits until virt-api judges VMs again.
+// awaitAPI waits until virt-api answers admission reviews of VMs again.
 func awaitAPI(t *testing.T, ns string) {
 	t.Helper()
 	eventually(t, "virt-api", func(ctx context.Context) error {
@@ -464,7 +469,7 @@ func awaitAPI(t *testing.T, ns string) {
 	})
 }
 
-// settles halts the VM, and waits until all pods that still wait have had their turn; most of them are deleted before.
+// settles halts the VM, deletes most waiting pods, and waits until the others have had their turn.
 func (r *race) settles(t *testing.T) {
 	t.Helper()
 	eventually(t, "the VM to be halted", func(ctx context.Context) error { return r.strategy(ctx, v1.RunStrategyHalted) })
@@ -491,7 +496,7 @@ func (r *race) settles(t *testing.T) {
 	})
 }
 
-// starts starts the VM after all, and waits for a word of its guest, which then has the disk as its own.
+// starts starts the VM, and waits until its guest reports that it has the disk.
 func (r *race) starts(t *testing.T) {
 	t.Helper()
 	asked := r.pulses.Asked()
@@ -504,11 +509,10 @@ func (r *race) starts(t *testing.T) {
 	})
 }
 
-// contested is the folder of a claim on this machine, with the disk that pods and guests race for, the lock that a pod takes,
-// and what pods have noted.
+// contested is a claim's folder on this machine, with the disk of the race, the pods' lock file and the pods' notes.
 type contested string
 
-// newContested makes the claim "data" with a disk, which all nodes share.
+// newContested makes the claim "data" with a disk that all nodes share.
 func newContested(t *testing.T, ns string) contested {
 	t.Helper()
 	source := folderWithImage(t, ns, "")
@@ -542,7 +546,7 @@ func newContested(t *testing.T, ns string) contested {
 
 func (c contested) file(name string) string { return filepath.Join(string(c), name) }
 
-// read returns what is in a file, nothing if there is none.
+// read returns the content of a file, or nothing if there is none.
 func (c contested) read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(c.file(name))
@@ -552,17 +556,18 @@ func (c contested) read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// holders is how many pods have had the disk.
+// holders returns the number of pods that have had the disk.
 func (c contested) holders(t *testing.T) int { return strings.Count(c.read(t, "holders"), "\n") }
 
-// lockWatch looks at the kernel's locks again and again.
+// lockWatch reads the kernel's locks again and again.
 type lockWatch struct {
 	stop func()
-	// pods and guests is how many were seen to take the disk.
+	// pods and guests count how often each was seen to take the disk.
 	pods, guests atomic.Int64
 }
 
-// watchLocks begins to look. A pod and a guest must never have the disk at once. The nodes are namespaces of this machine.
+// watchLocks starts a lockWatch. A pod and a guest must never have the disk at once. The nodes are namespaces of this
+// machine.
 func watchLocks(t *testing.T, disk contested) *lockWatch {
 	t.Helper()
 	w := &lockWatch{}
@@ -601,15 +606,15 @@ func watchLocks(t *testing.T, disk contested) *lockWatch {
 	return w
 }
 
-// writes is the byte of a disk's file that QEMU locks as long as its guest may write to it.
+// writes is the byte of a disk's file that QEMU locks while its guest may write.
 const writes = 101
 
-// locked reads the kernel's list of locks: does a pod have its file, and a QEMU the disk?
+// locked reads from the kernel's list of locks whether a pod has locked its file, and a QEMU the disk.
 func locked(list, pod, guest string) (byPod, byGuest bool) {
 	for line := range strings.Lines(list) {
 		f := strings.Fields(line)
 		if len(f) < 8 || f[1] == "->" {
-			continue // it waits
+			continue // this process only waits for the lock
 		}
 		first, _ := strconv.Atoi(f[6])
 		last, err := strconv.Atoi(f[7])
@@ -619,7 +624,7 @@ func locked(list, pod, guest string) (byPod, byGuest bool) {
 	return byPod, byGuest
 }
 
-// inodeOf is how the kernel's list names a file.
+// inodeOf returns a file's name in the kernel's list.
 func inodeOf(t *testing.T, path string) string {
 	t.Helper()
 	var s unix.Stat_t

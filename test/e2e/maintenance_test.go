@@ -17,11 +17,10 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// TestAHaltedVMIsLockedForOnePodAtATime has two maintenance pods write to a disk of a halted VM, one after the other: the
-// first is deleted by force, and the second waits until it has ended. The VM can't be started meanwhile, and its guest
-// then reads what they have written.
-// Whose turn it is is in the API server's tests; that a pod writes no more when the next one does, only
-// a kubelet and the disk show.
+// TestAHaltedVMIsLockedForOnePodAtATime lets two maintenance pods write to a disk of a halted VM. The first is deleted
+// by force, and the second must wait until it has ended. The VM must not start meanwhile, and its guest must later read
+// the data of both. The API server's tests cover the order of the pods; only a kubelet and the disk show that a pod
+// writes no more when the next one does.
 func TestAHaltedVMIsLockedForOnePodAtATime(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -63,8 +62,8 @@ func TestAHaltedVMIsLockedForOnePodAtATime(t *testing.T) {
 	g.sees("what both pods have written", "head -n 1 "+g.device("DATA"), "first second")
 }
 
-// TestAVMIIsTakenToMaintenanceAndBack has a guest shut down by its VMI's start strategy, a pod at its disk, and the next
-// guest read what the pod has written. The API server's test of this name has no guest that ends itself.
+// TestAVMIIsTakenToMaintenanceAndBack takes a VMI to maintenance, which must shut its guest down; a pod writes to the
+// disk, and the next guest must read it. The API server's test of this name has no guest that shuts down by itself.
 func TestAVMIIsTakenToMaintenanceAndBack(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -99,7 +98,7 @@ func startStrategy(t *testing.T, vmi *v1.VirtualMachineInstance, strategy string
 	}
 }
 
-// withData gives a VMI a disk on a new block claim: data.
+// withData adds a disk on a new block claim, data, to a VMI.
 func withData(t *testing.T, vmi *v1.VirtualMachineInstance) {
 	t.Helper()
 	create(t, &corev1.PersistentVolumeClaim{
@@ -114,7 +113,7 @@ func withData(t *testing.T, vmi *v1.VirtualMachineInstance) {
 			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}})
 }
 
-// maintenancePodsAreJudged creates what is refused.
+// maintenancePodsAreJudged creates pods that must be refused.
 func maintenancePodsAreJudged(t *testing.T, ns string) {
 	t.Helper()
 	nowhere, forced, long := maintainer(ns, "nowhere", ""), maintainer(ns, "forced", ""), maintainer(ns, strings.Repeat("a", 64), "")
@@ -130,7 +129,7 @@ func maintenancePodsAreJudged(t *testing.T, ns string) {
 	}
 }
 
-// startIsRefused changes the run strategy, and has virt-api start the VM.
+// startIsRefused tries to start the VM by its run strategy and by virt-api.
 func startIsRefused(t *testing.T, ns string) {
 	t.Helper()
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vm"}}
@@ -144,7 +143,7 @@ func startIsRefused(t *testing.T, ns string) {
 	}
 }
 
-// maintainer is a maintenance pod of the VM vm, with its disk at /disk.
+// maintainer returns a maintenance pod of the VM vm, with its disk at /disk.
 func maintainer(ns, name, script string) *corev1.Pod {
 	pod := toolsPod(ns, name)
 	pod.Labels = map[string]string{layout.MaintenanceForLabel: "vm"}
@@ -156,7 +155,7 @@ func maintainer(ns, name, script string) *corev1.Pod {
 	return pod
 }
 
-// awaitOnDisk waits until a maintenance pod that runs has written a line to its disk.
+// awaitOnDisk waits until a running maintenance pod has written a line to its disk.
 func awaitOnDisk(t *testing.T, pod *corev1.Pod, line string) {
 	t.Helper()
 	eventually(t, "what the pod "+pod.Name+" writes", func(context.Context) error {

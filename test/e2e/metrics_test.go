@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestMetricsAreForHoldersOfAToken: that the components' own rights, the certificate that the kubelet shows them, and the
-// policies of the manifests go together shows in a cluster only.
+// TestMetricsAreForHoldersOfAToken checks in a cluster that the components' rights, the certificate that they accept
+// from the kubelet, and the manifests' policies fit together.
 func TestMetricsAreForHoldersOfAToken(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -66,8 +66,8 @@ func TestMetricsAreForHoldersOfAToken(t *testing.T) {
 	tellNoStranger(t, ns, pods.Items)
 }
 
-// tellNoStranger has a pod of a tenant ask each port of the components for metrics, from a namespace that the policies keep
-// away, and then from one that they admit.
+// tellNoStranger asks each port of the components for metrics from a tenant's pod, in a namespace that the policies
+// exclude, and then in one that they admit.
 func tellNoStranger(t *testing.T, ns string, pods []corev1.Pod) {
 	t.Helper()
 	create(t, toolsPod(ns, "peer"))
@@ -87,14 +87,14 @@ func tellNoStranger(t *testing.T, ns string, pods []corev1.Pod) {
 	}
 	eventually(t, "all components answering a pod that policies admit", func(context.Context) error {
 		out, err := inPod(t, ns, "peer", asks)
-		// Each says to a stranger that it speaks TLS.
+		// Each port answers plain HTTP with the hint that it speaks TLS.
 		if err == nil && strings.Count(out, "400 Bad Request") != len(pods) || strings.Contains(out, "go_goroutines") {
 			err = fmt.Errorf("they say %s", out)
 		}
 		return err
 	})
 	for i := range pods {
-		// This machine is every pod's own node, which no policy keeps away from the port of probes.
+		// This machine is every pod's own node, and no policy closes the probes' port to it.
 		response, err := http.Get("http://" + net.JoinHostPort(pods[i].Status.PodIP, "8080") + "/metrics")
 		if err != nil {
 			t.Fatal(err)
@@ -106,7 +106,7 @@ func tellNoStranger(t *testing.T, ns string, pods []corev1.Pod) {
 	}
 }
 
-// metricsPort is the port of a component's metrics.
+// metricsPort returns the port of a component's metrics.
 func metricsPort(pod *corev1.Pod) int32 {
 	for _, container := range pod.Spec.Containers {
 		for _, port := range container.Ports {
@@ -118,7 +118,7 @@ func metricsPort(pod *corev1.Pod) int32 {
 	return 0
 }
 
-// getMetrics asks a component for its metrics, and believes the authority that virt-api has published.
+// getMetrics asks a component for its metrics, and verifies it by the CA that virt-api has published.
 func getMetrics(ctx context.Context, pod *corev1.Pod, token string) (int, string, error) {
 	var trusted corev1.ConfigMap
 	if err := cluster.client.Get(ctx, client.ObjectKey{Namespace: "kubevirt", Name: "kubevirt-ca"}, &trusted); err != nil {
@@ -147,7 +147,7 @@ func getMetrics(ctx context.Context, pod *corev1.Pod, token string) (int, string
 	return response.StatusCode, string(page), err
 }
 
-// readMetrics is what a component tells somebody who has the role.
+// readMetrics asks with the role that may read metrics.
 func readMetrics(ctx context.Context, pod *corev1.Pod) (string, error) {
 	token, err := metricsReader()
 	if err != nil {
@@ -160,7 +160,7 @@ func readMetrics(ctx context.Context, pod *corev1.Pod) (string, error) {
 	return page, err
 }
 
-// metricsReader is the token of an account that has the role. Both stay as long as the cluster.
+// metricsReader returns the token of an account with the role. Both stay until the cluster is deleted.
 var metricsReader = sync.OnceValues(func() (string, error) {
 	ctx, name := context.Background(), "e2e-metrics"
 	for _, object := range []client.Object{
@@ -178,9 +178,9 @@ var metricsReader = sync.OnceValues(func() (string, error) {
 	return tokenOf(ctx, metav1.NamespaceDefault, name)
 })
 
-// tokenOf is a token of a service account.
+// tokenOf creates a token of a service account.
 func tokenOf(ctx context.Context, namespace, name string) (string, error) {
-	// No run of the tests takes as long.
+	// Longer than any run of the tests.
 	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(24 * 3600))}}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if err := cluster.client.SubResource("token").Create(ctx, account, token); err != nil {

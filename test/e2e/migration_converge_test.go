@@ -23,13 +23,13 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// churn has the guest change its memory, faster than a network sends it.
+// churn makes the guest change its memory faster than the network sends it.
 func (g *guest) churn() {
 	g.t.Helper()
 	g.run(`for f in a b; do dd if=/dev/urandom of=/run/$f bs=1M count=8 2>/dev/null; done; (while :; do cat /run/a >/run/c; cat /run/b >/run/c; done) >/dev/null 2>&1 &`)
 }
 
-// limit has a MigrationPolicy for a VM be as it is given.
+// limit creates a MigrationPolicy for a VM, or changes it.
 func limit(t *testing.T, ns, name string, spec migrationsv1.MigrationPolicySpec) {
 	t.Helper()
 	spec.Selectors = &migrationsv1.Selectors{
@@ -55,17 +55,16 @@ func limit(t *testing.T, ns, name string, spec migrationsv1.MigrationPolicySpec)
 	}
 }
 
-// standsStill reports whether a VMI says that its guest is stopped for its migration.
+// standsStill reports whether a VMI's guest is stopped for its migration.
 func standsStill(vmi *v1.VirtualMachineInstance) bool {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == runstate.ReasonMigrating
 }
 
-// TestAGuestThatChangesItsMemoryFasterThanItIsSent does not arrive in its time, and goes on where it is.
-// Where that is allowed it is stopped until it has arrived; when the migration is canceled, it goes on. Where
-// post-copy is allowed it moves before its memory, if the machine that the nodes are on can do that.
-// When which of it is tried, the driver's
-// tests show with a model of QEMU; a real one is needed for memory that changes.
+// TestAGuestThatChangesItsMemoryFasterThanItIsSent must not arrive in its time, and must run on on its node. Where
+// workload disruption is allowed, it must be stopped until it has arrived; when the migration is canceled, it must run
+// on. Where post-copy is allowed it must move before its memory, if the nodes' machine can do that. The driver's tests
+// show with a model of QEMU when each step is tried; only a real one has memory that changes.
 func TestAGuestThatChangesItsMemoryFasterThanItIsSent(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -75,8 +74,8 @@ func TestAGuestThatChangesItsMemoryFasterThanItIsSent(t *testing.T) {
 	g.churn()
 	bootID, from := g.bootID(), awaitRunning(t, ns, "busy").Status.NodeName
 
-	// So little that the time is over before the memory was sent once: a guest that is emulated on a busy machine changes less
-	// than a faster migration sends, and arrives.
+	// So little that the time is over before the memory was sent once: a guest that is emulated on a busy machine
+	// changes less than a faster migration sends, and would arrive.
 	limit(t, ns, "busy", migrationsv1.MigrationPolicySpec{
 		BandwidthPerMigration: new(resource.MustParse("6Mi")), CompletionTimeoutPerGiB: new(int64(12)), AllowWorkloadDisruption: new(false),
 	})
@@ -122,8 +121,7 @@ func TestAGuestThatChangesItsMemoryFasterThanItIsSent(t *testing.T) {
 	}
 }
 
-// arrives has a guest migrate, sees something meanwhile, and finds the guest on the other node, where it goes on
-// counting.
+// arrives migrates a guest, calls see meanwhile, and finds the guest counting on the other node.
 func arrives(t *testing.T, g *guest, see func()) *guest {
 	t.Helper()
 	from, counted := awaitRunning(t, g.namespace, g.name).Status.NodeName, g.counted()
@@ -136,16 +134,15 @@ func arrives(t *testing.T, g *guest, see func()) *guest {
 	})
 	awaitOneLauncher(t, moved, moved.Status.NodeName)
 	g = login(t, g.namespace, g.name)
-	g.run("sync") // the disk is there, too
+	g.run("sync") // so that the count is on the disk, too
 	if now := g.counted(); now < counted {
 		t.Errorf("the guest has counted to %d after %d", now, counted)
 	}
 	return g
 }
 
-// letUserfaultfd has the kernel let processes without capabilities have userfaultfd until the test ends: an
-// administrator's step, on the machine that the embedded cluster's nodes are on. It reports whether the kernel has
-// it at all.
+// letUserfaultfd allows userfaultfd for processes without capabilities until the test ends, as an administrator would,
+// on the machine of the embedded cluster's nodes. It reports whether the kernel supports it at all.
 func letUserfaultfd(t *testing.T) bool {
 	t.Helper()
 	const sysctl = "/proc/sys/vm/unprivileged_userfaultfd"
@@ -170,7 +167,7 @@ func letUserfaultfd(t *testing.T) bool {
 	return true
 }
 
-// awaitPostCopy waits until every node that runs guests says whether they can come to it by post-copy, as it is.
+// awaitPostCopy waits until every node with guests reports whether it can receive them by post-copy.
 func awaitPostCopy(t *testing.T, possible bool) {
 	t.Helper()
 	want := layout.PostCopyUnusable
@@ -191,7 +188,7 @@ func awaitPostCopy(t *testing.T, possible bool) {
 	})
 }
 
-// awaitNote waits for an event of a namespace whose message has a text.
+// awaitNote waits for an event whose message contains a text.
 func awaitNote(t *testing.T, namespace, text string) {
 	t.Helper()
 	eventually(t, "an event with "+text, func(ctx context.Context) error {

@@ -13,14 +13,14 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// newPodDiskVM is a VM that boots from an image, and has an empty disk and one that Drydock makes beside
-// it: what its guest writes is in its pod, and moves with it.
+// newPodDiskVM returns a VM that boots from an image, and has an empty disk and one that Drydock makes beside it: all
+// of its guest's writes are in its pod, and must move with it.
 func newPodDiskVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 	t.Helper()
 	vmi := newVMI(ns, name)
 	vmi.Labels = map[string]string{"vm": name}
-	vmi.Spec.Volumes[0].ContainerDisk.Image = guestFullImage        // which finds disks on SATA
-	vmi.Spec.Domain.Memory.Guest = new(resource.MustParse("192Mi")) // of which the full image takes more
+	vmi.Spec.Volumes[0].ContainerDisk.Image = guestFullImage        // its kernel has a driver for SATA
+	vmi.Spec.Domain.Memory.Guest = new(resource.MustParse("192Mi")) // the full image needs more
 	for name, source := range map[string]v1.VolumeSource{
 		"empty": {EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("64Mi")}},
 		"made":  {CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "#cloud-config\n"}},
@@ -41,16 +41,16 @@ func newPodDiskVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 	return newVM(vmi, v1.RunStrategyAlways)
 }
 
-// journalBlocks is how many blocks of 4 KiB a journal has, at the end of its disk.
+// journalBlocks is the number of 4 KiB blocks of a journal, at the end of its disk.
 const journalBlocks = 8
 
-// journals are what a guest writes to its disks without an end, numbered blocks one after the other, and
-// the checksums of all that is before them.
+// journals holds, by disk, the checksum of everything before the journal. A journal is an endless sequence of numbered
+// blocks that the guest writes.
 type journals map[string]string
 
-// keepJournals has the guest keep a journal on each of its disks, until it ends: one program of its own, because a shell
-// that starts three for each block leaves an emulated guest no time for anything else. None of the disks has a
-// mounted file system: the guest runs in memory.
+// keepJournals starts a journal on each of the guest's disks. It is one program of its own: a shell would start three
+// programs per block, and leave an emulated guest no time for anything else. No disk has a mounted file system: the
+// guest runs in memory.
 func (g *guest) keepJournals() journals {
 	g.t.Helper()
 	all, devices := journals{}, ""
@@ -67,14 +67,14 @@ func (g *guest) keepJournals() journals {
 	return all
 }
 
-// before is the checksum of what is before the journal, as it is on the disk. Busybox's head, which goes from byte to
-// byte, took half a minute for it in an emulated guest.
+// before returns the checksum of the disk before the journal. Busybox's head, which copies byte by byte, took half a
+// minute for it in an emulated guest.
 func (g *guest) before(disk string) string {
 	g.t.Helper()
 	return g.run("diskjournal -before /dev/" + disk)
 }
 
-// check makes sure that nothing is missing of what the guest had written, and that it goes on writing.
+// check makes sure that none of the guest's writes is missing, and that it still writes.
 func (j journals) check(g *guest) {
 	g.t.Helper()
 	for disk, want := range j {
@@ -88,7 +88,7 @@ func (j journals) check(g *guest) {
 			g.t.Fatalf("the journal on %s of %s has %d blocks: %.200q", disk, g.name, len(blocks), blocks)
 		}
 		for slot, block := range blocks {
-			// The newest with this place that was done for sure.
+			// The newest block with this place that was surely written.
 			want := done - (done-slot+journalBlocks)%journalBlocks
 			if got, err := strconv.Atoi(block); err != nil || got < want || got%journalBlocks != slot {
 				g.t.Errorf("block %d of the journal on %s of %s is %.20q, want %d or a later one", slot, disk, g.name, block, want)
@@ -98,7 +98,7 @@ func (j journals) check(g *guest) {
 	}
 }
 
-// journaled is the number of the last block that the guest knows to be on its disk.
+// journaled returns the number of the last block that the guest knows to be on its disk.
 func (g *guest) journaled(disk string) int {
 	g.t.Helper()
 	n, err := strconv.Atoi(g.run("cat /run/journal-" + disk))
@@ -108,9 +108,8 @@ func (g *guest) journaled(disk string) int {
 	return n
 }
 
-// targetHangs stops the target's QEMU, but does not end it, while the disks of the guest's pod are
-// sent. The migration fails soon, and the guest goes on where it is with
-// all that it has written, which it goes on with.
+// targetHangs stops the target's QEMU without ending it, while the pod's disks are sent. The migration must fail soon,
+// and the guest must run on with all its writes, and write on.
 func targetHangs(t *testing.T, g *guest) journals {
 	t.Helper()
 	ns := g.namespace
@@ -122,7 +121,7 @@ func targetHangs(t *testing.T, g *guest) journals {
 		t.Fatalf("stopping the target's QEMU: %v", err)
 	}
 	failed := awaitEnd(t, m, v1.MigrationFailed)
-	// It may hang before the source's QEMU has opened each of its disks, or after that.
+	// QEMU may hang before or after the source's QEMU has opened each of its disks.
 	if said := failed.Status.MigrationState.FailureReason; !strings.Contains(said, "the copy of volume") && !strings.Contains(said, "cannot be copied to the target") {
 		t.Errorf("the migration does not say that a disk could not be copied: %s", said)
 	}

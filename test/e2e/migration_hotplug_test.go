@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/test/hotplugwatch"
 )
 
-// sharedClaims are claims that every node reaches, of both modes.
+// sharedClaims makes claims of both modes that every node reaches.
 func sharedClaims(t *testing.T, ns string) (volumes map[string]v1.DiskBus) {
 	t.Helper()
 	volumes = map[string]v1.DiskBus{}
@@ -34,7 +34,7 @@ func sharedClaims(t *testing.T, ns string) (volumes map[string]v1.DiskBus) {
 	return volumes
 }
 
-// places are where the guest has its disks.
+// places returns the device names of the guest's disks.
 func (g *guest) places(volumes map[string]v1.DiskBus) map[string]string {
 	g.t.Helper()
 	places := map[string]string{}
@@ -44,7 +44,7 @@ func (g *guest) places(volumes map[string]v1.DiskBus) map[string]string {
 	return places
 }
 
-// fill writes something of its own to the second MiB of each disk, and returns what comes of it.
+// fill writes distinct data to the second MiB of each disk, and returns the checksums.
 func (g *guest) fill(volumes map[string]v1.DiskBus) (sums map[string]string) {
 	g.t.Helper()
 	for name := range volumes {
@@ -62,8 +62,8 @@ func (g *guest) sums(volumes map[string]v1.DiskBus) map[string]string {
 	return sums
 }
 
-// writeOn has the guest write numbers to the beginning of each disk, past its cache, until it ends. What
-// fails is noted. It does so at leisure: each number takes three programs, and the guest is emulated.
+// writeOn makes the guest write numbers to the beginning of each disk, past its cache, until it ends. It notes
+// failures. It writes slowly: each number takes three programs, and the guest is emulated.
 func (g *guest) writeOn(volumes map[string]v1.DiskBus) {
 	g.t.Helper()
 	g.run("mkdir -p /run/written")
@@ -73,10 +73,10 @@ func (g *guest) writeOn(volumes map[string]v1.DiskBus) {
 	}
 }
 
-// written is how far the guest has come on a disk, which must have at least that.
+// written returns the last number that the guest wrote to a disk.
 func (g *guest) written(name string) int {
 	g.t.Helper()
-	// There is no file before the first number is on the disk, and it is empty for a moment each time that it is written.
+	// The file does not exist before the first number is on the disk, and is empty for a moment during each write.
 	said, err := strconv.Atoi(g.run("until n=$(cat /run/written/" + name + " 2>/dev/null) && [ -n \"$n\" ]; do sleep 0.1; done; echo $n"))
 	if err != nil {
 		g.t.Fatalf("reading what %s has written to %s: %v", g.name, name, err)
@@ -85,7 +85,7 @@ func (g *guest) written(name string) int {
 	return said
 }
 
-// awaitHeldOn waits until a VMI's attachment pods are on a node, and nowhere else.
+// awaitHeldOn waits until all of a VMI's attachment pods are on a node.
 func awaitHeldOn(t *testing.T, ns, name, node string) {
 	t.Helper()
 	eventually(t, "the attachment pods of "+name+" on "+node+" only", func(ctx context.Context) error {
@@ -102,10 +102,9 @@ func awaitHeldOn(t *testing.T, ns, name, node string) {
 	})
 }
 
-// TestHotpluggedDisksMigrate has a guest that writes to four disks that were plugged in go to another
-// node and return: the disks are where they were and have what was written, no write fails, and they
-// can be unplugged and plugged again where the guest is.
-// Only real guests know where their disks are and whether a write has failed.
+// TestHotpluggedDisksMigrate moves a guest that writes to four hotplugged disks to another node and back. The disks
+// must keep their places and data, no write may fail, and they must be unpluggable and pluggable again where the guest
+// is. Only a real guest knows its disks' places and failed writes.
 func TestHotpluggedDisksMigrate(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -116,7 +115,7 @@ func TestHotpluggedDisksMigrate(t *testing.T) {
 	create(t, early)
 	g := bootVM(t, newMigratableVM(t, ns, "laden"))
 	hotplugwatch.AttachmentPods(t, cluster.client, ns, "laden")
-	// What comes after a disk that goes is not where the spec alone would put it.
+	// After an unplug, the next disk is not at the place that the spec alone would give it.
 	do(t, ns, "addvolume", "laden", "--volume-name=early")
 	g.gets("early")
 	for name, bus := range volumes {
@@ -160,10 +159,10 @@ func TestHotpluggedDisksMigrate(t *testing.T) {
 	startedOnce(t, ns, "laden")
 }
 
-// TestHandlersDieWhileAGuestMigrates kills each virt-handler once while a guest with plugged disks migrates, that of the
-// target when the attachment pods get there, and that of the source while memory is transferred: the migration comes to an
-// end, there is one guest that goes on, and its disks are unplugged and plugged where it is. At which step a handler may
-// die is explored in internal/rules/switchover; here a kubelet starts it again beside a QEMU that runs.
+// TestHandlersDieWhileAGuestMigrates kills each virt-handler once while a guest with hotplugged disks migrates: the
+// target's when the attachment pods get there, and the source's during the transfer. The migration must end, exactly
+// one guest must run, and its disks must be unpluggable and pluggable there. internal/rules/switchover explores at
+// which steps a handler may die; here a kubelet restarts it beside a running QEMU.
 func TestHandlersDieWhileAGuestMigrates(t *testing.T) {
 	ns := newNamespace(t)
 	volumes := sharedClaims(t, ns)
@@ -217,8 +216,8 @@ func TestHandlersDieWhileAGuestMigrates(t *testing.T) {
 	startedOnce(t, ns, "replugs")
 }
 
-// handlerDies has a guest with plugged disks migrate, and kills virt-handler on a side. It reports whether the guest has
-// come to the other node.
+// handlerDies migrates a guest with plugged disks, and kills virt-handler on a side. It reports whether the guest is on
+// the other node.
 func handlerDies(t *testing.T, ns, name, side string) (moved bool) {
 	t.Helper()
 	from := awaitMigratable(t, ns, name).Status.NodeName
@@ -241,8 +240,7 @@ func handlerDies(t *testing.T, ns, name, side string) (moved bool) {
 	return now.Status.NodeName != from
 }
 
-// awaitPodElsewhere waits until a VMI has an attachment pod on another node than the one that its guest
-// leaves.
+// awaitPodElsewhere waits until a VMI has an attachment pod on a node other than the source.
 func awaitPodElsewhere(t *testing.T, ns, name, node string) {
 	t.Helper()
 	eventually(t, "an attachment pod of "+name+" on another node than "+node, func(ctx context.Context) error {

@@ -22,24 +22,24 @@ import (
 )
 
 var (
-	// A long run asks for more than every run can afford: see `make soak`.
+	// A long run needs more strikes than every run can afford: see `make soak`.
 	killsFor = flag.Int("migration.kills", 6, "how many strikes interrupt migrations at a random moment")
 	trios    = flag.Int("migration.trios", 1, "how many times three guests migrate meanwhile")
 	seedFlag = flag.Uint64("migration.seed", 0, "what the random moments and victims come from; 0 for a new one")
 )
 
 const (
-	// longestSpan is how late in a migration a lane strikes at most.
+	// longestSpan bounds the time from a migration's start to a lane's strike.
 	longestSpan = 10 * time.Second
-	// stormPause is how long all parts that guests share are left alone at most.
+	// stormPause bounds the pause between strikes at the parts that all guests share.
 	stormPause = 6 * time.Second
 )
 
-// TestMigrationsAreInterruptedAtRandom has several guests migrate to and fro, and strikes at random moments: a part
-// that belongs to one of these migrations, or one that all share, and then it interrupts each that is under way.
-// Each guest counts and keeps a lease on its disks, and is asked four times a second, in all pods that it has, whether it
-// lives there. There are never two of it, and it goes on, unless what was killed is what it ran in; then its VM
-// starts it again. Not parallel: it breaks what the other tests stand on.
+// TestMigrationsAreInterruptedAtRandom migrates several guests to and fro, and strikes at random moments: at a part of
+// one migration, or at one that all share, which interrupts every migration under way. Each guest counts and keeps a
+// lease on its disks, and is asked four times a second, in all its pods, whether it lives there. There must never be
+// two of it, and it must run on, unless the strike killed its own pod or QEMU; then its VM must start it again. Not
+// parallel: it kills parts that other tests need.
 func TestMigrationsAreInterruptedAtRandom(t *testing.T) {
 	onlyInTestAll(t)
 	ns := newNamespace(t)
@@ -53,17 +53,17 @@ func TestMigrationsAreInterruptedAtRandom(t *testing.T) {
 	c.run(t)
 }
 
-// guestMigration is the kind of migration in which the guest moves, and its claims stay.
+// guestMigration is the kind of migration in which only the guest moves, and its claims stay.
 const guestMigration = "migration"
 
 // campaign interrupts the migrations of several guests until it has done so often enough.
 type campaign struct {
 	ns     string
 	seed   uint64
-	want   map[string]int // strikes, by the kind of the migrations that they interrupt
+	want   map[string]int // strikes, by the kind of the interrupted migration
 	pulses *pulses
 	lanes  []*lane
-	// booted is passed when all guests run, and calm closed when no part that they share is killed any more.
+	// booted is released when all guests run, and calm is closed when shared parts are no longer killed.
 	booted sync.WaitGroup
 	calm   chan struct{}
 
@@ -88,17 +88,17 @@ func newCampaign(t *testing.T, ns string, want map[string]int) *campaign {
 	return c
 }
 
-// random are the random numbers of one part of the campaign.
+// random returns the random numbers of one part of the campaign.
 func (c *campaign) random(stream int) *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, uint64(stream)))
 }
 
-// moment is a random one within a span.
+// moment returns a random time within a span.
 func moment(random *rand.Rand, span time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(span)))
 }
 
-// run has all lanes run side by side.
+// run runs all lanes in parallel.
 func (c *campaign) run(t *testing.T) {
 	t.Helper()
 	configure(t, `{"spec":{"configuration":{"migrations":{"parallelMigrationsPerCluster":20,"parallelOutboundMigrationsPerNode":20}}}}`,
@@ -128,21 +128,21 @@ func (c *campaign) run(t *testing.T) {
 	t.Logf("figure migration: struck were %v, in the phases %v; the migrations ended %v", c.struck, c.phases, c.ends)
 }
 
-// giveUpIf has the campaign end early when a part of it has failed.
+// giveUpIf ends the campaign early when a part of it has failed.
 func (c *campaign) giveUpIf(failed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gaveUp = c.gaveUp || failed
 }
 
-// enough reports whether there were enough strikes at migrations of a kind.
+// enough reports whether migrations of a kind were interrupted often enough.
 func (c *campaign) enough(kind string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gaveUp || c.got[kind] >= c.want[kind]
 }
 
-// storm strikes at what all guests share.
+// storm strikes at the parts that all guests share.
 func (c *campaign) storm(t *testing.T) {
 	defer close(c.calm)
 	c.booted.Wait()
@@ -156,8 +156,8 @@ func (c *campaign) storm(t *testing.T) {
 	}
 }
 
-// strike strikes at a victim. A migration that it takes part in was interrupted if it was under way just before, and
-// had not succeeded just after. However many a strike interrupts, it counts once.
+// strike strikes at a victim. A migration that the victim takes part in counts as interrupted if it was under way just
+// before, and had not succeeded just after. A strike counts once, however many migrations it interrupts.
 func (c *campaign) strike(t *testing.T, victim string, strike func(), takesPart func(*v1.VirtualMachineInstanceMigration) bool) {
 	t.Helper()
 	before := migrationsIn(t, c.ns)
@@ -185,7 +185,7 @@ func (c *campaign) kindOf(vmi string) string {
 	return c.lanes[i].kind
 }
 
-// lane adds a guest, with a lease on the disks that are named. Its migrations are those of a guest.
+// lane adds a guest with a lease on the named disks. Its migrations are of the kind guestMigration.
 func (c *campaign) lane(vm *v1.VirtualMachine, disks ...string) *lane {
 	l := &lane{campaign: c, vm: withPulse(vm, disks...), disks: disks, kind: guestMigration, victims: ownVictims(), random: c.random(len(c.lanes))}
 	l.begin = l.newMigration
@@ -201,16 +201,16 @@ type lane struct {
 	kind    string
 	victims []victim
 	random  *rand.Rand
-	// begin begins a migration. If settled is not nil, it is called when one has ended and the guest goes on, and
-	// rest, if it is not nil, when nothing is struck any more: it waits until the guest is where it stays.
+	// begin begins a migration. settled, if not nil, is called when a migration has ended and the guest runs on. rest,
+	// if not nil, is called after the last strike, and waits until the guest stays where it is.
 	begin   func() *v1.VirtualMachineInstanceMigration
 	settled func(after string)
 	rest    func()
 
 	t *testing.T
-	// span is how long its last migration took that succeeded, or its first one.
+	// span is the duration of its last successful migration, or of its first one.
 	span time.Duration
-	// instance and boot are those of the guest, until it is started again.
+	// instance and boot identify the guest until it is started again.
 	instance types.UID
 	boot     string
 }
@@ -222,7 +222,7 @@ func (l *lane) run(t *testing.T) {
 	g := bootVM(t, l.vm)
 	before := map[string]string{}
 	for _, disk := range l.disks {
-		// A disk that can be unplugged may come when the guest is up.
+		// A hotplugged disk may come after the guest has booted.
 		g.run("while ! test -b /dev/" + disk + "; do sleep 0.1; done")
 		before[disk] = sampled(g, disk)
 	}
@@ -241,7 +241,7 @@ func (l *lane) run(t *testing.T) {
 	}
 	<-l.calm
 	if l.boot != first {
-		return // its disks may have been made anew
+		return // its disks may be new
 	}
 	if l.rest != nil {
 		l.rest()
@@ -254,14 +254,14 @@ func (l *lane) run(t *testing.T) {
 	}
 }
 
-// sampled is the checksum of each eighth MiB of a disk, without the one that the lease is in.
+// sampled returns the checksum of each eighth MiB of a disk, without the one with the lease.
 func sampled(g *guest, disk string) string {
 	g.t.Helper()
 	return g.run("echo 3 >/proc/sys/vm/drop_caches; n=$(($(cat /sys/block/" + disk + "/size) / 2048)); i=0; " +
 		"while [ $i -lt $((n - 1)) ]; do dd if=/dev/" + disk + " bs=1M skip=$i count=1 2>/dev/null; i=$((i + 8)); done | md5sum | cut -c1-32")
 }
 
-// newMigration is a migration that somebody asks for.
+// newMigration returns a migration as a user creates it.
 func (l *lane) newMigration() *v1.VirtualMachineInstanceMigration {
 	awaitMigratable(l.t, l.ns, l.vm.Name)
 	m := newMigration(l.ns, l.vm.Name)
@@ -269,7 +269,7 @@ func (l *lane) newMigration() *v1.VirtualMachineInstanceMigration {
 	return m
 }
 
-// migrate has the guest migrate once, and strikes at a random moment. The first time it only measures how long it takes.
+// migrate migrates the guest once, and strikes at a random moment. The first time it only measures the duration.
 func (l *lane) migrate() {
 	m := l.begin()
 	began, after := time.Now(), "a migration"
@@ -295,8 +295,8 @@ func (l *lane) migrate() {
 	}
 }
 
-// interrupt strikes at a victim, if it is there while the migration is under way, and reports whether it did and whether the
-// guest may end with it.
+// interrupt strikes at a victim if it exists while the migration is under way. It reports whether it struck, and
+// whether the guest may end with the victim.
 func (l *lane) interrupt(victim victim, m *v1.VirtualMachineInstanceMigration) (struck, mayEnd bool) {
 	vmi, now := l.reads(), migrationOf(l.t, l.ns, m.UID)
 	if now == nil || now.IsFinal() {
@@ -310,7 +310,6 @@ func (l *lane) interrupt(victim victim, m *v1.VirtualMachineInstanceMigration) (
 	return true, victim.with == always || victim.with == onceSent && sent(l.reads(), m.UID)
 }
 
-// reads reads the VMI.
 func (l *lane) reads() *v1.VirtualMachineInstance {
 	l.t.Helper()
 	vmi := objectFor(l.ns, l.vm.Name)
@@ -320,13 +319,14 @@ func (l *lane) reads() *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// sent reports whether a guest is on its way: it may run at the target at any moment.
+// sent reports whether a guest is on its way: it may start to run at the target at any moment.
 func sent(vmi *v1.VirtualMachineInstance, migration types.UID) bool {
 	s := vmi.Status.MigrationState
 	return s != nil && s.MigrationUID == migration && s.StartTimestamp != nil
 }
 
-// goesOn waits until the guest runs, in one pod, in which it answers. If it may not have ended, it is the same one.
+// goesOn waits until the guest runs in exactly one pod and answers there. Unless it may have ended, it must be the same
+// guest.
 func (l *lane) goesOn(mayEnd bool, after string) {
 	l.t.Helper()
 	asked, before := l.pulses.Asked(), l.pulses.Last(l.vm.Name)
@@ -350,7 +350,7 @@ func (l *lane) goesOn(mayEnd bool, after string) {
 	l.instance, l.boot = vmi.UID, l.pulses.Last(l.vm.Name).Boot
 }
 
-// livesIn says what is missing for the guest to live where it answers from, and nowhere else.
+// livesIn returns an error unless the guest lives only where it answers from.
 func (l *lane) livesIn(vmi *v1.VirtualMachineInstance, now pulse.Sighting) error {
 	switch pods := launcherPods(l.t, vmi); {
 	case !ready(vmi) || vmi.DeletionTimestamp != nil:
@@ -362,15 +362,15 @@ func (l *lane) livesIn(vmi *v1.VirtualMachineInstance, now pulse.Sighting) error
 	case vmi.UID != l.instance && now.Boot == l.boot:
 		return fmt.Errorf("its next instance does not answer")
 	}
-	// The QEMU of a pod that was deleted by force ends after the pod. Which of them run, their run states tell.
+	// The QEMU of a pod that was deleted by force ends after the pod. The run states show which of several QEMUs run.
 	if n := qemusOf(string(vmi.Spec.Domain.Firmware.UUID)); n != 1 {
 		return fmt.Errorf("it has %d QEMUs", n)
 	}
 	return nil
 }
 
-// endOf waits until a migration has ended, and says how. One that was deleted has failed, or come
-// to its end before.
+// endOf waits until a migration has ended, and returns its phase. A deleted migration has failed, unless it ended
+// before.
 func endOf(t *testing.T, m *v1.VirtualMachineInstanceMigration) v1.VirtualMachineInstanceMigrationPhase {
 	t.Helper()
 	if err := cluster.client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err == nil && m.DeletionTimestamp == nil {

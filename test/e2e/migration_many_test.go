@@ -11,12 +11,12 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// A long run asks for more than every run can afford: see `make soak`.
+// A long run needs more guests than every run can afford: see `make soak`.
 var guestsAtOnce = flag.Int("migration.atonce", 5, "how many guests migrate at the same time")
 
-// TestManyGuestsMigrateAtOnce has several guests migrate at the same time, each with a limited bandwidth:
-// all of them arrive, and none is started again, nor is the one that was booted from a kernel in an image. How long that takes beside what the bandwidth
-// allows, bench/migrate measures. Not parallel: it sets the cluster's limits.
+// TestManyGuestsMigrateAtOnce migrates several guests at the same time, each with a limited bandwidth. All must arrive,
+// and none may be started again, including one that booted from a kernel in an image. bench/migrate compares the
+// duration with the bandwidth. Not parallel: it sets the cluster's limits.
 func TestManyGuestsMigrateAtOnce(t *testing.T) {
 	onlyInTestAll(t)
 	const bandwidth = 64

@@ -16,7 +16,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// traffic is a connection to a guest's echo on which a line goes there and back again and again.
+// traffic is a connection to a guest's echo that sends a line and awaits it, again and again.
 type traffic struct {
 	t    *testing.T
 	conn net.Conn
@@ -24,7 +24,7 @@ type traffic struct {
 	done sync.WaitGroup
 
 	mu sync.Mutex
-	// echoes are the lines that have come back, longest is the longest that one took.
+	// echoes counts the lines that have come back; longest is the longest round trip.
 	echoes  int
 	longest time.Duration
 	failure error
@@ -72,7 +72,7 @@ func echo(conn net.Conn, from *bufio.Reader, line string) (time.Duration, error)
 	return time.Since(began), err
 }
 
-// lives waits until more lines have come back, and returns the longest that one took since the last call.
+// lives waits until more lines have come back, and returns the longest round trip since the last call.
 func (c *traffic) lives(when string) time.Duration {
 	c.t.Helper()
 	c.mu.Lock()
@@ -120,11 +120,10 @@ func onCable(vm *v1.VirtualMachine, network, address string) {
 	}}})
 }
 
-// TestAConnectionLivesThroughMigrations: a guest on a network that both nodes share goes to the other
-// node and returns, while lines go to it and come back on one connection. Migrations are to use a
-// network of their own, on which no virt-handler is when the guest goes, and each is when it returns. Another
-// interface is plugged and unplugged meanwhile. Not parallel: it restarts virt-handler.
-// Its bridges, its network plugins and its peers are real, as nowhere below.
+// TestAConnectionLivesThroughMigrations moves a guest on a network that both nodes share to the other node and back,
+// while one connection carries lines to it and back. Migrations have a network of their own; no virt-handler is on it
+// when the guest goes, and each is when it returns. Another interface is plugged and unplugged meanwhile. Not parallel:
+// it restarts virt-handler. Only here the bridges, network plugins and peers are real.
 func TestAConnectionLivesThroughMigrations(t *testing.T) {
 	const network, address = "red", "203.0.113.7"
 	c, dedicated := newCable(t, network, "203.0.113.1/24"), newMigrationNetwork(t)
@@ -159,10 +158,10 @@ func TestAConnectionLivesThroughMigrations(t *testing.T) {
 	talk.lives("when other interfaces have come and gone")
 	talk.end()
 	nics.restarts()
-	removeVM(t, ns, "talks") // the cable ends after the pods that are on it
+	removeVM(t, ns, "talks") // the pods must be gone before their cable
 }
 
-// looks is how a guest was to itself and to others before it was migrated.
+// looks is the guest's identity, from inside and outside, before a migration.
 type looks struct {
 	network, mac, identity string
 	uptime                 time.Duration
@@ -192,7 +191,7 @@ func (l *looks) stays(t *testing.T, moved *v1.VirtualMachineInstance) {
 	startedOnce(t, moved.Namespace, moved.Name)
 }
 
-// macOn is the MAC address that a VMI says its guest has on a network.
+// macOn returns the guest's MAC address on a network by the VMI's status.
 func macOn(t *testing.T, vmi *v1.VirtualMachineInstance, network string) string {
 	t.Helper()
 	for i := range vmi.Status.Interfaces {
@@ -204,7 +203,7 @@ func macOn(t *testing.T, vmi *v1.VirtualMachineInstance, network string) string 
 	return ""
 }
 
-// targetAddress is where the target's virt-handler has listened in the VMI's last migration.
+// targetAddress returns the address on which the target's virt-handler listened in the VMI's last migration.
 func targetAddress(t *testing.T, vmi *v1.VirtualMachineInstance) netip.Addr {
 	t.Helper()
 	at, err := netip.ParseAddrPort(vmi.Status.MigrationState.TargetNodeAddress)
@@ -214,7 +213,7 @@ func targetAddress(t *testing.T, vmi *v1.VirtualMachineInstance) netip.Addr {
 	return at.Addr()
 }
 
-// migrationNetwork is a network for migrations alone, which gives addresses.
+// migrationNetwork is a network for migrations alone, which assigns addresses.
 type migrationNetwork struct {
 	*cable
 	subnet netip.Prefix
@@ -238,7 +237,7 @@ func newMigrationNetwork(t *testing.T) *migrationNetwork {
 	return m
 }
 
-// unused checks that a migration went over another network, and that its node says so.
+// unused checks that a migration used another network, and that its node reports why.
 func (m *migrationNetwork) unused(t *testing.T, moved *v1.VirtualMachineInstance) {
 	t.Helper()
 	if to := targetAddress(t, moved); m.subnet.Contains(to) {
@@ -250,7 +249,7 @@ func (m *migrationNetwork) unused(t *testing.T, moved *v1.VirtualMachineInstance
 	eventually(t, "why another network is used", hasEvent("", moved.Status.NodeName, "migrationnetworkmissing"))
 }
 
-// used checks that a migration went over the network, over which so many bytes had gone before.
+// used checks that a migration used the network, whose byte count was before.
 func (m *migrationNetwork) used(t *testing.T, moved *v1.VirtualMachineInstance, before uint64) {
 	t.Helper()
 	if to := targetAddress(t, moved); !m.subnet.Contains(to) {

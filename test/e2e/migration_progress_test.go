@@ -20,16 +20,17 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// memorySent is the documented form of what is said while memory is sent.
+// memorySent matches the documented message during the transfer of memory.
 var memorySent = regexp.MustCompile(`^[0-9]+% of the memory is there: [0-9]+ MiB of [0-9]+ MiB left, ([0-9]+) MiB sent, [0-9]+ MiB/s; ` +
 	`the guest changes [0-9]+ MiB/s and would stand still for [0-9]+ ms$`)
 
-// TestAMigrationTellsHowFarItIs looks at what a user is told of migrations. How often and in which words is in
-// internal/rules/vmistatus and in virtctl's scripts; a real QEMU has figures that change, and a console that ends with it.
+// TestAMigrationTellsHowFarItIs checks the progress that users see of migrations. internal/rules/vmistatus and
+// virtctl's scripts cover its interval and words; only a real QEMU has figures that change, and a console that ends
+// with it.
 func TestAMigrationTellsHowFarItIs(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	g := bootVM(t, newMigratableVM(t, ns, "tells")) // logs in, which all consoles share
+	g := bootVM(t, newMigratableVM(t, ns, "tells")) // logs in on the console, which other consoles share
 	g.run("dd if=/dev/urandom of=/run/memory bs=1M count=24 2>/dev/null")
 	inTurn(t,
 		chapter{"a slow one tells how far it is", func(t *testing.T) { tellsHowFarItIs(t, ns) }},
@@ -37,12 +38,11 @@ func TestAMigrationTellsHowFarItIs(t *testing.T) {
 	)
 }
 
-// slowMiB is how many MiB a second a migration sends that takes some time.
+// slowMiB is the bandwidth, in MiB a second, of a migration that must take some time.
 const slowMiB = 2
 
-// tellsHowFarItIs has a migration take some time: meanwhile the VMI's condition, the metrics of
-// virt-handler and virtctl say how far it is, with one write in five seconds at most, and nothing of that is
-// left in the end.
+// tellsHowFarItIs slows a migration down. Meanwhile the VMI's condition, the metrics of virt-handler and virtctl must
+// show its progress, with at most one write in five seconds, and none of it may be left in the end.
 func tellsHowFarItIs(t *testing.T, ns string) {
 	t.Helper()
 	limit(t, ns, "tells", migrationsv1.MigrationPolicySpec{BandwidthPerMigration: resource.NewQuantity(slowMiB<<20, resource.BinarySI)})
@@ -82,7 +82,7 @@ func tellsHowFarItIs(t *testing.T, ns string) {
 	figuresOfMigration(t, from, ns, false)
 }
 
-// checkTold checks what was told of a migration, in the order in which it was.
+// checkTold checks the reported progress of a migration, in its order.
 func checkTold(t *testing.T, vmi *v1.VirtualMachineInstance, told []v1.VirtualMachineInstanceCondition) {
 	t.Helper()
 	if len(told) < 2 {
@@ -105,16 +105,17 @@ func checkTold(t *testing.T, vmi *v1.VirtualMachineInstance, told []v1.VirtualMa
 		}
 		sent = now
 	}
-	// In the end, too: of the last of what was sent. How long the guest took to go on where it is says nothing.
+	// Also the final amount, for the last part of the memory. The time that the guest takes to resume has no influence
+	// on it.
 	if all, most := sentInAll(t, vmi.Namespace), sent+3*int(vmistatus.ProgressInterval.Seconds())*slowMiB; all > most {
 		t.Errorf("%d MiB were sent in all, and the last that was told is %d", all, sent)
 	}
 }
 
-// allSent is what the event about a migration says of the memory that was sent.
+// allSent matches the sent memory in a migration's event.
 var allSent = regexp.MustCompile(`; QEMU sent ([0-9]+) MiB`)
 
-// sentInAll waits for the event about the one migration in a namespace, and returns how many MiB it has sent.
+// sentInAll waits for the event about the only migration in a namespace, and returns the MiB that it has sent.
 func sentInAll(t *testing.T, ns string) (mebibytes int) {
 	t.Helper()
 	eventually(t, "the event about the migration", func(ctx context.Context) error {
@@ -134,8 +135,7 @@ func sentInAll(t *testing.T, ns string) (mebibytes int) {
 	return mebibytes
 }
 
-// figuresOfMigration waits until the virt-handler of a node has metrics of the migrations in a namespace, or
-// has none.
+// figuresOfMigration waits until the virt-handler of a node has metrics of the migrations in a namespace, or has none.
 func figuresOfMigration(t *testing.T, node, ns string, want bool) {
 	t.Helper()
 	of := regexp.MustCompile(`(?m)^kubevirt_vmi_migration_data_(bytes_total|processed_bytes|remaining_bytes)\{.*namespace="` + ns + `".*\} [1-9]`)

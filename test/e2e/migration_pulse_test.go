@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/test/pulse"
 )
 
-// withPulse gives a VM's guest a pulse, and a lease on the disks (vda) that it names. Its QEMUs tell when they run.
+// withPulse gives a VM's guest a pulse, and a lease on the named disks (vda). Its QEMUs log their run states.
 func withPulse(vm *v1.VirtualMachine, disks ...string) *v1.VirtualMachine {
 	vm = withRunStates(vm)
 	data := fmt.Sprintf("#cloud-config\nwrite_files: [{path: /etc/pulse, content: %q}]\n", vm.Name+" "+strings.Join(disks, " "))
@@ -37,26 +37,26 @@ func withPulse(vm *v1.VirtualMachine, disks ...string) *v1.VirtualMachine {
 }
 
 const (
-	// askInterval is the time between two questions, and a beat takes as long.
+	// askInterval is the time between two questions, and between two beats.
 	askInterval = 250 * time.Millisecond
-	// answerTime is how long an answer may be under way.
+	// answerTime is the time limit of an answer.
 	answerTime = 5 * time.Second
 )
 
-// pulses asks the guests of a namespace how they are, in all launcher pods that there are, four times a second, and
-// keeps what their QEMUs say of themselves.
+// pulses asks the guests of a namespace for their pulse, in all launcher pods, four times a second, and keeps the run
+// states of their QEMUs.
 type pulses struct {
 	pulse.Record
 	t      *testing.T
 	ns     string
 	asking sync.WaitGroup
-	logs   launcherLogs // find's
+	logs   launcherLogs // only find uses it
 
 	mu   sync.Mutex
 	pods map[netip.Addr]string
 }
 
-// feelPulses begins to ask. When the test ends, nothing must have been wrong.
+// feelPulses begins to ask. The test fails at its end if two guests were seen.
 func feelPulses(t *testing.T, ns string) *pulses {
 	t.Helper()
 	p := &pulses{t: t, ns: ns}
@@ -86,7 +86,7 @@ func (p *pulses) every(ctx context.Context, interval time.Duration, do func(cont
 	}
 }
 
-// find looks which pods there are.
+// find lists the pods.
 func (p *pulses) find(ctx context.Context) {
 	var list corev1.PodList
 	if err := cluster.client.List(ctx, &list, client.InNamespace(p.ns), client.MatchingLabels{v1.AppLabel: layout.LauncherApp}); err != nil {
@@ -102,7 +102,7 @@ func (p *pulses) find(ctx context.Context) {
 		pod := &list.Items[i]
 		address, err := netip.ParseAddr(pod.Status.PodIP)
 		if err != nil || newest[address].After(pod.CreationTimestamp.Time) {
-			continue // it has no address yet, or another pod has it by now
+			continue // it has no address yet, or another pod has reused it
 		}
 		pods[address], newest[address] = pod.Name, pod.CreationTimestamp.Time
 	}
@@ -111,8 +111,8 @@ func (p *pulses) find(ctx context.Context) {
 	p.pods = pods
 }
 
-// ask asks each pod, from a new port each time: the kernel sends on what comes from a port that has asked
-// already as it did the first time, when the pod may have had no guest.
+// ask asks each pod, from a new port each time: the kernel forwards packets of a known port as it did the first time,
+// when the pod may have had no guest.
 func (p *pulses) ask(ctx context.Context) {
 	conn, err := net.ListenUDP("udp4", nil)
 	if err == nil {
@@ -132,7 +132,7 @@ func (p *pulses) ask(ctx context.Context) {
 	}
 }
 
-// listen takes what is answered on a connection in time.
+// listen reads the answers on a connection until answerTime is over.
 func (p *pulses) listen(ctx context.Context, conn *net.UDPConn) {
 	end := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer end()
@@ -141,7 +141,7 @@ func (p *pulses) listen(ctx context.Context, conn *net.UDPConn) {
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(text)
 		if err != nil {
-			return // the time is over
+			return // answerTime is over
 		}
 		answer, err := pulse.Parse(string(text[:n]))
 		if err != nil {

@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/test/runstate"
 )
 
-// withRunStates has a VM's QEMUs tell when they run.
+// withRunStates makes a VM's QEMUs log their run states.
 func withRunStates(vm *v1.VirtualMachine) *v1.VirtualMachine {
 	meta := &vm.Spec.Template.ObjectMeta
 	if meta.Labels == nil {
@@ -28,8 +28,8 @@ func withRunStates(vm *v1.VirtualMachine) *v1.VirtualMachine {
 	return vm
 }
 
-// launcherLogs keeps the logs of launcher pods open, so that they can be read when their pods are gone. One
-// goroutine uses it at a time.
+// launcherLogs keeps the logs of launcher pods open, to read them after their pods are gone. Only one goroutine may use
+// it at a time.
 type launcherLogs struct {
 	files map[types.UID]launcherLog
 }
@@ -39,8 +39,8 @@ type launcherLog struct {
 	file     *os.File
 }
 
-// open opens the logs of those pods that have one by now. The kubelet writes it on the node, whose folders are on
-// this machine.
+// open opens the logs of those pods that have one already. The kubelet writes it on the node, whose folders are on this
+// machine.
 func (l *launcherLogs) open(t *testing.T, pods []corev1.Pod) {
 	for i := range pods {
 		pod := &pods[i]
@@ -63,7 +63,7 @@ func (l *launcherLogs) open(t *testing.T, pods []corev1.Pod) {
 	}
 }
 
-// check reads and closes the logs: of all QEMUs of a VMI, one must have run at a time.
+// check reads and closes the logs: of a VMI's QEMUs, at most one may run at a time.
 func (l *launcherLogs) check(t *testing.T) {
 	vmis, times := map[string][]runstate.Span{}, 0
 	for _, log := range l.files {

@@ -24,9 +24,9 @@ import (
 // It takes minutes: see `make soak`.
 var silence = flag.Bool("migration.silence", false, "wait until a migration is given up whose source is gone for good")
 
-// TestASourceThatIsGoneForGood has virt-handler at the source end whenever it is started. Its migration is
-// given up after a while, and the guest goes on where it is. When that virt-handler is back, it says so of the VMI, which
-// migrates again. Not parallel: it breaks what the other tests stand on.
+// TestASourceThatIsGoneForGood kills virt-handler at the source whenever it starts. Its migration must be given up
+// after a while, and the guest must run on there. When that virt-handler is back, it must report so in the VMI, which
+// must migrate again. Not parallel: it kills parts that other tests need.
 func TestASourceThatIsGoneForGood(t *testing.T) {
 	if !*silence {
 		t.Skip("it takes minutes: make soak runs it")
@@ -73,7 +73,7 @@ func TestASourceThatIsGoneForGood(t *testing.T) {
 	startedOnce(t, ns, "left")
 }
 
-// keepDead kills virt-handler in a pod as often as it is started, until revive is called.
+// keepDead kills virt-handler in a pod whenever it starts, until revive is called.
 func keepDead(t *testing.T, pod string) (revive func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestATargetThatCannotBeHadSaysWhy asks for migrations of one guest whose target pod finds no node, or does not
-// start there: each says why soon, in the real scheduler's and the real kubelet's words, leaves nothing behind when it is
-// canceled or given up, and the guest goes on. When nothing is in the way any more, it migrates; in the end because its own
-// node has no room for what it is to have. Not parallel: nodes are full meanwhile, and no pod of a guest starts.
+// TestATargetThatCannotBeHadSaysWhy creates migrations of one guest whose target pod finds no node, or does not start
+// there. Each must soon give the reason, in the real scheduler's or kubelet's words, and leave nothing behind when it
+// is canceled or given up; the guest must run on. Without the obstacle it must migrate, at last because its own node
+// has no room for its new size. Not parallel: nodes are full meanwhile, and no guest's pod starts.
 func TestATargetThatCannotBeHadSaysWhy(t *testing.T) {
 	ns := newNamespace(t)
 	g := bootVM(t, evictable(withMemoryRoom(newMigratableVM(t, ns, "stays"))))
@@ -41,7 +41,7 @@ func TestATargetThatCannotBeHadSaysWhy(t *testing.T) {
 			awaitGone(t, filler)
 		}},
 		chapter{"an image that the node can't get", func(t *testing.T) {
-			// Of guests' pods alone: that of the spec is for Drydock's own, too.
+			// This applies to guests' pods only; spec.imagePullPolicy is for Drydock's own pods, too.
 			configure(t, `{"spec":{"configuration":{"imagePullPolicy":"Always"}}}`, `{"spec":{"configuration":{"imagePullPolicy":null}}}`)
 			s.in(t).isCanceled(newMigration(ns, "stays"), "virt-launcher")
 		}},
@@ -50,7 +50,7 @@ func TestATargetThatCannotBeHadSaysWhy(t *testing.T) {
 	)
 }
 
-// staying is a guest that does not migrate.
+// staying is a guest that must not move.
 type staying struct {
 	t       *testing.T
 	guest   *guest
@@ -59,14 +59,14 @@ type staying struct {
 	budgets string
 }
 
-// in is the same guest in a chapter of its test.
+// in returns the same guest for a chapter of its test.
 func (s staying) in(t *testing.T) *staying {
 	t.Helper()
 	s.t, s.guest = t, login(t, s.vmi.Namespace, s.vmi.Name)
 	return &s
 }
 
-// isCanceled makes a migration, which says soon that it waits, for what; and cancels it.
+// isCanceled creates a migration, which must soon give the reason for its wait, and cancels it.
 func (s *staying) isCanceled(m *v1.VirtualMachineInstanceMigration, says ...string) {
 	s.t.Helper()
 	create(s.t, m)
@@ -81,7 +81,7 @@ func (s *staying) isCanceled(m *v1.VirtualMachineInstanceMigration, says ...stri
 	s.goesOn()
 }
 
-// fails makes a migration that fails, and says why.
+// fails creates a migration, which must fail with the reason.
 func (s *staying) fails(m *v1.VirtualMachineInstanceMigration, says ...string) {
 	s.t.Helper()
 	create(s.t, m)
@@ -101,7 +101,7 @@ func hasAll(text string, parts []string) bool {
 	return true
 }
 
-// goesOn checks that the guest is where it was, alone, and that no migration has left anything.
+// goesOn checks that the guest is in the same single pod, and that no migration has left anything.
 func (s *staying) goesOn() {
 	s.t.Helper()
 	awaitOneLauncher(s.t, s.vmi, s.vmi.Status.NodeName)
@@ -119,7 +119,7 @@ func (s *staying) goesOn() {
 	}
 }
 
-// budgets are those of a namespace.
+// budgets returns the disruption budgets of a namespace.
 func budgets(t *testing.T, ns string) string {
 	t.Helper()
 	var list policyv1.PodDisruptionBudgetList

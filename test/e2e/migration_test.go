@@ -23,8 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// newMigratableVM is a VM whose disk every node reaches, in a pod network that it leaves by
-// masquerade.
+// newMigratableVM returns a VM whose disk every node reaches, on the pod network with masquerade.
 func newMigratableVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 	t.Helper()
 	root := newDataVolume(ns, name+"-root", "64Mi", cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{
@@ -43,16 +42,16 @@ func newMigratableVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 	return newVM(vmi, v1.RunStrategyAlways)
 }
 
-// count has the guest count, in memory and on its disk, until it ends.
+// count makes the guest count, in memory and on its disk, until it ends.
 func (g *guest) count() {
 	g.t.Helper()
 	g.run(`mkdir -p /run/count; (i=0; while :; do i=$((i+1)); echo $i >/run/count/memory; echo $i >/count; sleep 0.2; done) >/dev/null 2>&1 &`)
 }
 
-// counted is how far the guest has counted in memory.
+// counted returns the guest's count in memory.
 func (g *guest) counted() int {
 	g.t.Helper()
-	// There is no file at first, and it is empty for a moment each time that it is written.
+	// At first there is no file, and it is empty for a moment during each write.
 	n, err := strconv.Atoi(g.run(`until n=$(cat /run/count/memory 2>/dev/null) && [ -n "$n" ]; do :; done; echo $n`))
 	if err != nil {
 		g.t.Fatalf("reading what %s has counted: %v", g.name, err)
@@ -60,8 +59,8 @@ func (g *guest) counted() int {
 	return n
 }
 
-// identity is what must be the same of a guest wherever it runs, when its first card has an address: the login comes
-// without one if that takes long.
+// identity returns the facts that a guest must keep wherever it runs. It waits for the first card's address: the login
+// may come before that.
 func (g *guest) identity() string {
 	g.t.Helper()
 	g.run("until ip -o -4 addr show dev eth0 scope global | grep -q inet; do sleep 0.1; done")
@@ -75,13 +74,13 @@ func newMigration(ns, name string) *v1.VirtualMachineInstanceMigration {
 	}
 }
 
-// awaitMigration waits until the migration is as seen wants it.
+// awaitMigration waits until seen accepts the migration.
 func awaitMigration(t *testing.T, m *v1.VirtualMachineInstanceMigration, what string, seen func(*v1.VirtualMachineInstanceMigration) bool) *v1.VirtualMachineInstanceMigration {
 	t.Helper()
 	return await(t, m, &v1.VirtualMachineInstanceMigrationList{}, what, seen)
 }
 
-// awaitEnd waits until the migration has come to its end, which must be phase.
+// awaitEnd waits until the migration has ended, which must be in this phase.
 func awaitEnd(t *testing.T, m *v1.VirtualMachineInstanceMigration, phase v1.VirtualMachineInstanceMigrationPhase) *v1.VirtualMachineInstanceMigration {
 	t.Helper()
 	ended := awaitMigration(t, m, "its end", func(m *v1.VirtualMachineInstanceMigration) bool { return m.IsFinal() })
@@ -91,7 +90,7 @@ func awaitEnd(t *testing.T, m *v1.VirtualMachineInstanceMigration, phase v1.Virt
 	return ended
 }
 
-// awaitTransfer waits until the memory is being transferred.
+// awaitTransfer waits until the transfer of memory has begun.
 func awaitTransfer(t *testing.T, m *v1.VirtualMachineInstanceMigration) {
 	t.Helper()
 	awaitMigration(t, m, "phase Running", func(m *v1.VirtualMachineInstanceMigration) bool {
@@ -116,7 +115,7 @@ func awaitOneLauncher(t *testing.T, vmi *v1.VirtualMachineInstance, node string)
 	})
 }
 
-// migrated has a guest migrate, and returns the VMI when it has.
+// migrated migrates a guest, and returns the VMI after it.
 func migrated(t *testing.T, ns, name string) *v1.VirtualMachineInstance {
 	t.Helper()
 	before := awaitRunning(t, ns, name)
@@ -124,7 +123,7 @@ func migrated(t *testing.T, ns, name string) *v1.VirtualMachineInstance {
 	return awaitMoved(t, before)
 }
 
-// awaitMoved waits until a guest has come to another node than it was on before.
+// awaitMoved waits until a guest is on a node other than before.
 func awaitMoved(t *testing.T, before *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	t.Helper()
 	var last types.UID
@@ -138,7 +137,7 @@ func awaitMoved(t *testing.T, before *v1.VirtualMachineInstance) *v1.VirtualMach
 		}
 		return vmi.Status.NodeName != before.Status.NodeName && m != nil && m.Completed
 	})
-	// The VMI says so before the migration does, and another one is refused until then.
+	// The VMI reports the end before the migration does, and another migration is refused until then.
 	eventually(t, "the end of the migration", func(context.Context) error {
 		if m := migrationOf(t, moved.Namespace, moved.Status.MigrationState.MigrationUID); m != nil && !m.IsFinal() {
 			return fmt.Errorf("it is in phase %s", m.Status.Phase)
@@ -148,7 +147,7 @@ func awaitMoved(t *testing.T, before *v1.VirtualMachineInstance) *v1.VirtualMach
 	return moved
 }
 
-// slowly has the migrations of a VM take long: their bandwidth is limited.
+// slowly limits the bandwidth of a VM's migrations, so that they take long.
 func slowly(t *testing.T, ns, name string) {
 	t.Helper()
 	policy := &migrationsv1.MigrationPolicy{
@@ -165,9 +164,9 @@ func slowly(t *testing.T, ns, name string) {
 	t.Cleanup(func() { deleteObject(t, policy) })
 }
 
-// TestAGuestMigratesThereAndBack has a guest that counts go to another node and return: it
-// goes on counting and writing to its disks, has lost nothing of them, is the same to itself and to others, and nothing is left where it was.
-// Who decides what is explored in internal/rules/switchover; the guest's word is only had here.
+// TestAGuestMigratesThereAndBack moves a counting guest to another node and back. It must count on and write to its
+// disks, lose no write, and be the same to itself and to others; nothing may be left on the old node.
+// internal/rules/switchover explores the decisions; only here a guest confirms them.
 func TestAGuestMigratesThereAndBack(t *testing.T) {
 	t.Parallel()
 	t.Run("with the disks of its pod", func(t *testing.T) {
@@ -207,7 +206,7 @@ func TestAGuestMigratesThereAndBack(t *testing.T) {
 	})
 }
 
-// stillPoliced looks whether the policy holds at the address that the guest has now, and then takes it away.
+// stillPoliced checks that the policy holds at the guest's new address, and then deletes it.
 func stillPoliced(t *testing.T, g *guest, deny *networkingv1.NetworkPolicy) {
 	t.Helper()
 	now := guestAddress(t, g)
@@ -223,7 +222,7 @@ func movesThereAndBack(t *testing.T, g *guest) {
 	moves(t, g, g.keepJournals(), "there", "back")
 }
 
-// moves has a guest that counts, and keeps journals, go to the other node in each turn.
+// moves migrates a guest that counts and keeps journals to the other node in each turn.
 func moves(t *testing.T, g *guest, journals journals, turns ...string) {
 	t.Helper()
 	ns := g.namespace
@@ -251,7 +250,7 @@ func moves(t *testing.T, g *guest, journals journals, turns ...string) {
 		if now := g.uptime(); now < uptime {
 			t.Errorf("%s: the guest's uptime is %v, want more than %v", turn, now, uptime)
 		}
-		// The file is empty for a moment each time that it is written.
+		// The file is empty for a moment during each write.
 		g.run(`sync; until n=$(cat /count 2>/dev/null) && [ -n "$n" ]; do :; done; test $n -ge ` + strconv.Itoa(counted))
 		journals.check(g)
 		if tpm {
@@ -263,7 +262,7 @@ func moves(t *testing.T, g *guest, journals journals, turns ...string) {
 	toldOfDowntimes(t, ns, len(turns))
 }
 
-// toldOfDowntimes waits for so many events that say how long a guest stood still.
+// toldOfDowntimes waits for one event with the guest's downtime per migration.
 func toldOfDowntimes(t *testing.T, ns string, migrations int) {
 	t.Helper()
 	eventually(t, "events of the migrations", func(ctx context.Context) error {
@@ -285,11 +284,11 @@ func toldOfDowntimes(t *testing.T, ns string, migrations int) {
 	})
 }
 
-// TestAMigrationThatFailsLeavesTheGuestWhereItIs has the migrations of one guest fail in all ways that have a real pod, a
-// real QEMU or a kubelet in them: the guest never notices, and nothing is left soon. In the end its own pod is taken away,
-// upon which the VM starts again, and the VM is stopped. In which phase which loop does what is in the API server's tests
-// and in the exploration of internal/rules/switchover. The guest is asked all the while, in all pods that it has, whether
-// it lives there, and its QEMUs say when they run: there is never a second guest.
+// TestAMigrationThatFailsLeavesTheGuestWhereItIs makes the migrations of one guest fail in all ways that involve a real
+// pod, a real QEMU or a kubelet. The guest must never notice, and nothing may be left after a while. In the end its own
+// pod is deleted, upon which the VM must start again, and the VM is stopped. The API server's tests and the exploration
+// of internal/rules/switchover cover the phases and loops. All the while the guest is asked, in all its pods, whether
+// it lives there, and its QEMUs log their run states: there must never be a second guest.
 func TestAMigrationThatFailsLeavesTheGuestWhereItIs(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -316,7 +315,7 @@ func TestAMigrationThatFailsLeavesTheGuestWhereItIs(t *testing.T) {
 	)
 }
 
-// isCanceledInEachPhase cancels a migration in each phase that it has a target pod in.
+// isCanceledInEachPhase cancels a migration in each phase that has a target pod.
 func isCanceledInEachPhase(t *testing.T, s *staying) {
 	t.Helper()
 	ns, g := s.vmi.Namespace, s.guest
@@ -345,14 +344,14 @@ func isCanceledInEachPhase(t *testing.T, s *staying) {
 	startedOnce(t, ns, "stays")
 }
 
-// reached reports whether a migration has come to a phase, which it may have passed.
+// reached reports whether a migration is in a phase or beyond it.
 func reached(m *v1.VirtualMachineInstanceMigration, phase v1.VirtualMachineInstanceMigrationPhase) bool {
 	return m.Status.Phase == phase || slices.ContainsFunc(m.Status.PhaseTransitionTimestamps, func(p v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp) bool {
 		return p.Phase == phase
 	})
 }
 
-// beginsToMigrate waits until a guest is on its way, in a migration that is slow, and returns where it is and where it goes.
+// beginsToMigrate starts a slow migration, waits until the guest is on its way, and returns both.
 func beginsToMigrate(t *testing.T, ns, name string) (*v1.VirtualMachineInstanceMigration, *v1.VirtualMachineInstanceMigrationState) {
 	t.Helper()
 	awaitMigratable(t, ns, name)
@@ -366,7 +365,7 @@ func beginsToMigrate(t *testing.T, ns, name string) (*v1.VirtualMachineInstanceM
 	return m, vmi.Status.MigrationState
 }
 
-// targetEnds kills what runs on the target's side: the migration fails with its reason.
+// targetEnds kills processes on the target's side: the migration must fail with the reason.
 func targetEnds(t *testing.T, s *staying) {
 	t.Helper()
 	m, between := beginsToMigrate(t, s.vmi.Namespace, s.vmi.Name)
@@ -381,8 +380,7 @@ func targetEnds(t *testing.T, s *staying) {
 	s.goesOn()
 }
 
-// stopsWhileItMigrates stops a VM while its memory is transferred: guest, target and
-// migration end, and nothing is left.
+// stopsWhileItMigrates stops a VM during the transfer: guest, target and migration must end, and nothing may be left.
 func stopsWhileItMigrates(t *testing.T, ns string) {
 	t.Helper()
 	m, _ := beginsToMigrate(t, ns, "stays")
@@ -399,7 +397,7 @@ func stopsWhileItMigrates(t *testing.T, ns string) {
 	})
 }
 
-// losesPod deletes one of the pods of a migration by force while memory is transferred.
+// losesPod deletes one of a migration's pods by force during the transfer.
 func losesPod(t *testing.T, ns string, which func(*v1.VirtualMachineInstanceMigrationState) string) {
 	t.Helper()
 	m, between := beginsToMigrate(t, ns, "stays")

@@ -20,9 +20,9 @@ const (
 	otherVirt = "drydock.dev/virt:other"
 )
 
-// TestMigrationsBetweenVersions: while Drydock is updated, or the update is taken back, the nodes and
-// virt-controller have two versions. Guests go from each to the other, and one that the other version has started sees
-// of itself what it saw, after the update and after its next start.
+// TestMigrationsBetweenVersions migrates guests while the nodes and virt-controller have two versions, as during an
+// update or a rollback. Guests must go from each version to the other. A guest of the other version must have the same
+// identity after the update and after its next start.
 func TestMigrationsBetweenVersions(t *testing.T) {
 	if *otherVersion == "" {
 		t.Skip("there is no other version here: make test-versions BEFORE=<commit> builds one")
@@ -34,7 +34,7 @@ func TestMigrationsBetweenVersions(t *testing.T) {
 	if out, err := output(t.Context(), "drydock", "image", "load", archive); err != nil {
 		t.Fatalf("drydock image load: %v\n%s", err, out)
 	}
-	// What runs where is decided by deleting pods.
+	// The test decides which pod has which version by deleting pods.
 	patch(t, "daemonset/virt-handler", `{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`)
 	t.Cleanup(func() {
 		patch(t, "daemonset/virt-handler", `{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`)
@@ -47,7 +47,7 @@ func TestMigrationsBetweenVersions(t *testing.T) {
 		ns := newNamespace(t)
 		movesThereAndBack(t, bootVM(t, newMigratableVM(t, ns, "moves")))
 	})
-	ns, knew := newNamespace(t), "" // of a guest that outlives the update, and what it saw of itself before
+	ns, knew := newNamespace(t), "" // the identity, before the update, of a guest that outlives it
 	t.Run("a virt-handler and virt-controller", func(t *testing.T) {
 		t.Cleanup(func() {
 			runImage(t, "deployment/virt-controller", thisVirt)
@@ -60,7 +60,7 @@ func TestMigrationsBetweenVersions(t *testing.T) {
 		movesThereAndBack(t, g)
 	})
 	if knew == "" {
-		t.FailNow() // it has said why
+		t.FailNow() // it has logged the reason
 	}
 	t.Run("a guest whose virt-controller was updated", func(t *testing.T) {
 		g := login(t, ns, "moves")
@@ -84,7 +84,7 @@ func patch(t *testing.T, object, change string) {
 	}
 }
 
-// runImage has the first container of each pod, which has the object's name, run an image.
+// runImage sets the image of the container that has the object's name.
 func runImage(t *testing.T, object, image string) {
 	t.Helper()
 	patch(t, object, fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":%q,"image":%q}]}}}}`, filepath.Base(object), image))

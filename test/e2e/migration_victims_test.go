@@ -17,12 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// victim is what is killed or deleted while a guest migrates, and belongs to this guest alone.
+// victim belongs to one guest, and is killed or deleted while that guest migrates.
 type victim struct {
 	name string
-	// with says when the guest may end with it.
+	// with tells from when on the guest may end with the victim.
 	with mortality
-	// find returns how to strike it, or nil if it isn't there.
+	// find returns a function that strikes the victim, or nil if it does not exist.
 	find func(*testing.T, *v1.VirtualMachineInstance, types.UID) (strike func())
 }
 
@@ -30,12 +30,12 @@ type mortality int
 
 const (
 	never mortality = iota
-	// onceSent means from when on the guest is on its way: it may run there at any moment.
+	// onceSent: from when the guest is on its way, it may run at the target at any moment.
 	onceSent
 	always
 )
 
-// ownVictims are those of one migration. The guest ends with one in six: to start again takes it a while.
+// ownVictims returns the victims of one migration. The guest ends with one in six, because a restart takes a while.
 func ownVictims() []victim {
 	harmless := []victim{
 		{"the migration", never, func(t *testing.T, vmi *v1.VirtualMachineInstance, uid types.UID) func() {
@@ -64,13 +64,13 @@ func ownVictims() []victim {
 	return slices.Concat(harmless, harmless, harmless, mortal)
 }
 
-// migrationOf is a migration of a namespace, or nil.
+// migrationOf returns a migration of a namespace, or nil.
 func migrationOf(t *testing.T, ns string, uid types.UID) *v1.VirtualMachineInstanceMigration {
 	t.Helper()
 	return migrationsIn(t, ns)[uid]
 }
 
-// migrationsIn are those of a namespace.
+// migrationsIn returns the migrations of a namespace.
 func migrationsIn(t *testing.T, ns string) map[types.UID]*v1.VirtualMachineInstanceMigration {
 	t.Helper()
 	list := &v1.VirtualMachineInstanceMigrationList{}
@@ -84,13 +84,13 @@ func migrationsIn(t *testing.T, ns string) map[types.UID]*v1.VirtualMachineInsta
 	return all
 }
 
-// targetOf is the target pod of a migration, or nil.
+// targetOf returns the target pod of a migration, or nil.
 func targetOf(t *testing.T, vmi *v1.VirtualMachineInstance, uid types.UID) *corev1.Pod {
 	t.Helper()
 	return launcherWhere(t, vmi, func(pod *corev1.Pod) bool { return pod.Labels[v1.MigrationJobLabel] == string(uid) })
 }
 
-// sourceOf is the pod that a guest was in when the migration began, or nil.
+// sourceOf returns the pod of the guest when the migration began, or nil.
 func sourceOf(t *testing.T, vmi *v1.VirtualMachineInstance, uid types.UID) *corev1.Pod {
 	t.Helper()
 	return launcherWhere(t, vmi, func(pod *corev1.Pod) bool {
@@ -115,7 +115,7 @@ func targetProgram(program string) func(*testing.T, *v1.VirtualMachineInstance, 
 	}
 }
 
-// deletion deletes an object, of this very UID, if it is there.
+// deletion deletes an object if it still has this UID.
 func deletion[T interface {
 	comparable
 	client.Object
@@ -126,7 +126,7 @@ func deletion[T interface {
 	uid := object.GetUID()
 	options = append(options, client.Preconditions{UID: &uid})
 	return func() {
-		// Another object of the name is there by now: a conflict.
+		// A conflict: another object has the name by now.
 		if err := cluster.client.Delete(t.Context(), object, options...); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 			t.Errorf("deleting %s: %v", object.GetName(), err)
 		}
@@ -155,7 +155,7 @@ func killing(t *testing.T, pod *corev1.Pod, program string) func() {
 // sharedVictim is a part of Drydock that all guests share.
 type sharedVictim struct {
 	name string
-	// find returns how to strike it, and how to wait until it is back.
+	// find returns functions that strike the victim and that wait until it is back.
 	find func(*testing.T) (strike, back func())
 }
 
@@ -168,7 +168,7 @@ func sharedVictims() []sharedVictim {
 	}
 }
 
-// handlerOn kills virt-handler on a node. It is started again in its pod.
+// handlerOn kills virt-handler on a node. The kubelet restarts it in its pod (decision 380).
 func handlerOn(node string) func(*testing.T) (strike, back func()) {
 	return func(t *testing.T) (strike, back func()) {
 		t.Helper()
@@ -178,7 +178,7 @@ func handlerOn(node string) func(*testing.T) (strike, back func()) {
 	}
 }
 
-// awaitHandler waits until virt-handler on a node is ready, and another process than before.
+// awaitHandler waits until virt-handler on a node is ready, in a new process.
 func awaitHandler(t *testing.T, node string, before int) {
 	t.Helper()
 	eventually(t, "another virt-handler on "+node, func(ctx context.Context) error {
@@ -205,7 +205,7 @@ func podReady(pod *corev1.Pod) bool {
 	})
 }
 
-// awaitLeader waits until a virt-controller acts.
+// awaitLeader waits until a virt-controller holds the lease.
 func awaitLeader(t *testing.T) {
 	t.Helper()
 	eventually(t, "a virt-controller that acts", func(ctx context.Context) error {

@@ -22,13 +22,13 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// A long run asks for more than every run can afford.
+// A long run needs more strikes than every run can afford.
 var volumeKills = flag.Int("migration.volumekills", 4, "how many storage migrations are interrupted at a random moment")
 
-// dataSize is the size of a local VM's second disk, pluggedSize that of one that is plugged in.
+// dataSize is the size of a local VM's second disk, pluggedSize that of its hotplugged disk.
 const dataSize, pluggedSize = "48Mi", "16Mi"
 
-// newLocalVM is a VM with two disks on local storage of the node where it comes to run.
+// newLocalVM returns a VM with two disks on local storage of its future node.
 func newLocalVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 	t.Helper()
 	root := newDataVolume(ns, name+"-root", "64Mi", cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{
@@ -36,7 +36,7 @@ func newLocalVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 	}})
 	data := newDataVolume(ns, name+"-data", dataSize, cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})
 	for _, dv := range []*cdiv1.DataVolume{root, data} {
-		dv.Annotations = nil // it is bound where the VM fits
+		dv.Annotations = nil // so it is bound where the VM fits
 		create(t, dv)
 	}
 	vmi := newVMI(ns, name)
@@ -55,8 +55,8 @@ func newLocalVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 	return newVM(vmi, v1.RunStrategyAlways)
 }
 
-// newDestinations makes claims that a local VM's disks can move to, and returns them by volume: one is a claim
-// that nobody fills, and the other that of a DataVolume of the given size. Neither has a node yet.
+// newDestinations makes claims to which a local VM's disks can move, and returns them by volume: one is an empty claim,
+// and the other belongs to a DataVolume of the given size. Neither has a node yet.
 func newDestinations(t *testing.T, ns, name string, round int, size string) map[string]v1.VolumeSource {
 	t.Helper()
 	like := &corev1.PersistentVolumeClaim{}
@@ -80,7 +80,7 @@ func newDestinations(t *testing.T, ns, name string, round int, size string) map[
 	}
 }
 
-// nameClaims has the VM's template name other claims, to be migrated to.
+// nameClaims changes the claims in the VM's template, which starts a storage migration.
 func nameClaims(t *testing.T, ns, name string, claims map[string]v1.VolumeSource) {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -101,7 +101,7 @@ func nameClaims(t *testing.T, ns, name string, claims map[string]v1.VolumeSource
 	}
 }
 
-// sources are the volumes that a spec has, by name.
+// sources returns the volumes of a spec, by name.
 func sources(spec *v1.VirtualMachineInstanceSpec) map[string]v1.VolumeSource {
 	out := map[string]v1.VolumeSource{}
 	for _, v := range spec.Volumes {
@@ -110,7 +110,7 @@ func sources(spec *v1.VirtualMachineInstanceSpec) map[string]v1.VolumeSource {
 	return out
 }
 
-// claims are the claims of volumes, sorted.
+// claims returns the sorted claims of volumes.
 func claims(of map[string]v1.VolumeSource) []string {
 	var out []string
 	for _, source := range of {
@@ -124,8 +124,7 @@ func claims(of map[string]v1.VolumeSource) []string {
 	return slices.Sorted(slices.Values(out))
 }
 
-// awaitOnClaims waits until a VMI has no migration in flight and its spec names the claims, as does the one pod
-// that is left of it.
+// awaitOnClaims waits until a VMI has no migration in flight, and its spec and its only pod name the claims.
 func awaitOnClaims(t *testing.T, ns, name string, of map[string]v1.VolumeSource) *v1.VirtualMachineInstance {
 	t.Helper()
 	vmi := awaitVMI(t, ns, name, fmt.Sprintf("the claims %v", claims(of)), func(vmi *v1.VirtualMachineInstance) bool {
@@ -140,7 +139,7 @@ func awaitOnClaims(t *testing.T, ns, name string, of map[string]v1.VolumeSource)
 	return vmi
 }
 
-// unplugged are the volumes that are in the launcher pod.
+// unplugged returns the volumes of the launcher pod.
 func unplugged(of map[string]v1.VolumeSource) map[string]v1.VolumeSource {
 	out := maps.Clone(of)
 	maps.DeleteFunc(out, func(_ string, source v1.VolumeSource) bool {
@@ -149,7 +148,7 @@ func unplugged(of map[string]v1.VolumeSource) map[string]v1.VolumeSource {
 	return out
 }
 
-// mountedClaims are the claims of a pod, sorted.
+// mountedClaims returns the sorted claims of a pod.
 func mountedClaims(pod *corev1.Pod) []string {
 	var out []string
 	for _, v := range pod.Spec.Volumes {
@@ -160,8 +159,7 @@ func mountedClaims(pod *corev1.Pod) []string {
 	return slices.Sorted(slices.Values(out))
 }
 
-// awaitNoMove waits until the VM has no record of a storage migration, and says neither that it needs a restart
-// nor that it needs to be recovered.
+// awaitNoMove waits until the VM has no record of a storage migration, and neither needs a restart nor a recovery.
 func awaitNoMove(t *testing.T, ns, name string) {
 	t.Helper()
 	awaitVM(t, ns, name, "no trace of a storage migration", func(vm *v1.VirtualMachine) bool {
@@ -171,7 +169,7 @@ func awaitNoMove(t *testing.T, ns, name string) {
 	})
 }
 
-// plugLocal has a local VM begin with one more disk, which is plugged in.
+// plugLocal adds a hotplugged disk to a local VM.
 func plugLocal(t *testing.T, vm *v1.VirtualMachine) {
 	t.Helper()
 	dv := newDataVolume(vm.Namespace, vm.Name+"-plugged", pluggedSize, cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})
@@ -185,7 +183,7 @@ func plugLocal(t *testing.T, vm *v1.VirtualMachine) {
 	})
 }
 
-// newPluggedDestination makes a claim that such a disk can move to, which is a device.
+// newPluggedDestination makes a block claim to which the hotplugged disk can move.
 func newPluggedDestination(t *testing.T, ns, name string, round int) v1.VolumeSource {
 	t.Helper()
 	dv := onDevice(newDataVolume(ns, fmt.Sprintf("%s-plugged-%d", name, round), pluggedSize, cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}))
@@ -194,7 +192,7 @@ func newPluggedDestination(t *testing.T, ns, name string, round int) v1.VolumeSo
 	return v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: dv.Name, Hotpluggable: true}}
 }
 
-// awaitPlugged waits until the guest has the disk that is plugged in, on a claim.
+// awaitPlugged waits until the guest has the hotplugged disk, on a claim.
 func awaitPlugged(t *testing.T, ns, name, claim string) {
 	t.Helper()
 	awaitVMI(t, ns, name, "the plugged disk on "+claim, func(vmi *v1.VirtualMachineInstance) bool {
@@ -207,11 +205,11 @@ func awaitPlugged(t *testing.T, ns, name, claim string) {
 	})
 }
 
-// TestLocalDisksMigrateWithTheirGuest brings a guest with three disks on local storage to the other node and to
-// other claims, while it writes to all of them. One is plugged in, and comes from a file to a device; one comes to a claim
-// that is larger, and is larger in the guest that runs. Which claims a VM, a VMI and a pod name when is in
-// internal/rules/volumemigration; only a guest knows what is on its disks. In the end the VM is deleted, and nothing has been
-// warned of from the import on.
+// TestLocalDisksMigrateWithTheirGuest moves a guest with three disks on local storage to the other node and to other
+// claims, while it writes to all of them. One is hotplugged, and moves from a file to a device; one moves to a larger
+// claim, and must be larger in the running guest. internal/rules/volumemigration covers the claims that a VM, a VMI and
+// a pod name; only a guest knows the content of its disks. In the end the VM is deleted, and there must be no warning
+// from the import on.
 func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -223,7 +221,7 @@ func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
 	g.sees("its disks", "ls /sys/block | grep -c '^[sv]d'", "3")
 	g.run("echo kept >/dev/vdb; sync")
 	kept, before := g.keepJournals(), g.sizeOf("vdb")
-	delete(kept, "vdb") // it is at the end of a disk, which is another one when the disk has grown
+	delete(kept, "vdb") // the journal is at the end of the disk, so it moves when the disk grows
 	vmi, bootID := awaitRunning(t, ns, "local"), g.bootID()
 	old, to := sources(&vmi.Spec), newDestinations(t, ns, "local", 1, "96Mi")
 	to["plugged"] = newPluggedDestination(t, ns, "local", 1)
@@ -261,7 +259,7 @@ func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
 	awaitGone(t, again)
 }
 
-// sizeOf is how many bytes a disk of the guest has.
+// sizeOf returns the size of a guest's disk in bytes.
 func (g *guest) sizeOf(disk string) int64 {
 	g.t.Helper()
 	sectors, err := strconv.ParseInt(g.run("cat /sys/block/"+disk+"/size"), 10, 64)
@@ -271,7 +269,8 @@ func (g *guest) sizeOf(disk string) int64 {
 	return sectors * 512
 }
 
-// hasGrown waits until a disk of the guest is larger than before, as its volume's status says; its content is the same.
+// hasGrown waits until a disk of the guest is larger than before, in its volume's status, too; its content must be the
+// same.
 func (g *guest) hasGrown(disk, volume string, before int64) {
 	g.t.Helper()
 	eventually(g.t, "a larger disk", func(context.Context) error {
@@ -289,7 +288,7 @@ func (g *guest) hasGrown(disk, volume string, before int64) {
 	})
 }
 
-// migrationUnderWay is a migration of the VM that has not ended: Drydock's, or a new one.
+// migrationUnderWay returns a migration of the VM that has not ended: Drydock's, or a new one.
 func migrationUnderWay(t *testing.T, ns, name string) *v1.VirtualMachineInstanceMigration {
 	t.Helper()
 	var found *v1.VirtualMachineInstanceMigration
@@ -301,15 +300,14 @@ func migrationUnderWay(t *testing.T, ns, name string) *v1.VirtualMachineInstance
 			}
 		}
 		found = newMigration(ns, name)
-		return cluster.client.Create(ctx, found) // which is refused if Drydock has made one meanwhile
+		return cluster.client.Create(ctx, found) // refused if Drydock has made one meanwhile
 	})
 	return found
 }
 
-// TestStorageMigrationsAreInterruptedAtRandom strikes at random moments at what takes part in a storage migration, or
-// deletes the migration: the guest goes on, on the claims that its VMI names, which are those of its pod, and has
-// lost nothing when it has arrived. Drydock migrates it again by itself. Not parallel: it breaks what the other
-// tests stand on.
+// TestStorageMigrationsAreInterruptedAtRandom strikes at random moments at a part of a storage migration, or deletes
+// the migration. The guest must run on; its VMI and its pod must name the same claims; and it must have lost nothing
+// when it has arrived. Drydock must migrate it again by itself. Not parallel: it kills parts that other tests need.
 func TestStorageMigrationsAreInterruptedAtRandom(t *testing.T) {
 	onlyInTestAll(t)
 	ns := newNamespace(t)
@@ -323,15 +321,15 @@ func TestStorageMigrationsAreInterruptedAtRandom(t *testing.T) {
 // storageMigration is the kind of migration in which a guest's claims change.
 const storageMigration = "storage migration"
 
-// moving is a guest that goes from claims to others, again and again.
+// moving is a guest that moves to other claims again and again.
 type moving struct {
 	*lane
 	from, to map[string]v1.VolumeSource
 	round    int
 }
 
-// storageLane adds a guest whose migrations are storage migrations. It must not end: its VM would have to be told by
-// hand which claims count.
+// storageLane adds a guest whose migrations are storage migrations. The guest must not end: a user would have to tell
+// its VM which claims are valid.
 func (c *campaign) storageLane(vm *v1.VirtualMachine, disks ...string) {
 	s := &moving{lane: c.lane(vm, disks...)}
 	s.kind, s.begin, s.settled, s.rest = storageMigration, s.next, s.consistent, s.arrive
@@ -343,7 +341,7 @@ func (c *campaign) storageLane(vm *v1.VirtualMachine, disks ...string) {
 	}
 }
 
-// unlessSent is a victim that is let alone once the guest may end with it.
+// unlessSent spares a victim from the moment when the guest may end with it.
 func unlessSent(v victim) victim {
 	find := v.find
 	v.find = func(t *testing.T, vmi *v1.VirtualMachineInstance, uid types.UID) func() {
@@ -371,13 +369,12 @@ func (s *moving) next() *v1.VirtualMachineInstanceMigration {
 	return awaitMigration(s.t, m, "its target", func(m *v1.VirtualMachineInstanceMigration) bool { return m.IsFinal() || m.TargetIsHandedOff() })
 }
 
-// consistent waits until the guest's claims agree.
+// consistent waits until VMI and pod name the same claims.
 func (s *moving) consistent(after string) {
 	s.hasArrived(awaitConsistent(s.t, s.ns, s.vm.Name, after, s.from, s.to))
 }
 
-// arrive waits until the guest is on the claims that it was to move to: Drydock migrates it again by itself, and a
-// console that is open meanwhile ends.
+// arrive waits until the guest is on its new claims. Drydock migrates it again by itself, and consoles end meanwhile.
 func (s *moving) arrive() {
 	if s.to != nil {
 		awaitOnClaims(s.t, s.ns, s.vm.Name, s.to)
@@ -385,7 +382,7 @@ func (s *moving) arrive() {
 	}
 }
 
-// hasArrived reports whether the guest is on its new claims, and waits until nothing else is left.
+// hasArrived reports whether the guest is on its new claims, and waits until everything else is gone.
 func (s *moving) hasArrived(now *v1.VirtualMachineInstance) bool {
 	if !slices.Equal(claims(sources(&now.Spec)), claims(s.to)) {
 		return false
@@ -395,8 +392,7 @@ func (s *moving) hasArrived(now *v1.VirtualMachineInstance) bool {
 	return true
 }
 
-// awaitConsistent waits until a VMI names the claims of the pod that its guest is in, which are the old ones or the
-// new ones.
+// awaitConsistent waits until a VMI and its guest's pod name the same claims, either the old ones or the new ones.
 func awaitConsistent(t *testing.T, ns, name, after string, from, to map[string]v1.VolumeSource) *v1.VirtualMachineInstance {
 	t.Helper()
 	vmi := &v1.VirtualMachineInstance{}
@@ -419,10 +415,9 @@ func awaitConsistent(t *testing.T, ns, name, after string, from, to map[string]v
 	return vmi
 }
 
-// TestAStorageMigrationIsTakenBack names the old claims again while the disks are copied, and the next time
-// stops the VM meanwhile, which does not start with the copies.
-// What the VM and the VMI name then is in internal/rules/volumemigration; what is on the
-// disks, only the guest knows.
+// TestAStorageMigrationIsTakenBack names the old claims again during the copy. The next time it stops the VM during the
+// copy, and the VM must not start with the copies. internal/rules/volumemigration covers the claims in the VM and the
+// VMI; only the guest knows the content of the disks.
 func TestAStorageMigrationIsTakenBack(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -19,12 +19,12 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
-// onNode is where a file of a node's folders for network plugins is on this machine.
+// onNode returns the path on this machine of a file in a node's folders for network plugins.
 func onNode(node string, elem ...string) string {
 	return filepath.Join(append([]string{os.Getenv("DRYDOCK_DIR"), "nodes", node, "cni"}, elem...)...)
 }
 
-// writeFile writes a file that is there whole or not at all, for as long as the test runs.
+// writeFile writes a file atomically, and removes it when the test ends.
 func writeFile(t *testing.T, path string, data []byte, mode os.FileMode) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -43,7 +43,7 @@ func writeFile(t *testing.T, path string, data []byte, mode os.FileMode) {
 	})
 }
 
-// newAttachment makes a NetworkAttachmentDefinition; config is empty for one that each node configures.
+// newAttachment creates a NetworkAttachmentDefinition; without config, each node has the configuration.
 func newAttachment(t *testing.T, ns, name string, config map[string]any) {
 	t.Helper()
 	obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}}
@@ -60,7 +60,7 @@ func newAttachment(t *testing.T, ns, name string, config map[string]any) {
 	t.Cleanup(func() { deleteObject(t, obj) })
 }
 
-// nodeNetwork is the network namespace of a node.
+// nodeNetwork opens the network namespace of a node.
 func nodeNetwork(t *testing.T, node string) netns.NsHandle {
 	t.Helper()
 	for _, n := range status(t).Nodes {
@@ -82,8 +82,8 @@ func nodeNetwork(t *testing.T, node string) netns.NsHandle {
 	return 0
 }
 
-// cable is a network that both nodes are on, as a switch between two machines: a bridge of the same
-// name on each of them, and a cable between the two. node1 has an address in it.
+// cable is a network of both nodes, like a switch between two machines: a bridge of the same name on each, and a cable
+// between the bridges. node1 has an address on it.
 type cable struct {
 	name    string
 	first   netns.NsHandle
@@ -168,14 +168,14 @@ func plug(t *testing.T, nl *netlink.Handle, name, bridge string) netlink.Link {
 	return link
 }
 
-// passed is how many bytes have gone over the cable.
+// passed returns the number of bytes that the cable has carried.
 func (c *cable) passed(t *testing.T) uint64 {
 	t.Helper()
 	s := linkOf(t, c.onFirst, c.port.Attrs().Name).Attrs().Statistics
 	return s.RxBytes + s.TxBytes
 }
 
-// attachment is the configuration of a network attachment to the cable's bridge, without addresses.
+// attachment returns the configuration of an attachment to the cable's bridge, without addresses.
 func (c *cable) attachment() map[string]any {
 	return map[string]any{"cniVersion": "1.0.0", "name": c.name, "type": "bridge", "bridge": c.name}
 }
@@ -204,7 +204,7 @@ func dialFrom(t *testing.T, node netns.NsHandle, address string) net.Conn {
 	return conn
 }
 
-// annotateHandlers has the pods of virt-handler ask Multus for networks; empty takes that back.
+// annotateHandlers makes the pods of virt-handler ask Multus for networks; empty reverts it.
 func annotateHandlers(t *testing.T, networks string) {
 	t.Helper()
 	value := `null`

@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestABridgedGuestAndPodsReachEachOther has a guest with the address of its pod, which is Ready when something in it
-// listens, and no sooner. NetworkPolicies judge it as a pod. Which rules and addresses a pod gets is in internal/handler/network; here they carry what a guest
-// of a real pod sends and is sent. TestGuestSeesTheMachineThatWasAskedFor does the same behind masquerade.
+// TestABridgedGuestAndPodsReachEachOther boots a guest with its pod's address. It must become Ready only when a process
+// in it listens, and NetworkPolicies must treat it as a pod. internal/handler/network covers a pod's rules and
+// addresses; here they carry real traffic. TestGuestSeesTheMachineThatWasAskedFor does the same behind masquerade.
 func TestABridgedGuestAndPodsReachEachOther(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -36,7 +36,7 @@ func TestABridgedGuestAndPodsReachEachOther(t *testing.T) {
 	isPoliced(t, g)
 }
 
-// servesPort80 makes a Service of port 80 of the guest that has its name as the label app.
+// servesPort80 makes a Service for port 80 of the guest with the label app=name.
 func servesPort80(t *testing.T, ns, name string) {
 	t.Helper()
 	create(t, &corev1.Service{
@@ -48,7 +48,7 @@ func servesPort80(t *testing.T, ns, name string) {
 	})
 }
 
-// reachesPods has the guest and the pod "peer" reach each other, by addresses and by the Service of the guest's name.
+// reachesPods checks that the guest and the pod "peer" reach each other, by addresses and by the guest's Service.
 func reachesPods(t *testing.T, g *guest) {
 	t.Helper()
 	ns := g.namespace
@@ -68,7 +68,8 @@ func reachesPods(t *testing.T, g *guest) {
 	}
 }
 
-// TestOnlyDeclaredPortsAreOpen keeps the other ports of a real guest closed, which listens on them. Its readiness is what its agent says.
+// TestOnlyDeclaredPortsAreOpen boots a guest that listens on more ports than it declares: the others must be closed.
+// Its agent reports its readiness.
 func TestOnlyDeclaredPortsAreOpen(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -117,10 +118,10 @@ func portIsForwarded(t *testing.T, ns string) {
 		t.Errorf("the echo through port-forward was %q (error: %v)", line, err)
 	}
 	cancel()
-	_ = command.Wait() // it was told to end by the context; how it says so does not matter
+	_ = command.Wait() // the context ended it, so its error does not matter
 }
 
-// httpGet is a shell command that asks for a page; busybox's static wget cannot.
+// httpGet returns a shell command that fetches a page; busybox's static wget can't.
 func httpGet(address string, port int) string {
 	return fmt.Sprintf(`printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 5 %s %d`, address, port)
 }
@@ -135,7 +136,7 @@ func serviceAddress(t *testing.T, namespace, name string) string {
 	return service.Spec.ClusterIP
 }
 
-// guestAddress is the address under which pods reach the guest.
+// guestAddress returns the address by which pods reach the guest.
 func guestAddress(t *testing.T, g *guest) string {
 	t.Helper()
 	vmi := awaitVMI(t, g.namespace, g.name, "an address", func(vmi *v1.VirtualMachineInstance) bool {
@@ -152,8 +153,7 @@ func awaitPodRunning(t *testing.T, namespace, name string) *corev1.Pod {
 	})
 }
 
-// fromPod runs a command in the pod "peer" until it succeeds: services and
-// routes may be a moment behind.
+// fromPod repeats a command in the pod "peer" until it succeeds: Services and routes may be a moment late.
 func fromPod(t *testing.T, namespace, command string) {
 	t.Helper()
 	eventually(t, command+" in pod peer", func(context.Context) error {

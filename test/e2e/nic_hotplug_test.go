@@ -23,25 +23,25 @@ import (
 	"drydock.dev/drydock/internal/rules/nichotplug"
 )
 
-// nicChange is a change of a VM's interfaces while its guest runs, and what is seen of it.
+// nicChange changes a VM's interfaces while its guest runs, and checks the effects.
 type nicChange struct {
 	t        *testing.T
 	ns, name string
-	// cable is what the attachment is to that the interface is on.
+	// cable is the network of the interface's attachment.
 	cable      *cable
 	attachment string
-	// cards are the interfaces that the guest has from its start: PCI address and MAC address of each.
+	// cards lists the interfaces from the guest's start: PCI address and MAC address of each.
 	cards string
 	node  string
-	// migrations is how many the VM has had.
+	// migrations counts those of the VM.
 	migrations int
 }
 
-// listCards prints PCI address and MAC address of each interface of the guest, in the order of the addresses.
+// listCards prints PCI address and MAC address of each of the guest's interfaces, sorted by PCI address.
 const listCards = `for i in /sys/class/net/e*; do echo $(basename $(readlink -f $i/device/..)) $(cat $i/address); done | sort`
 
-// migratesWorkloads has guests whose change needs a migration migrate, as the shipped configuration does. staysByItself
-// has none do so.
+// migratesWorkloads is the shipped configuration: guests migrate when their change needs it. With staysByItself none
+// does.
 const (
 	migratesWorkloads = `{"spec":{"workloadUpdateStrategy":{"workloadUpdateMethods":["LiveMigrate"]}}}`
 	staysByItself     = `{"spec":{"workloadUpdateStrategy":{"workloadUpdateMethods":[]}}}`
@@ -72,7 +72,7 @@ func newNICChange(t *testing.T, ns, name string, c *cable) *nicChange {
 	return n
 }
 
-// count is how many migrations the VM has had.
+// count returns the number of the VM's migrations.
 func (n *nicChange) count() int {
 	n.t.Helper()
 	var list v1.VirtualMachineInstanceMigrationList
@@ -82,7 +82,8 @@ func (n *nicChange) count() int {
 	return len(list.Items)
 }
 
-// requires waits until the condition MigrationRequired has a status, "" for gone, and returns what it was on the way.
+// requires waits until the condition MigrationRequired has a status, "" for no condition, and returns its states on the
+// way.
 func (n *nicChange) requires(status corev1.ConditionStatus) (passed []v1.VirtualMachineInstanceCondition) {
 	n.t.Helper()
 	awaitVMI(n.t, n.ns, n.name, "MigrationRequired "+string(status), func(vmi *v1.VirtualMachineInstance) bool {
@@ -98,7 +99,7 @@ func (n *nicChange) requires(status corev1.ConditionStatus) (passed []v1.Virtual
 	return passed
 }
 
-// plug gives the VM's template the interface; unplug has it be absent, and back has it be there again.
+// plug adds the interface to the VM's template; unplug sets it absent, and back removes that state.
 func (n *nicChange) plug() {
 	changeTemplate(n.t, n.ns, n.name, func(spec *v1.VirtualMachineInstanceSpec) {
 		spec.Networks = append(spec.Networks, v1.Network{Name: n.attachment, NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: n.attachment}}})
@@ -117,7 +118,7 @@ func (n *nicChange) setState(state v1.InterfaceState) {
 	})
 }
 
-// listed waits until the VMI's status shows the interface, or does not.
+// listed waits until the VMI's status has the interface, or does not.
 func (n *nicChange) listed(there bool) *v1.VirtualMachineInstance {
 	n.t.Helper()
 	return awaitVMI(n.t, n.ns, n.name, fmt.Sprintf("the interface %s, there: %v", n.attachment, there), func(vmi *v1.VirtualMachineInstance) bool {
@@ -125,7 +126,7 @@ func (n *nicChange) listed(there bool) *v1.VirtualMachineInstance {
 	})
 }
 
-// reaches has the guest use the interface: it reaches both nodes over the cable.
+// reaches checks that the guest reaches both nodes through the interface.
 func (n *nicChange) reaches(g *guest) {
 	n.t.Helper()
 	n.stays(g, 1)
@@ -135,7 +136,7 @@ func (n *nicChange) reaches(g *guest) {
 	}
 }
 
-// stays makes sure that the guest has its interfaces where it had them, and others behind them.
+// stays checks that the guest's interfaces have their old addresses, and that as many others follow.
 func (n *nicChange) stays(g *guest, others int) {
 	n.t.Helper()
 	g.sees("its interfaces", listCards+" | wc -l", fmt.Sprint(strings.Count(n.cards, "\n")+1+others))
@@ -144,8 +145,8 @@ func (n *nicChange) stays(g *guest, others int) {
 	}
 }
 
-// migrates follows a change that a migration brings: MigrationRequired is False first, and True after more than ten
-// seconds; one migration follows, and the guest has the interface.
+// migrates follows a change that needs a migration: MigrationRequired must be False first, and True after more than ten
+// seconds; one migration must follow, after which the guest has the interface.
 func (n *nicChange) migrates() *guest {
 	n.t.Helper()
 	seen := n.requires(corev1.ConditionTrue)
@@ -164,7 +165,7 @@ func (n *nicChange) migrates() *guest {
 	return login(n.t, n.ns, n.name)
 }
 
-// inPlace makes sure that a change has needed no migration.
+// inPlace checks that a change needed no migration.
 func (n *nicChange) inPlace(there bool) {
 	n.t.Helper()
 	vmi := n.listed(there)
@@ -174,14 +175,14 @@ func (n *nicChange) inPlace(there bool) {
 	}
 }
 
-// attacher stands for a controller that attaches interfaces to pods that run.
+// attacher plays a controller that attaches interfaces to running pods.
 type attacher struct {
 	*nicChange
 	pod  *corev1.Pod
 	link string
 }
 
-// newAttacher waits until the VM's pod asks for the interface, or does not any more.
+// newAttacher waits until the VM's pod requests the interface, or no longer does.
 func newAttacher(n *nicChange, asks bool) *attacher {
 	n.t.Helper()
 	a := &attacher{nicChange: n, link: layout.SecondaryInterface(n.attachment)}
@@ -199,7 +200,7 @@ func newAttacher(n *nicChange, asks bool) *attacher {
 	return a
 }
 
-// attach makes the interface in the pod, and says so.
+// attach makes the interface in the pod, and updates the network status.
 func (a *attacher) attach() {
 	a.t.Helper()
 	inPod, err := netns.GetFromPid(processOf(a.t, a.pod, "virt-launcher"))
@@ -229,7 +230,7 @@ func (a *attacher) attach() {
 	a.say(true)
 }
 
-// detach takes the interface from the pod, and says so.
+// detach removes the interface from the pod, and updates the network status.
 func (a *attacher) detach() {
 	a.t.Helper()
 	inPod, err := netns.GetFromPid(processOf(a.t, a.pod, "virt-launcher"))
@@ -248,7 +249,7 @@ func (a *attacher) detach() {
 	a.say(false)
 }
 
-// say writes what the pod is attached to, as Multus does.
+// say writes the pod's network status, as Multus does.
 func (a *attacher) say(attached bool) {
 	a.t.Helper()
 	var list []map[string]any
@@ -270,7 +271,7 @@ func (a *attacher) say(attached bool) {
 	}
 }
 
-// changeNICs plugs an interface into a guest that runs by a migration, and unplugs and plugs it in place.
+// changeNICs plugs an interface into a running guest by a migration, and unplugs and plugs it in place.
 func changeNICs(t *testing.T, ns, name string, c *cable) *nicChange {
 	t.Helper()
 	began := time.Now()
@@ -278,7 +279,7 @@ func changeNICs(t *testing.T, ns, name string, c *cable) *nicChange {
 	n.plug()
 	g := n.migrates()
 	n.reaches(g)
-	// An address that was added in the guest by hand.
+	// The guest assigned this address by itself.
 	blue := awaitVMI(t, ns, name, "the address that the guest gave itself", func(vmi *v1.VirtualMachineInstance) bool {
 		return len(vmi.Status.Interfaces) > 2 && slices.Contains(vmi.Status.Interfaces[2].IPs, "192.0.2.7")
 	}).Status.Interfaces[2]
@@ -286,7 +287,8 @@ func changeNICs(t *testing.T, ns, name string, c *cable) *nicChange {
 		t.Errorf("the VMI says of the interface %+v", blue)
 	}
 
-	// What is done in place is done before a migration is required, if whoever attaches is quick enough: here nobody need be.
+	// A change in place comes before a migration is required only if the attaching controller is quick enough: here it
+	// may be slow.
 	configure(t, staysByItself, migratesWorkloads)
 	n.unplug()
 	newAttacher(n, false).detach()

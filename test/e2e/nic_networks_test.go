@@ -19,12 +19,12 @@ import (
 	"drydock.dev/drydock/internal/rules/nichotplug"
 )
 
-// lans are the networks of the embedded cluster that every node is on.
+// lans are the embedded cluster's networks that all nodes share.
 var lans = []string{"lan1", "lan2", "lan3", "lan4"}
 
-// changeNetworks gives a guest that runs four interfaces and one that it has another network, in one change: Stage keeps
-// it back, and one migration brings it. Meanwhile one of the four is to go again, and the one that it had is to return:
-// the next migration brings that.
+// changeNetworks adds four interfaces to a running guest and moves one to another network, in one change. Stage delays
+// it, and one migration applies it. Meanwhile one of the four is removed, and the moved one returns to its network: the
+// next migration applies that.
 func (n *nicChange) changeNetworks() {
 	n.t.Helper()
 	began := time.Now()
@@ -63,7 +63,7 @@ func (n *nicChange) changeNetworks() {
 	n.t.Logf("all of it was settled in %v", time.Since(began))
 }
 
-// put has the template's interface be on a network.
+// put moves the template's interface to a network.
 func (n *nicChange) put(spec *v1.VirtualMachineInstanceSpec, network string) {
 	for i := range spec.Networks {
 		if spec.Networks[i].Name == n.attachment {
@@ -97,7 +97,7 @@ func (n *nicChange) stage(change func(*v1.VirtualMachineInstanceSpec), names ...
 	configureFurther(n.t, liveUpdate)
 }
 
-// lansInGuest is how many of the lans the guest has an interface on.
+// lansInGuest returns the number of lans on which the guest has an interface.
 func (n *nicChange) lansInGuest(vmi *v1.VirtualMachineInstance) int {
 	there := 0
 	for _, lan := range lans {
@@ -108,7 +108,7 @@ func (n *nicChange) lansInGuest(vmi *v1.VirtualMachineInstance) int {
 	return there
 }
 
-// podIsOn reports whether the pod that the guest is in is attached to just these networks, by its network-status.
+// podIsOn reports whether the guest's pod is attached to exactly these networks, by its network-status.
 func (n *nicChange) podIsOn(vmi *v1.VirtualMachineInstance, network string, lans []string) bool {
 	pod := &corev1.Pod{}
 	if err := cluster.client.Get(n.t.Context(), client.ObjectKey{Namespace: n.ns, Name: launcherpod.CurrentName(vmi)}, pod); err != nil {
@@ -123,8 +123,8 @@ func (n *nicChange) podIsOn(vmi *v1.VirtualMachineInstance, network string, lans
 	return has[layout.SecondaryInterface(n.attachment)] == n.ns+"/"+network && len(has) == len(lans)+2
 }
 
-// restarts makes sure that the guest has the same interfaces in the same places when its VM was restarted. One of them is
-// connected by a network binding then, whose plugin has been called as well.
+// restarts restarts the VM, and checks that the guest has the same interfaces in the same places. One is then connected
+// by a network binding, whose plugin must have been called.
 func (n *nicChange) restarts() {
 	n.t.Helper()
 	newAttachment(n.t, n.ns, "plugin", map[string]any{"cniVersion": "1.0.0", "name": "plugin", "type": "bridge", "bridge": "lan4"})

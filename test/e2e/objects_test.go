@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// deleteObject deletes an object; one that is gone already is fine.
+// deleteObject deletes an object, if it exists.
 func deleteObject(t *testing.T, obj client.Object) {
 	t.Helper()
 	err := cluster.client.Delete(context.Background(), obj)
@@ -26,7 +26,7 @@ func deleteObject(t *testing.T, obj client.Object) {
 	}
 }
 
-// launcherPods are the pods that were made for a VMI, also those that ended.
+// launcherPods returns the pods of a VMI, also those that ended.
 func launcherPods(t *testing.T, vmi *v1.VirtualMachineInstance) []corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
@@ -37,7 +37,7 @@ func launcherPods(t *testing.T, vmi *v1.VirtualMachineInstance) []corev1.Pod {
 	return pods.Items
 }
 
-// launcherPod is the one pod that runs a VMI.
+// launcherPod returns the only pod that runs a VMI.
 func launcherPod(t *testing.T, vmi *v1.VirtualMachineInstance) *corev1.Pod {
 	t.Helper()
 	pods := launcherPods(t, vmi)
@@ -57,7 +57,7 @@ func do(t *testing.T, namespace string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// instanceUID is the UID of a VM's present VMI.
+// instanceUID returns the UID of a VM's present VMI.
 func instanceUID(t *testing.T, namespace, name string) types.UID {
 	t.Helper()
 	vmi := &v1.VirtualMachineInstance{}
@@ -83,7 +83,7 @@ func awaitNextInstance(t *testing.T, namespace, name string, before types.UID) {
 	})
 }
 
-// objectFor names a VMI for waiting on it.
+// objectFor returns a VMI with only its name, to wait for it.
 func objectFor(namespace, name string) *v1.VirtualMachineInstance {
 	return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// awaitPhase waits until the DataVolume has come as far as a phase of an import.
+// awaitPhase waits until the DataVolume has reached a phase of an import.
 func awaitPhase(t *testing.T, ns, name string, phase cdiv1.DataVolumePhase) {
 	t.Helper()
 	awaitDataVolume(t, ns, name, "phase "+string(phase), func(dv *cdiv1.DataVolume) bool {
@@ -28,9 +28,8 @@ func awaitPhase(t *testing.T, ns, name string, phase cdiv1.DataVolumePhase) {
 	})
 }
 
-// killController ends virt-controller by SIGKILL. How long the kubelet waits from
-// death to death, and another pod for the lease, is not what is tested: both are
-// taken out of the way.
+// killController ends virt-controller by SIGKILL. It removes the kubelet's backoff between restarts and another pod's
+// wait for the lease, which are not under test.
 func killController(t *testing.T) {
 	t.Helper()
 	eventually(t, "a virt-controller to kill", func(context.Context) error {
@@ -51,8 +50,8 @@ func killController(t *testing.T) {
 	deleteObject(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "virt-controller"}})
 }
 
-// awaitNoDisks waits until nothing is left in the namespace of disks, and of what
-// made them, but the pod that serves images.
+// awaitNoDisks waits until the namespace has no disks, and none of the objects that made them, except the pod that
+// serves images.
 func awaitNoDisks(t *testing.T, ns string) {
 	t.Helper()
 	nothingBesides(t, ns)
@@ -81,9 +80,8 @@ func awaitNoDisks(t *testing.T, ns string) {
 	})
 }
 
-// TestVirtControllerDiesAtEachStepOfADisk kills it at each step that a VM's disks
-// go through. The VM is deleted half way, and made again. Not parallel: the other
-// tests need virt-controller.
+// TestVirtControllerDiesAtEachStepOfADisk kills it at each step in the life of a VM's disks. The VM is deleted half
+// way, and created again. Not parallel: other tests need virt-controller.
 func TestVirtControllerDiesAtEachStepOfADisk(t *testing.T) {
 	onlyInTestAll(t)
 	ns := newNamespace(t)
@@ -145,9 +143,9 @@ func TestVirtControllerDiesAtEachStepOfADisk(t *testing.T) {
 	}
 }
 
-// TestANodeIsLostBeforeItsClaimsAreBound has the scheduler settle on a node for the claims of two VMs, the
-// storage's provisioner hang, and then the node. One VM's claims are bound by a provisioning pod, the other's,
-// which have no DataVolumes, by its launcher pod. Not in parallel: other tests need both.
+// TestANodeIsLostBeforeItsClaimsAreBound lets the scheduler choose a node for the claims of two VMs; then the storage's
+// provisioner hangs, and the node dies. One VM's claims are bound by a provisioning pod; the other's, without
+// DataVolumes, by its launcher pod. Not parallel: other tests need both.
 func TestANodeIsLostBeforeItsClaimsAreBound(t *testing.T) {
 	onlyInTestAll(t)
 	provisioned := vmWithBlankDisk(newNamespace(t), "vm", classLocal)
@@ -179,7 +177,7 @@ func TestANodeIsLostBeforeItsClaimsAreBound(t *testing.T) {
 	awaitNode2(t)
 }
 
-// vmWithClaims makes two claims, which are not bound, and returns a VM that has them for its disks.
+// vmWithClaims makes two unbound claims, and returns a VM with them as its disks.
 func vmWithClaims(t *testing.T, ns string) *v1.VirtualMachine {
 	t.Helper()
 	vm := newVM(newVMI(ns, "vm"), v1.RunStrategyAlways)
@@ -199,8 +197,7 @@ func vmWithClaims(t *testing.T, ns string) *v1.VirtualMachine {
 	return vm
 }
 
-// awaitSettled waits until the scheduler wants the disks of the namespace made on
-// the node.
+// awaitSettled waits until the scheduler has chosen the node for the disks of the namespace.
 func awaitSettled(t *testing.T, ns, node string) {
 	t.Helper()
 	for _, name := range []string{"vm-data", "vm-more"} {
@@ -211,8 +208,7 @@ func awaitSettled(t *testing.T, ns, node string) {
 	}
 }
 
-// freeze stops a process from running until it is thawed, at the latest when the
-// test ends.
+// freeze stops a process until thaw is called or the test ends.
 func freeze(t *testing.T, pid int) (thaw func()) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -236,8 +232,8 @@ func kubeletOf(t *testing.T, node string) int {
 	return 0
 }
 
-// killNode2 kills node2 with all that runs on it, which is not all of Drydock. It is started again by whoever calls start, at the
-// latest when the test ends.
+// killNode2 kills node2 with all its processes, which are only a part of Drydock. start restarts it; so does the end of
+// the test.
 func killNode2(t *testing.T) (start func()) {
 	t.Helper()
 	for _, app := range []string{"virt-api", "virt-controller"} {
@@ -261,8 +257,8 @@ func killNode2(t *testing.T) (start func()) {
 	return start
 }
 
-// spread waits until a part of Drydock is ready on node1. A test before may have drained it, and nobody brings back what has
-// gone to the other node.
+// spread waits until a component of Drydock is ready on node1. An earlier test may have drained node1, and the pods on
+// the other node stay there.
 func spread(t *testing.T, app string) {
 	t.Helper()
 	moved := false
@@ -284,7 +280,6 @@ func spread(t *testing.T, app string) {
 	})
 }
 
-// awaitNode2 waits until the node that tests kill is ready again.
 func awaitNode2(t *testing.T) {
 	t.Helper()
 	await(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node2}}, &corev1.NodeList{}, "readiness", func(n *corev1.Node) bool {

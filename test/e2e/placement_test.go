@@ -27,7 +27,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Classes of the embedded cluster, and its nodes.
+// Storage classes and nodes of the embedded cluster.
 const (
 	classLocal     = "local"
 	classImmediate = "local-immediate"
@@ -35,8 +35,7 @@ const (
 	node2          = "node2"
 )
 
-// addDataVolume gives a VM a disk that a DataVolume of its own fills. The disk's
-// serial is the volume's name, in capitals.
+// addDataVolume gives a VM a disk with a DataVolume of its own. The disk's serial is the volume's name, in capitals.
 func addDataVolume(vm *v1.VirtualMachine, name, class string, source cdiv1.DataVolumeSource) {
 	vm.Spec.DataVolumeTemplates = append(vm.Spec.DataVolumeTemplates, v1.DataVolumeTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Name: vm.Name + "-" + name},
@@ -62,21 +61,21 @@ func blankDisk() cdiv1.DataVolumeSource {
 	return cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
 }
 
-// vmWithBlankDisk is a VM with one disk that is to be made in a class.
+// vmWithBlankDisk returns a VM with one blank disk of a class.
 func vmWithBlankDisk(ns, name, class string) *v1.VirtualMachine {
 	vm := newVM(newVMI(ns, name), v1.RunStrategyAlways)
 	addDataVolume(vm, "data", class, blankDisk())
 	return vm
 }
 
-// ask has a VM ask for one of an extended resource.
+// ask makes a VM request one of an extended resource.
 func ask(vm *v1.VirtualMachine, device corev1.ResourceName) {
 	one := corev1.ResourceList{device: resource.MustParse("1")}
 	r := &vm.Spec.Template.Spec.Domain.Resources
 	r.Requests, r.Limits = one, one
 }
 
-// offer gives a node ten of an extended resource for as long as the test lasts.
+// offer gives a node ten of an extended resource until the test ends.
 func offer(t *testing.T, node string, device corev1.ResourceName) {
 	t.Helper()
 	patch := func(ctx context.Context, value string) error {
@@ -94,7 +93,7 @@ func offer(t *testing.T, node string, device corev1.ResourceName) {
 	})
 }
 
-// taint keeps pods off a node that do not tolerate the key.
+// taint keeps pods without a toleration of the key off a node.
 func taint(t *testing.T, node, key string) {
 	t.Helper()
 	if out, err := kubectl(t.Context(), "taint", "node", node, key+"=:NoSchedule"); err != nil {
@@ -107,16 +106,15 @@ func taint(t *testing.T, node, key string) {
 	})
 }
 
-// record is what a watch has seen in a namespace.
+// record holds the observations of a watch in a namespace.
 type record struct {
 	mu sync.Mutex
-	// phases are those of each DataVolume, in order; provisioning are the claims
-	// of each provisioning pod, by its UID.
+	// phases has those of each DataVolume, in order; provisioning has the claims of each provisioning pod, by its UID.
 	phases       map[string][]cdiv1.DataVolumePhase
 	provisioning map[types.UID][]string
 }
 
-// watchDisks records what becomes of DataVolumes and pods from now on.
+// watchDisks records the phases of DataVolumes and the provisioning pods from now on.
 func watchDisks(t *testing.T, ns string) *record {
 	t.Helper()
 	r := &record{phases: map[string][]cdiv1.DataVolumePhase{}, provisioning: map[types.UID][]string{}}
@@ -161,7 +159,7 @@ func claimsOf(pod *corev1.Pod) []string {
 	return out
 }
 
-// provisioningPods are how many provisioning pods there have been.
+// provisioningPods returns the number of provisioning pods so far.
 func (r *record) provisioningPods() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +175,7 @@ func awaitOn(t *testing.T, ns, name, node string) {
 	}
 }
 
-// awaitSaying waits until the VM has the status and one of its conditions the text.
+// awaitSaying waits until the VM has the status, and one of its conditions contains the text.
 func awaitSaying(t *testing.T, ns, name string, status v1.VirtualMachinePrintableStatus, text string) {
 	t.Helper()
 	awaitVM(t, ns, name, fmt.Sprintf("status %s and %q", status, text), func(vm *v1.VirtualMachine) bool {
@@ -185,7 +183,6 @@ func awaitSaying(t *testing.T, ns, name string, status v1.VirtualMachinePrintabl
 	})
 }
 
-// awaitNoProvisioningPod waits until the namespace has none.
 func awaitNoProvisioningPod(t *testing.T, ns string) {
 	t.Helper()
 	eventually(t, "no provisioning pod", func(ctx context.Context) error {
@@ -213,7 +210,7 @@ func provisioningPod(ctx context.Context, ns string) (*corev1.Pod, error) {
 	return nil, nil
 }
 
-// awaitProvisioningPod waits for one other than the one with the UID before.
+// awaitProvisioningPod waits for one whose UID is not before.
 func awaitProvisioningPod(t *testing.T, ns string, before types.UID) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
@@ -228,15 +225,15 @@ func awaitProvisioningPod(t *testing.T, ns string, before types.UID) *corev1.Pod
 	return found
 }
 
-// serveImage has a pod serve a compressed qcow2 image whose content begins with
-// the text, and gives the image's address and the content's checksum.
+// serveImage starts a pod that serves a compressed qcow2 image whose content begins with the text. It returns the
+// image's URL and the content's checksum.
 func serveImage(t *testing.T, ns, text string) (url, sum string) {
 	t.Helper()
 	folder := filepath.Join(os.Getenv("DRYDOCK_DIR"), "shared", ns+"-web")
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) }) // the cluster's folder goes as a whole anyway
+	t.Cleanup(func() { _ = os.RemoveAll(folder) }) // the cluster's folder is removed as a whole anyway
 	content := make([]byte, 8<<20)
 	for i := range content {
 		content[i] = text[i%len(text)]
@@ -262,16 +259,14 @@ func serveImage(t *testing.T, ns, text string) (url, sum string) {
 	return "http://" + address + ":8080/image.qcow2.gz", fmt.Sprintf("%x", sha256.Sum256(content))
 }
 
-// importPhases are those of an import in a class that waits for its first
-// consumer, in their order.
+// importPhases are the phases of an import, in order, in a class that waits for its first consumer.
 var importPhases = []cdiv1.DataVolumePhase{
 	cdiv1.Pending, cdiv1.WaitForFirstConsumer, cdiv1.PVCBound, cdiv1.ImportScheduled, cdiv1.ImportInProgress, cdiv1.Succeeded,
 }
 
-// TestDisksFollowTheVM is the whole way of a VM with DataVolumes of all sources,
-// on file systems and on a device, in a class that waits for its first consumer,
-// and on another node than the one that is taken by default. The API server's tests play the scheduler, the
-// provisioner and the workers; here they are real, and the guest reads what they have made.
+// TestDisksFollowTheVM starts a VM with DataVolumes of all sources, on file systems and on a device, in a class that
+// waits for its first consumer, and on the node that is not the default choice. The API server's tests play the
+// scheduler, the provisioner and the workers; here they are real, and the guest must read the disks' content.
 func TestDisksFollowTheVM(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -318,9 +313,8 @@ func TestDisksFollowTheVM(t *testing.T) {
 	}
 }
 
-// TestDisksGoWhereOnlyTheVMFits has constraints that only the VM has. In the
-// control run the worker is let to bind the claim, and the VM can't start. It
-// taints a node, so no other test runs beside it.
+// TestDisksGoWhereOnlyTheVMFits has constraints that only the VM has, and its disk must be made on the VM's node. In
+// the control run the worker may bind the claim, and the VM must fail to start. Not parallel: it taints a node.
 func TestDisksGoWhereOnlyTheVMFits(t *testing.T) {
 	onlyInTestAll(t)
 	ns := newNamespace(t)
@@ -358,8 +352,8 @@ func TestDisksGoWhereOnlyTheVMFits(t *testing.T) {
 	awaitSaying(t, ns, "control", v1.VirtualMachineStatusUnschedulable, "nodes are available")
 }
 
-// TestAVMThatFitsNowhereRecovers has no node for a VM until one offers what it asks for: the real scheduler has its disk made
-// there, by the provisioning pod. Which constraints that pod has is in internal/rules/launcherpod.
+// TestAVMThatFitsNowhereRecovers has no node for a VM until one offers the requested resource: then the real scheduler
+// must place the provisioning pod, and so the disk, there. internal/rules/launcherpod covers that pod's constraints.
 func TestAVMThatFitsNowhereRecovers(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -372,9 +366,9 @@ func TestAVMThatFitsNowhereRecovers(t *testing.T) {
 	awaitOn(t, ns, "rare", node2)
 }
 
-// TestProvisioningThatIsCutShortLeavesNothing stops, restarts and deletes a VM
-// whose disks are being placed, and takes away who places them. The real
-// scheduler, which has settled on a node, and the real eviction API have a part in it.
+// TestProvisioningThatIsCutShortLeavesNothing stops, restarts and deletes a VM while its disks are being placed, and
+// deletes and evicts the provisioning pod. Nothing may be left. The real scheduler, which has chosen a node, and the
+// real eviction API take part.
 func TestProvisioningThatIsCutShortLeavesNothing(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -416,7 +410,7 @@ func TestProvisioningThatIsCutShortLeavesNothing(t *testing.T) {
 	awaitNoProvisioningPod(t, ns)
 }
 
-// evict has a pod evicted by the API, as drains do.
+// evict evicts a pod by the API, as drains do.
 func evict(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
@@ -425,8 +419,7 @@ func evict(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// sayEvicted makes of a pod what a kubelet makes of one when its node is short of
-// something: it has failed, and stays.
+// sayEvicted sets the status that a kubelet gives a pod when its node is short of a resource: it has failed, and stays.
 func sayEvicted(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"status": {"phase": "Failed", "reason": "Evicted"}}`))
@@ -463,7 +456,8 @@ func claimVolume(name string) v1.VolumeSource {
 	}}
 }
 
-// TestNewDisksJoinThoseThatAreBound has VMs with a disk that has its node already. Real volumes say where they are.
+// TestNewDisksJoinThoseThatAreBound starts VMs with one disk that already has its node: the new disks must be made
+// there. Real volumes have the node affinity.
 func TestNewDisksJoinThoseThatAreBound(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -480,8 +474,8 @@ func TestNewDisksJoinThoseThatAreBound(t *testing.T) {
 	awaitOn(t, ns, "joined", node1)
 }
 
-// TestDisksThatAreBoundAtOnceNeedNoProvisioningPod has a class, and an annotation,
-// by which claims wait for nobody. The real provisioner binds them before any pod.
+// TestDisksThatAreBoundAtOnceNeedNoProvisioningPod uses a class, and an annotation, that bind claims immediately. The
+// real provisioner must bind them before any pod exists.
 func TestDisksThatAreBoundAtOnceNeedNoProvisioningPod(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

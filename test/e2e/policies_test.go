@@ -12,10 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// NetworkPolicies are the embedded cluster's to enforce. Here guests are what they judge; what policies can
-// say is tested in local/internal/network, and in local/system that pods are judged from their first packet.
+// The embedded cluster enforces NetworkPolicies. Here they judge guests; local/internal/network tests the policies'
+// fields, and local/system that they judge pods from their first packet.
 
-// isPoliced has a pod "peer" reach the guest's echo as policies admit it, and the guest reach the pod.
+// isPoliced checks that a pod "peer" reaches the guest's echo only as policies admit it, and likewise the guest the
+// pod.
 func isPoliced(t *testing.T, g *guest) {
 	t.Helper()
 	ns, address, peer := g.namespace, guestAddress(t, g), awaitPodRunning(t, g.namespace, "peer")
@@ -41,7 +42,7 @@ func isPoliced(t *testing.T, g *guest) {
 	deleteObject(t, deny)
 }
 
-// denyAll admits nothing to and from the pods of a namespace.
+// denyAll denies all traffic to and from the pods of a namespace.
 func denyAll(t *testing.T, ns string) *networkingv1.NetworkPolicy {
 	t.Helper()
 	deny := policy(ns, "deny-all", networkingv1.NetworkPolicySpec{
@@ -55,7 +56,8 @@ func policy(ns, name string, spec networkingv1.NetworkPolicySpec) *networkingv1.
 	return &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: spec}
 }
 
-// isUnreached waits until the echo of a guest does not answer the pod "peer": a policy counts a moment after it is made.
+// isUnreached waits until the guest's echo does not answer the pod "peer": a policy takes effect a moment after its
+// creation.
 func isUnreached(t *testing.T, ns, address string) {
 	t.Helper()
 	eventually(t, "no answer from "+address, func(context.Context) error {

@@ -9,7 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// isReadyWhen makes sure that a VMI is not Ready before its guest has run a command, and is after that.
+// isReadyWhen checks that a VMI is not Ready before its guest has run a command, and is afterwards.
 func isReadyWhen(t *testing.T, g *guest, command string) {
 	t.Helper()
 	if ready(awaitRunning(t, g.namespace, g.name)) {

@@ -17,11 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestEveryPartCanBeKilled kills each component with SIGKILL while one guest
-// runs, one VM starts and one stops. The running guest must not notice, the
-// other two must get where they were going. At each step a loop may end, the API server's tests show; that pods, nodes and
-// guests live on, only a node. `make test` kills all of Drydock, all of the nodes' and the API server at once each, and
-// `make test-all` one after the other. Not parallel: it breaks what the other tests stand on.
+// TestEveryPartCanBeKilled kills each component with SIGKILL while one guest runs, one VM starts and one stops. The
+// running guest must not notice, and the other two must start and stop. The API server's tests show that a loop may end
+// at each step; only a node shows that pods, nodes and guests live on. `make test` kills all of Drydock, all of the
+// nodes' components and the API server, each group at once; `make test-all` kills them one after the other. Not
+// parallel: it kills parts that other tests need.
 func TestEveryPartCanBeKilled(t *testing.T) {
 	ns := newNamespace(t)
 	witness := bootVM(t, newVM(newVMI(ns, "witness"), v1.RunStrategyAlways))
@@ -42,7 +42,7 @@ func TestEveryPartCanBeKilled(t *testing.T) {
 			"kube-apiserver": victims["kube-apiserver"],
 		}
 	}
-	// The VM that starts while one part is killed is the one that stops while the next is.
+	// The VM that starts while one component is killed stops while the next one is.
 	stopping := "first"
 	bootVM(t, newVM(newVMI(ns, stopping), v1.RunStrategyAlways))
 	for victim, pids := range victims {
@@ -84,8 +84,8 @@ func allOf(parts ...func(*testing.T) []int) func(*testing.T) []int {
 	}
 }
 
-// startedOnce proves that a VM's instance has exactly one launcher pod, and waits until one QEMU process is left of the VM:
-// that of a pod which was deleted by force ends after the pod.
+// startedOnce checks that a VM's instance has exactly one launcher pod, and waits until one QEMU process of the VM is
+// left: the QEMU of a pod that was deleted by force ends after the pod.
 func startedOnce(t *testing.T, namespace, name string) {
 	t.Helper()
 	vmi := awaitRunning(t, namespace, name)
@@ -121,8 +121,8 @@ func componentPIDs(name string) func(*testing.T) []int {
 	}
 }
 
-// inThisCluster tells this cluster's processes from those of another one on the
-// same machine by the name of the cluster in their cgroup.
+// inThisCluster tells this cluster's processes from those of another cluster on the same machine by the cluster's name
+// in their cgroup.
 func inThisCluster(pid int) bool {
 	cgroup, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	return err == nil && strings.Contains(string(cgroup), os.Getenv("DRYDOCK_NAME"))
@@ -159,7 +159,7 @@ func controlPlanePIDs(name string) func(*testing.T) []int {
 	}
 }
 
-// processes are the ids of the processes that match accepts by their arguments.
+// processes returns the IDs of the processes whose arguments match accepts.
 func processes(t *testing.T, match func(pid int, args []string) bool) []int {
 	t.Helper()
 	all, err := procfs.AllProcs()
@@ -168,7 +168,7 @@ func processes(t *testing.T, match func(pid int, args []string) bool) []int {
 	}
 	var found []int
 	for _, process := range all {
-		// One whose arguments can't be read has ended meanwhile; the kernel's own have none.
+		// A process whose arguments can't be read has ended; the kernel's own have none.
 		if args, err := process.CmdLine(); err == nil && len(args) > 0 && match(process.PID, args) {
 			found = append(found, process.PID)
 		}
@@ -176,8 +176,7 @@ func processes(t *testing.T, match func(pid int, args []string) bool) []int {
 	return found
 }
 
-// TestDrydockIsAvailable waits for the KubeVirt object's own word after all that
-// was killed.
+// TestDrydockIsAvailable waits until the KubeVirt object is Available again after all the kills.
 func TestDrydockIsAvailable(t *testing.T) {
 	eventually(t, "the KubeVirt object to say Deployed and Available", func(ctx context.Context) error {
 		var kv v1.KubeVirt

@@ -24,17 +24,17 @@ import (
 	"drydock.dev/drydock/internal/rules/identity"
 )
 
-// TestAVMIsSnapshottedAndRestored keeps a VM with two disks, has its guest destroy both, and gives the
-// VM its disks back while a second VM is made of the same snapshot, and a third by a clone. Before that the guest is
-// snapshotted while it writes to both disks in turn, and the second VM is given what was kept. A content that a tenant
-// writes is refused.
+// TestAVMIsSnapshottedAndRestored snapshots a VM with two disks, lets its guest destroy both, and restores them, while
+// a second VM is made of the same snapshot, and a third by a clone. Before that the guest is snapshotted while it
+// writes to both disks in turn, and the second VM gets those disks. A content that a tenant writes must be refused.
 //
-// On the way guests look at their UUIDs, in the scenarios of the UUID's rule of which the API server's tests see the VMs only:
-// 1 and 3, a VM that is older than the rule, stopped and running; 4 and 13, a content that is; 8, one that is not.
+// On the way guests print their UUIDs, for the scenarios of the UUID's rule in which the API server's tests see only
+// the VMs: 1 and 3, a VM that is older than the rule, stopped and running; 4 and 13, a content that is older; 8, a
+// newer one.
 func TestAVMIsSnapshottedAndRestored(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	warnsOfNothing(t, ns, "VirtualMachineSnapshotFailed") // of the guest that could not be held still
+	warnsOfNothing(t, ns, "VirtualMachineSnapshotFailed") // for the guest that could not be frozen
 	vmi := newVMI(ns, "vm")
 	for _, name := range []string{"one", "two"} {
 		create(t, &corev1.PersistentVolumeClaim{
@@ -107,7 +107,7 @@ func TestAVMIsSnapshottedAndRestored(t *testing.T) {
 	differsByTheTable(t, identity.Clone, knew, twin.run(self))
 }
 
-// write puts a word on both disks.
+// write writes a word to both disks.
 func (g *guest) write(word string) {
 	g.t.Helper()
 	for _, serial := range []string{"ONE", "TWO"} {
@@ -115,7 +115,7 @@ func (g *guest) write(word string) {
 	}
 }
 
-// bothDisksHold compares what is on both disks with a word.
+// bothDisksHold checks that both disks hold a word.
 func (g *guest) bothDisksHold(word string) {
 	g.t.Helper()
 	for _, serial := range []string{"ONE", "TWO"} {
@@ -123,7 +123,7 @@ func (g *guest) bothDisksHold(word string) {
 	}
 }
 
-// isBackedUp does what a backup tool does by the annotations of the launcher pod: the guest is frozen, and thaws.
+// isBackedUp follows the annotations of the launcher pod as a backup tool does: the guest must freeze and thaw.
 func (g *guest) isBackedUp() {
 	g.t.Helper()
 	pod := launcherPod(g.t, awaitRunning(g.t, g.namespace, g.name))
@@ -140,7 +140,7 @@ func (g *guest) isBackedUp() {
 	}
 	hook("pre")
 	awaitVMI(g.t, g.namespace, g.name, "that it is frozen", func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.FSFreezeStatus == "frozen" })
-	// No job of the login shell: that shell ends now and then when one of its jobs does.
+	// This is no job of the login shell, which sometimes ends when one of its jobs does.
 	g.run("(touch /mnt/ONE/later >/dev/null 2>&1 &)")
 	at := g.run("cat /mnt/TWO/n; sleep 1; cat /mnt/TWO/n")
 	if numbers := strings.Fields(at); len(numbers) != 2 || numbers[0] != numbers[1] {
@@ -154,8 +154,9 @@ func (g *guest) isBackedUp() {
 	})
 }
 
-// snapshotWhileItWrites has the guest count on both disks in turn, each number written back before the next, and
-// snapshots it with its agent, with one that hangs, and without one. It gives the two that have succeeded.
+// snapshotWhileItWrites makes the guest count on both disks in turn, each number written back before the next. It
+// snapshots the guest with its agent, with a hanging agent, and without one, and returns the two snapshots that
+// succeed.
 func (g *guest) snapshotWhileItWrites() []*snapshotv1.VirtualMachineSnapshot {
 	t := g.t
 	t.Helper()
@@ -177,7 +178,8 @@ func (g *guest) snapshotWhileItWrites() []*snapshotv1.VirtualMachineSnapshot {
 	})
 	saysHow(t, hung, snapshotv1.VMSnapshotQuiesceTimeoutIndication)
 	g.awaitProgress()
-	// An agent that goes while it is asked fails the snapshot; and one that goes on answers first what it was asked, until somebody reads it.
+	// An agent that disappears during a request fails the snapshot. One that continues first answers the earlier
+	// request, until the answer is read.
 	g.run("mv /usr/sbin/qemu-ga /tmp; killall -KILL qemu-ga; while pidof qemu-ga >/dev/null; do usleep 50000; done")
 	stopped := g.snapshotWithoutAgent()
 	saysHow(t, stopped, snapshotv1.VMSnapshotNoGuestAgentIndication)
@@ -190,8 +192,8 @@ func (g *guest) snapshotWhileItWrites() []*snapshotv1.VirtualMachineSnapshot {
 	return []*snapshotv1.VirtualMachineSnapshot{frozen, stopped}
 }
 
-// snapshotWithoutAgent snapshots the guest while its CPUs are stopped, for which launch.MaxStopped is all the time that there
-// is. On a machine whose storage takes longer the snapshot fails as it must, and another one is made.
+// snapshotWithoutAgent snapshots the guest while its CPUs are stopped, for at most launch.MaxStopped. On a machine with
+// slower storage the snapshot must fail, and another one is made.
 func (g *guest) snapshotWithoutAgent() (stopped *snapshotv1.VirtualMachineSnapshot) {
 	g.t.Helper()
 	for deadline, n := time.Now().Add(patience), 1; ; n++ {
@@ -213,7 +215,6 @@ func (g *guest) snapshotWithoutAgent() (stopped *snapshotv1.VirtualMachineSnapsh
 	}
 }
 
-// awaitProgress waits until the guest has counted on.
 func (g *guest) awaitProgress() {
 	g.t.Helper()
 	was := g.run("cat /mnt/TWO/n 2>/dev/null || echo 0")
@@ -225,7 +226,7 @@ func (g *guest) awaitProgress() {
 	})
 }
 
-// saysHow looks for an indication of how a guest was held still.
+// saysHow checks that a snapshot has the indication of how the guest was frozen or stopped.
 func saysHow(t *testing.T, s *snapshotv1.VirtualMachineSnapshot, how snapshotv1.Indication) {
 	t.Helper()
 	for _, said := range s.Status.SourceIndications {
@@ -237,7 +238,7 @@ func saysHow(t *testing.T, s *snapshotv1.VirtualMachineSnapshot, how snapshotv1.
 	t.Errorf("the snapshot %s does not say %s: %+v", s.Name, how, s.Status.SourceIndications)
 }
 
-// addDisksOf gives a VM that is stopped disks with what the snapshots of the VM "vm" have.
+// addDisksOf gives a stopped VM the disks of the snapshots of the VM "vm".
 func addDisksOf(t *testing.T, ns, name string, snapshots []*snapshotv1.VirtualMachineSnapshot) {
 	t.Helper()
 	vm := &v1.VirtualMachine{}
@@ -270,8 +271,8 @@ func addDisksOf(t *testing.T, ns, name string, snapshots []*snapshotv1.VirtualMa
 	}
 }
 
-// agreesOn compares how far the guest had counted on the two disks of a snapshot: they are of one point in time if
-// the second one is at most one behind.
+// agreesOn compares the guest's counts on the two disks of a snapshot: they are of one point in time if the second is
+// at most one behind.
 func (g *guest) agreesOn(i int) {
 	g.t.Helper()
 	var numbers []int
@@ -290,13 +291,13 @@ func (g *guest) agreesOn(i int) {
 	g.t.Logf("the disks of the snapshot %d are at %v", i, numbers)
 }
 
-// snapshot makes a snapshot of the VM "vm" and waits until its status is as wanted.
+// snapshot makes a snapshot of the VM "vm" and waits until seen accepts its status.
 func snapshot(t *testing.T, ns, name string, seen func(*snapshotv1.VirtualMachineSnapshotStatus) bool) *snapshotv1.VirtualMachineSnapshot {
 	t.Helper()
 	return snapshotOf(t, ns, "vm", name, seen)
 }
 
-// snapshotOf makes a snapshot of a VM and waits until its status is as wanted.
+// snapshotOf makes a snapshot of a VM and waits until seen accepts its status.
 func snapshotOf(t *testing.T, ns, vm, name string, seen func(*snapshotv1.VirtualMachineSnapshotStatus) bool) *snapshotv1.VirtualMachineSnapshot {
 	t.Helper()
 	s := &snapshotv1.VirtualMachineSnapshot{

@@ -27,8 +27,8 @@ import (
 	"drydock.dev/drydock/internal/rules/sriov"
 )
 
-// vfResource is what the test's device plugin offers, vfAddresses are its two devices. No machine has them: a domain
-// of that number is none of a PC's.
+// vfResource is offered by the test's device plugin, and vfAddresses are its two devices. No machine has them: no PC
+// has a PCI domain of that number.
 const vfResource = "example.test/vf"
 
 var vfAddresses = []string{"fffe:ff:1f.6", "fffe:ff:1f.7"}
@@ -58,7 +58,7 @@ func (p *devicePlugin) ListAndWatch(_ *v1beta1.Empty, stream v1beta1.DevicePlugi
 	return nil
 }
 
-// Allocate names the devices in the environment, and gives the container a device node where VFIO's would be.
+// Allocate names the devices in the environment, and gives the container a device node in place of VFIO's.
 func (p *devicePlugin) Allocate(_ context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	answer := &v1beta1.AllocateResponse{}
 	for _, of := range request.ContainerRequests {
@@ -70,7 +70,7 @@ func (p *devicePlugin) Allocate(_ context.Context, request *v1beta1.AllocateRequ
 	return answer, nil
 }
 
-// offerDevices has node1 offer vfResource for as long as the test runs.
+// offerDevices makes node1 offer vfResource until the test ends.
 func offerDevices(t *testing.T) {
 	t.Helper()
 	root := fmt.Sprintf("/proc/%d/root", kubeletPID(t, node1))
@@ -116,7 +116,7 @@ func offerDevices(t *testing.T) {
 	})
 }
 
-// kubeletPID is the process of a node's kubelet.
+// kubeletPID returns the process ID of a node's kubelet.
 func kubeletPID(t *testing.T, node string) int {
 	t.Helper()
 	for _, n := range status(t).Nodes {
@@ -130,8 +130,8 @@ func kubeletPID(t *testing.T, node string) int {
 	return 0
 }
 
-// TestAGuestIsGivenADeviceOfItsNode follows an SR-IOV interface from the NetworkAttachmentDefinition to QEMU's arguments. The machine
-// has no such device, which is the last that is heard: of QEMU. The kubelet's device manager and Multus are real.
+// TestAGuestIsGivenADeviceOfItsNode follows an SR-IOV interface from the NetworkAttachmentDefinition to QEMU's
+// arguments. QEMU must fail because the machine has no such device. The kubelet's device manager and Multus are real.
 func TestAGuestIsGivenADeviceOfItsNode(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -177,7 +177,7 @@ func TestAGuestIsGivenADeviceOfItsNode(t *testing.T) {
 	}
 }
 
-// annotateAttachment has a NetworkAttachmentDefinition name a resource.
+// annotateAttachment sets the resource name of a NetworkAttachmentDefinition.
 func annotateAttachment(t *testing.T, ns, name, resource string) {
 	t.Helper()
 	obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}}

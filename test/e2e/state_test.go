@@ -19,44 +19,44 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// What the guest asks of its TPM (test/machine has the same): to define a place of its memory by the owner,
-// without passwords, and to tell of it.
+// The guest's requests to its TPM (test/machine has the same): define an NV index as the owner, without passwords, and
+// read its public part.
 const (
 	tpmDefine = "tpmsend 8002 0000002d 0000012a 40000001 00000009 40000009 0000 00 0000 0000 000e 01500000 000b 00040004 0000 0008"
 	tpmAsk    = "tpmsend 80010000000e0000016901500000 | cut -c13-20"
 	tpmKnows  = "00000000"
-	// tpmClear has it forget all that an owner has, and whatever was sealed.
+	// tpmClear makes the TPM forget its owner's data, and everything sealed.
 	tpmClear = "tpmsend 8002 0000001b 00000126 4000000a 00000009 40000009 0000 00 0000"
-	// tpmLacks is the answer of one that knows no such place.
+	// tpmLacks is the answer of a TPM without that index.
 	tpmLacks = "0000018b"
 )
 
-// fillTPM has the guest's TPM keep something.
+// fillTPM stores an index in the guest's TPM.
 func (g *guest) fillTPM() {
 	g.t.Helper()
 	g.run(tpmDefine)
 	g.knowsTPM()
 }
 
-// knowsTPM checks that it does.
+// knowsTPM checks that the TPM has the index.
 func (g *guest) knowsTPM() {
 	g.t.Helper()
 	g.sees("what the TPM knows", tpmAsk, tpmKnows)
 }
 
-// guestVariable begins the names of variables of the guest's own.
+// guestVariable is the prefix of the guest's own UEFI variables.
 const guestVariable = "/sys/firmware/efi/efivars/Drydock-5d307ca9-b3ef-428c-8861-06e72d69f22"
 
 const (
 	mounted = "{ mount | grep -q efivarfs || mount -t efivarfs none /sys/firmware/efi/efivars; } && "
-	// guestVariables are what the guest has left in them.
+	// guestVariables prints their values.
 	guestVariables = mounted + "for v in " + guestVariable + "?; do tail -c 4 $v; done"
-	// bootEntry makes an entry of the firmware's boot menu, as an installer does.
+	// bootEntry adds an entry to the firmware's boot menu, as an installer does.
 	bootEntry = mounted + `printf '\007\000\000\000\001\000\000\000\004\000D\000\000\000\177\377\004\000' > ` +
 		"/sys/firmware/efi/efivars/Boot0D0C-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 )
 
-// keepingVM makes a VM with all that can be kept of one, which is stopped, and the claim for it.
+// keepingVM makes a stopped VM with all kinds of persistent state, and the claim for it.
 func keepingVM(t *testing.T, ns, name string) (*v1.VirtualMachine, *corev1.PersistentVolumeClaim) {
 	t.Helper()
 	vmi := newVMI(ns, name)
@@ -72,20 +72,20 @@ func keepingVM(t *testing.T, ns, name string) (*v1.VirtualMachine, *corev1.Persi
 		v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "#cloud-config\n"}})
 	vm := newVM(vmi, v1.RunStrategyHalted)
 	create(t, vm)
-	// As virt-controller makes it of a class that is known to be shared.
+	// virt-controller makes this claim of a class that is known to be shared.
 	state := stateOf(vm)
 	state.Spec.StorageClassName, state.Spec.AccessModes = new(classShared), []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	create(t, state)
 	return vm, state
 }
 
-// TestWhatIsKeptOfAVMOutlivesItsGuests has a guest leave something in its UEFI variables and its TPM, and finds it on
-// the node that it migrates to, and in the VM's next instance. That one changes both, and a snapshot of before brings
-// back what they were, a sealed secret among it. A VM that the snapshot is restored to has both, and a clone of it
-// neither. The claims go with their VMs.
+// TestWhatIsKeptOfAVMOutlivesItsGuests stores data in a guest's UEFI variables and TPM, and must find it on the node
+// that the guest migrates to, and in the VM's next instance. That one changes both, and an earlier snapshot must
+// restore them, including a sealed secret. A VM to which the snapshot is restored must have both, and a clone of it
+// neither. The claims must be deleted with their VMs.
 //
-// What the guest sees of itself stays the same all the while, and differs in the restored VM and the clone where the table of
-// docs/identity.md says so.
+// The identity that the guest sees must stay the same all the while, and must differ in the restored VM and the clone
+// as the table of docs/identity.md says.
 func TestWhatIsKeptOfAVMOutlivesItsGuests(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -100,7 +100,7 @@ func TestWhatIsKeptOfAVMOutlivesItsGuests(t *testing.T) {
 	migrated(t, ns, "keeps")
 	g = login(t, ns, "keeps")
 	g.knowsTPM()
-	g.run("printf '\\007\\000\\000\\000late' > " + guestVariable + "2") // by the QEMU of the other node
+	g.run("printf '\\007\\000\\000\\000late' > " + guestVariable + "2") // written by the QEMU of the other node
 	g.sees("itself after a migration", self, knew)
 	do(t, ns, "stop", "keeps")
 	awaitPrintable(t, ns, "keeps", v1.VirtualMachineStatusStopped)
@@ -165,7 +165,6 @@ func startAndLogin(t *testing.T, ns, name string) *guest {
 	return login(t, ns, name)
 }
 
-// claimsIn lists the claims of a namespace.
 func claimsIn(t *testing.T, ns string) []corev1.PersistentVolumeClaim {
 	t.Helper()
 	claims := &corev1.PersistentVolumeClaimList{}
@@ -175,7 +174,7 @@ func claimsIn(t *testing.T, ns string) []corev1.PersistentVolumeClaim {
 	return claims.Items
 }
 
-// stateOf is the claim of a VM's state.
+// stateOf returns the claim of a VM's state.
 func stateOf(vm *v1.VirtualMachine) *corev1.PersistentVolumeClaim {
 	return vmstate.Claim(vmstate.Next(vm), "", nil)
 }

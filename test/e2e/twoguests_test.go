@@ -20,14 +20,13 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// census counts the QEMU processes of a VM on all nodes, which are namespaces of
-// this machine, again and again.
+// census counts the QEMU processes of a VM on all nodes, which are namespaces of this machine, again and again.
 type census struct {
 	stop func()
 	most int
 }
 
-// countQEMUs begins to count. The most that ran at once is known after stop.
+// countQEMUs begins to count. After stop, the census has the highest number that ran at once.
 func countQEMUs(t *testing.T, namespace, name string) *census {
 	t.Helper()
 	uuid := string(awaitRunning(t, namespace, name).Spec.Domain.Firmware.UUID)
@@ -89,9 +88,9 @@ func awaitNoPods(t *testing.T, vmi *v1.VirtualMachineInstance) {
 	})
 }
 
-// TestAVMIThatIsDeletedAloneHasNoSecondGuest deletes the VMIs of one VM in the ways that take
-// the launcher pod's owner away, and the pod by force. The VM starts again, after
-// the guest before has ended: the QEMUs of real pods are counted all the while.
+// TestAVMIThatIsDeletedAloneHasNoSecondGuest deletes the VMIs of one VM in the ways that remove the launcher pod's
+// owner, and the pod by force. The VM must start again only after the earlier guest has ended: the test counts the
+// QEMUs of real pods all the while.
 func TestAVMIThatIsDeletedAloneHasNoSecondGuest(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -126,7 +125,7 @@ func TestAVMIThatIsDeletedAloneHasNoSecondGuest(t *testing.T) {
 	for name, take := range tests {
 		inTurn(t, chapter{name, func(t *testing.T) {
 			vmi := awaitRunning(t, ns, "alone")
-			login(t, ns, "alone") // a guest that has not booted does not follow the power button
+			login(t, ns, "alone") // a guest that has not booted ignores the power button
 			c := countQEMUs(t, ns, "alone")
 			take(t, vmi.DeepCopy())
 			awaitNextInstance(t, ns, "alone", vmi.UID)
@@ -145,10 +144,9 @@ func disown(t *testing.T, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// TestAPodDeletedByForceWhileVirtHandlerIsAway stops every virt-handler, so that
-// only the kubelet ends the guest, which does not follow the power button: QEMU
-// runs on for most of its pod's grace period, and the VM waits for that. Not
-// parallel: the others need virt-handler. In the API server's tests nothing runs on; here QEMUs are counted.
+// TestAPodDeletedByForceWhileVirtHandlerIsAway stops every virt-handler, so that only the kubelet ends the guest, which
+// ignores the power button: QEMU runs on for most of its pod's grace period, and the VM must wait for that. Not
+// parallel: other tests need virt-handler. In the API server's tests no QEMU runs on; here the test counts them.
 func TestAPodDeletedByForceWhileVirtHandlerIsAway(t *testing.T) {
 	ns := newNamespace(t)
 	vmi := newVMI(ns, "unattended")
@@ -191,10 +189,10 @@ func readyReason(vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-// TestAGuestOnANodeThatFallsSilent stops a node's kubelet: the VM is Unknown and
-// not ready, and its guest runs on. When the kubelet is back, so is the VM. Then
-// the node dies, and the VM with it; it starts again when the node does. Not
-// parallel: it takes a node from the others. Only a node that comes back shows whether there are two guests then.
+// TestAGuestOnANodeThatFallsSilent stops a node's kubelet: the VM must be Unknown and not ready, while its guest runs
+// on. When the kubelet is back, so must be the VM. Then the node dies, and the VM with it; it must start again when the
+// node does. Not parallel: it takes a node from other tests. Only a node that comes back shows whether there are two
+// guests then.
 func TestAGuestOnANodeThatFallsSilent(t *testing.T) {
 	ns := newNamespace(t)
 	vm := newVM(newVMI(ns, "lonely"), v1.RunStrategyAlways)

@@ -22,16 +22,13 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// classShared has volumes that every node sees, so that two claims that are
-// bound at once meet on one.
+// classShared has volumes that every node sees, so that one node can use two claims that are bound at once.
 const classShared = "shared"
 
-// uploadProxy is the Service of the upload proxy in Drydock's namespace.
 const uploadProxy = "cdi-uploadproxy"
 
-// TestAnUploadedDiskIsInTheGuest uploads an image into a DataVolume and one into
-// a claim, as users do, and a guest reads both. What is refused is in the API server's tests; here
-// the worker, the proxy and the disk are real.
+// TestAnUploadedDiskIsInTheGuest uploads an image into a DataVolume and one into a claim, as users do, and a guest must
+// read both. The API server's tests cover the refusals; here the worker, the proxy and the disk are real.
 func TestAnUploadedDiskIsInTheGuest(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -74,8 +71,7 @@ func TestAnUploadedDiskIsInTheGuest(t *testing.T) {
 	}
 }
 
-// saysUploaded waits for what upstream's virtctl reads off the claim of a
-// DataVolume.
+// saysUploaded waits for the annotations that upstream's virtctl reads from the claim of a DataVolume.
 func saysUploaded(t *testing.T, ns, name string) {
 	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
@@ -85,7 +81,7 @@ func saysUploaded(t *testing.T, ns, name string) {
 	})
 }
 
-// trustsProxy connects to the upload proxy, and trusts whom the CDIConfig names.
+// trustsProxy connects to the upload proxy, and trusts only the CA in the CDIConfig.
 func trustsProxy(t *testing.T) {
 	t.Helper()
 	config := &cdiv1.CDIConfig{ObjectMeta: metav1.ObjectMeta{Name: "config"}}

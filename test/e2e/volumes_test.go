@@ -21,9 +21,9 @@ import (
 // claimSize is the size of every claim and of every disk made for a test.
 const claimSize = 64 << 20
 
-// TestEveryKindOfVolume gives a guest a disk of each kind that TestGuestSeesTheMachineThatWasAskedFor does not
-// have, writes to those that can be written, and looks again in the VM's next
-// instance: what must last has lasted, what must not has not. Only real guests of one VM show that, one after the other.
+// TestEveryKindOfVolume gives a guest a disk of each kind that TestGuestSeesTheMachineThatWasAskedFor does not have,
+// writes to the writable ones, and reads them in the VM's next instance: persistent data must be there, and ephemeral
+// data must not. Only two real guests of one VM show that.
 func TestEveryKindOfVolume(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -87,8 +87,8 @@ func TestEveryKindOfVolume(t *testing.T) {
 	second.sees("the base as it was, under the ephemeral disk", "head -n 1 "+second.device("BASE"), "what-the-base-holds")
 }
 
-// createWithWhatIsOfNodes has the KubeVirt object allow a VM's host disk, and figures of its host, until the test
-// has ended, and creates the VM; without the gates it is refused.
+// createWithWhatIsOfNodes enables the feature gates for host disks and for figures of the host until the test ends, and
+// creates the VM; without the gates it must be refused.
 func createWithWhatIsOfNodes(t *testing.T, vm *v1.VirtualMachine) {
 	t.Helper()
 	dryRun := func(ctx context.Context) error { return cluster.client.Create(ctx, vm.DeepCopy(), client.DryRunAll) }
@@ -107,32 +107,31 @@ func createWithWhatIsOfNodes(t *testing.T, vm *v1.VirtualMachine) {
 	}
 	gates(t.Context(), `["HostDisk", "DownwardMetrics"]`)
 	t.Cleanup(func() { gates(context.WithoutCancel(t.Context()), "null") })
-	// There are two of virt-api, and one sees it before the other.
+	// One of the two virt-apis sees the change before the other.
 	eventually(t, "virt-api to allow what is of nodes", func(ctx context.Context) error { return cluster.client.Create(ctx, vm) })
 }
 
-// device is the path in the guest of the disk with a serial.
+// device returns the guest's path of the disk with a serial.
 func (g *guest) device(serial string) string {
 	g.t.Helper()
 	return "/dev/" + g.diskBySerial(serial).name
 }
 
-// folderOnNode1 is storage in a folder of the node's own.
+// folderOnNode1 returns storage in a folder of the node's own.
 func folderOnNode1(namespace, name string) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{
 		Path: "/srv/" + namespace + "-" + name, Type: new(corev1.HostPathDirectoryOrCreate),
 	}}
 }
 
-// folderWithImage is storage in the folder that all nodes share, with a disk
-// image in it that begins with the given text.
+// folderWithImage returns storage in a folder that all nodes share, with a disk image that begins with the given text.
 func folderWithImage(t *testing.T, name, text string) corev1.PersistentVolumeSource {
 	t.Helper()
 	folder := filepath.Join(os.Getenv("DRYDOCK_DIR"), "shared", name)
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) }) // the cluster's folder goes as a whole anyway
+	t.Cleanup(func() { _ = os.RemoveAll(folder) }) // the cluster's folder is removed as a whole anyway
 	image := filepath.Join(folder, "disk.img")
 	if err := os.WriteFile(image, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -143,7 +142,7 @@ func folderWithImage(t *testing.T, name, text string) corev1.PersistentVolumeSou
 	return corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv/shared/" + name}}
 }
 
-// blockDevice is storage on a block device of this machine, and so of its nodes.
+// blockDevice returns storage on a block device of this machine, and so of its nodes.
 func blockDevice(t *testing.T) corev1.PersistentVolumeSource {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "block.img")

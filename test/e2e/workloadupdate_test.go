@@ -22,17 +22,16 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// A release's launcher, and the same as another release would name it.
+// A release's launcher image, and the same image under another release's name.
 const (
 	launcherImage = "drydock.dev/virt-launcher:devel"
 	newerLauncher = "drydock.dev/virt-launcher:newer"
 )
 
-// TestGuestsAreBroughtIntoNewerLaunchers has virt-controller make launcher pods of another image, as
-// an upgrade does. The guests go on in their pods and are counted; then those that can are migrated,
-// and the others evicted and started again, until none is outdated. Not parallel: every guest of
-// the cluster is outdated meanwhile.
-// Which guests are brought when is in the rules; that a guest lives on in another image's pod, only it shows.
+// TestGuestsAreBroughtIntoNewerLaunchers makes virt-controller use another launcher image, as an upgrade does. The
+// guests run on in their pods and must be counted as outdated; then those that can must migrate, and the others must be
+// evicted and started again, until none is outdated. Not parallel: every guest of the cluster is outdated meanwhile.
+// The rules' tests cover the order; only here a guest moves into another image's pod.
 func TestGuestsAreBroughtIntoNewerLaunchers(t *testing.T) {
 	ns := newNamespace(t)
 	loadLauncherAs(t, newerLauncher)
@@ -88,8 +87,7 @@ func outdated(vmi *v1.VirtualMachineInstance) bool {
 	return labeled
 }
 
-// awaitOutdated waits until so many guests are counted as outdated. Guests of earlier tests may
-// take a moment to be gone.
+// awaitOutdated waits until want guests are counted as outdated. Guests of earlier tests may take a moment to be gone.
 func awaitOutdated(t *testing.T, want int) {
 	t.Helper()
 	await(t, kubeVirt(), &v1.KubeVirtList{}, fmt.Sprintf("%d outdated guests", want), func(kv *v1.KubeVirt) bool {
@@ -98,7 +96,7 @@ func awaitOutdated(t *testing.T, want int) {
 	})
 }
 
-// launchWith has virt-controller make launcher pods of an image, until the test ends.
+// launchWith makes virt-controller use a launcher image until the test ends.
 func launchWith(t *testing.T, image string) {
 	t.Helper()
 	set := func(ctx context.Context, image string) error {
@@ -144,7 +142,7 @@ func loadLauncherAs(t *testing.T, name string) {
 	}
 }
 
-// renamed copies an archive in the OCI's layout whose index then names its image otherwise.
+// renamed copies an archive in the OCI's layout with another image name in its index.
 func renamed(from, to, before, after string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
