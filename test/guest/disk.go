@@ -12,29 +12,26 @@ import (
 	"strings"
 )
 
-// The disk: a boot sector and one FAT partition that is an EFI system partition,
-// bears SYSLINUX for a BIOS and holds kernel and initramfs.
+// The disk has a boot sector and one FAT partition. That is an EFI system partition, contains SYSLINUX for a BIOS, and
+// holds kernel and initramfs.
 const (
 	sector         = 512
 	diskSize       = 64 << 20
 	partitionStart = 1 << 20
 	partitionType  = 0xef // EFI system
-	// bootCode is how much of the boot sector is code; what follows is the
-	// disk's signature and the table of partitions.
+	// bootCode is the size of the code in the boot sector; the disk's signature and the partition table follow.
 	bootCode = 440
 )
 
-// kernelArgs makes the serial console the one that the guest's own messages and
-// a kernel's last words go to. Under UEFI a kernel that picks a random place for
-// itself finds none in a small guest, now and then. Emulated on a busy machine the
-// timer may miss the moment in which the kernel checks it, and a kernel that finds
-// no timer gives up. Debian's kernel tests its ciphers when it starts, which took half
-// of what it computes until /init. On one CPU it takes the locks out of its own code,
-// which an emulator has translated already: a twentieth of the time until /init.
+// kernelArgs sends the guest's own messages and a kernel's last words to the serial console. nokaslr: under UEFI a
+// kernel sometimes finds no random place for itself in a small guest. no_timer_check: on a busy machine the emulated
+// timer may miss the moment of the kernel's check, and a kernel without a timer gives up. cryptomgr.notests: Debian's
+// kernel tests its ciphers at its start, which took half of the computation until /init. On one CPU the kernel removes
+// the locks from its own code, which an emulator has translated already: a twentieth of the time until /init.
 const kernelArgs = "console=tty1 console=ttyS0,115200 quiet nokaslr no_timer_check cryptomgr.notests noreplace-smp"
 
-// What the boot loaders read: SYSLINUX under a BIOS, systemd's boot manager under
-// UEFI. Both have one entry and take it at once.
+// Configuration of the boot loaders: SYSLINUX under a BIOS, systemd's boot manager under UEFI. Both have one entry and
+// start it at once.
 const (
 	biosConfig = "DEFAULT guest\nPROMPT 0\nTIMEOUT 0\nLABEL guest\n LINUX /vmlinuz\n INITRD /initrd.img\n APPEND %s\n"
 	efiConfig  = "timeout 0\n"
@@ -48,15 +45,14 @@ type diskParts struct {
 	bootSector string
 	// bootManager is systemd's, for UEFI.
 	bootManager string
-	// args are the kernel's beside those that every guest has.
+	// args are added to the kernel arguments of every guest.
 	args string
 }
 
 // writeDisk makes the bootable disk, without a loop device and without a mount.
 //
-// GRUB would do for both kinds of firmware, but it was measured: where there is no
-// hardware virtualization it takes three seconds to load what SYSLINUX loads in
-// one, and under UEFI it finds the kernel too big for a guest of 128 MiB.
+// GRUB would serve both kinds of firmware, but measurements speak against it: without hardware virtualization it takes
+// three seconds to load what SYSLINUX loads in one, and under UEFI it finds the kernel too big for a guest of 128 MiB.
 func writeDisk(ctx context.Context, to string, from diskParts) error {
 	scratch, err := os.MkdirTemp(filepath.Dir(to), "disk-")
 	if err != nil {
@@ -83,15 +79,15 @@ func writeDisk(ctx context.Context, to string, from diskParts) error {
 	return convert(ctx, raw, to)
 }
 
-// efiLoader is what UEFI boots of a disk that it has no entry for.
+// efiLoader is the file that UEFI boots from a disk without a boot entry.
 const efiLoader = "/EFI/BOOT/BOOTX64.EFI"
 
-// convert makes the disk of its raw form.
+// convert converts the raw disk to qcow2.
 func convert(ctx context.Context, raw, to string) error {
 	return run(ctx, "qemu-img", "convert", "-q", "-f", "raw", "-O", "qcow2", raw, to)
 }
 
-// writeEmptyDisk makes the raw disk with nothing on it but its first sector.
+// writeEmptyDisk makes a raw disk with only the boot sector.
 func writeEmptyDisk(raw, bootSectorFile string) error {
 	code, err := os.ReadFile(bootSectorFile)
 	if err != nil {
@@ -106,7 +102,7 @@ func writeEmptyDisk(raw, bootSectorFile string) error {
 	return nil
 }
 
-// bootSector is the loader's code followed by a table with the one partition.
+// bootSector returns the loader's code followed by a table with the one partition.
 func bootSector(code []byte) []byte {
 	const (
 		tableOffset = 446
@@ -123,10 +119,10 @@ func bootSector(code []byte) []byte {
 	return mbr
 }
 
-// contents are what is in the file system.
+// contents lists the files of the file system.
 type contents struct {
 	folders []string
-	// texts and files are by their names there.
+	// texts and files begin with the name there; a text is given, and a file is copied from a path.
 	texts, files [][2]string
 }
 
@@ -160,7 +156,7 @@ func fillPartition(ctx context.Context, scratch, raw string, with contents) erro
 	return nil
 }
 
-// toolPackages names the Debian package of each tool, for whoever lacks it.
+// toolPackages names the Debian package of each tool, for the error when it is missing.
 var toolPackages = map[string]string{
 	"mformat":  "mtools",
 	"mmd":      "mtools",
@@ -171,7 +167,7 @@ var toolPackages = map[string]string{
 
 func run(ctx context.Context, tool string, args ...string) error {
 	cmd := exec.CommandContext(ctx, tool, args...)
-	// mtools writes the time of day otherwise.
+	// Without these, mtools would write the time of day into the file system.
 	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=946684800", "TZ=UTC")
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {

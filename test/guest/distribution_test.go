@@ -9,11 +9,11 @@ import (
 	"drydock.dev/drydock/test/guest"
 )
 
-// The words are those that KubeVirt's functional tests wait for.
+// KubeVirt's functional tests wait for these words.
 func TestAGuestGreetsAsAnotherDistribution(t *testing.T) {
 	for _, test := range []struct {
 		distribution string
-		// dialog is what is shown and what is typed then, in turns.
+		// dialog alternates between the expected output and the typed answer.
 		dialog []string
 	}{
 		{"alpine", []string{`localhost login: $`, "root", `localhost:~# $`}},

@@ -20,23 +20,22 @@ import (
 type Flavor string
 
 const (
-	// Lean is a kernel of our own, which has what most tests need built in and starts in
-	// a fourth of the time where there is no hardware virtualization (package kernel).
+	// Lean is our own kernel (package kernel). The drivers for most tests are built in, and without hardware
+	// virtualization it starts in a fourth of the time.
 	Lean Flavor = "lean"
-	// Full is Debian's general kernel with its modules: for SATA, USB, a watchdog and
-	// network cards other than virtio, and where a test is about a distribution's
-	// kernel, as it is signed for Secure Boot.
+	// Full is Debian's general kernel with its modules: for SATA, USB, a watchdog and network cards other than virtio,
+	// and for tests of a distribution's kernel, such as its signature for Secure Boot.
 	Full Flavor = "full"
 )
 
-// kernelPackages holds the package of each flavor that the kernel comes from, as its
-// source or as one that is built: that is in a package which this one depends on.
+// kernelPackages names each flavor's kernel package, with source or binary: the kernel is in a package on which this
+// one depends.
 var kernelPackages = map[Flavor]string{
 	Lean: kernel.Package,
 	Full: "linux-image-amd64",
 }
 
-// Files are the parts of a guest that was built.
+// Files are the parts of a built guest.
 type Files struct {
 	Kernel string
 	Initrd string
@@ -44,16 +43,15 @@ type Files struct {
 	Disk string
 }
 
-// source is this package itself: what is built changes when it does.
+// source is this package itself: the guest is rebuilt when it changes.
 //
 //go:embed *.go *.txt skeleton
 var source embed.FS
 
 const guestdPackage = "drydock.dev/drydock/test/guest/guestd"
 
-// Build makes the guest below cache, or returns the one that is there if it was
-// made from the same things. It runs the Go tool, so that it must be called from
-// inside the module.
+// Build makes the guest below cache, or returns the existing one if its inputs are the same. It runs the Go tool, so
+// the caller must be inside the module.
 func Build(ctx context.Context, cache string, flavor Flavor) (Files, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return Files{}, fmt.Errorf("making the guest's folder: %w", err)
@@ -87,8 +85,8 @@ func Build(ctx context.Context, cache string, flavor Flavor) (Files, error) {
 	return assemble(ctx, folder, from)
 }
 
-// WriteDiskAs makes a disk of the lean guest, which is built below cache, that greets as another distribution
-// (guestd's distributions: alpine, cirros, fedora).
+// WriteDiskAs makes a disk of the lean guest, built below cache, that greets as another distribution (guestd's
+// distributions: alpine, cirros, fedora).
 func WriteDiskAs(ctx context.Context, cache, distribution, to string) error {
 	files, err := Build(ctx, cache, Lean)
 	if err != nil {
@@ -111,8 +109,8 @@ func WriteDiskAs(ctx context.Context, cache, distribution, to string) error {
 	})
 }
 
-// BuildKernel makes the kernel of the lean guest, which takes minutes when it
-// is not there: the rest of the guest takes seconds.
+// BuildKernel makes the kernel of the lean guest unless it exists. That takes minutes; the rest of the guest takes
+// seconds.
 func BuildKernel(ctx context.Context, cache string) error {
 	packages, err := Packages(Lean)
 	if err != nil {
@@ -126,7 +124,7 @@ func BuildKernel(ctx context.Context, cache string) error {
 	return err
 }
 
-// Packages lists the Debian packages that a guest is made from.
+// Packages lists the Debian packages from which a guest is built.
 func Packages(flavor Flavor) ([]string, error) {
 	list, err := fs.ReadFile(source, "packages.txt")
 	if err != nil {
@@ -143,16 +141,15 @@ func filesIn(folder string) Files {
 	}
 }
 
-// parts is what a guest is assembled from.
+// parts are the inputs of a guest.
 type parts struct {
 	tree   debian.Tree
 	guestd string
 	flavor Flavor
-	// kernel is ours, or empty where it is of the tree.
+	// kernel is our own, or empty if the kernel is in the tree.
 	kernel kernel.Kernel
 }
 
-// copyKernel copies the guest's kernel.
 func (p parts) copyKernel(to string) error {
 	if p.kernel.File == "" {
 		return p.tree.CopyKernel(to)
@@ -167,8 +164,8 @@ func (p parts) copyKernel(to string) error {
 	return nil
 }
 
-// assemble makes the guest's files in a folder that appears only when it is whole,
-// and removes the folders of the same flavor that it replaces.
+// assemble makes the guest's files in a folder that appears only when it is complete, and removes older folders of the
+// same flavor.
 func assemble(ctx context.Context, folder string, from parts) (Files, error) {
 	if err := debian.Whole(folder, func(made, _ string) error { return write(ctx, filesIn(made), from) }); err != nil {
 		return Files{}, fmt.Errorf("making the guest: %w", err)
@@ -200,7 +197,7 @@ func bootManager(tree debian.Tree) string {
 	return tree.Path("/usr/lib/systemd/boot/efi/systemd-bootx64.efi")
 }
 
-// compile makes the same program in whatever folder the source is, since the guest's files are kept by what is in it.
+// compile makes the same binary in whatever folder the source is, because the key of the guest's files hashes it.
 func compile(ctx context.Context, binary string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags=-s -w", "-o", binary, guestdPackage)
@@ -211,7 +208,7 @@ func compile(ctx context.Context, binary string) error {
 	return nil
 }
 
-// buildKey sums up all that the guest's files follow from.
+// buildKey hashes all inputs of the guest's files.
 func buildKey(from parts) (string, error) {
 	sum := sha256.New()
 	binary, err := os.ReadFile(from.guestd)

@@ -95,8 +95,8 @@ func TestTheGuestTellsItsMachineAndObeysThePowerButton(t *testing.T) {
 	}
 }
 
-// TestTheFullKernelKnowsTheDevicesThatTheLeanKernelDoesNot is about what KubeVirt
-// offers beside virtio.
+// TestTheFullKernelKnowsTheDevicesThatTheLeanKernelDoesNot boots the full kernel with the devices that KubeVirt offers
+// beside virtio.
 func TestTheFullKernelKnowsTheDevicesThatTheLeanKernelDoesNot(t *testing.T) {
 	files := buildGuest(t, guest.Full)
 	m := start(t, "-m", "192",
@@ -106,7 +106,7 @@ func TestTheFullKernelKnowsTheDevicesThatTheLeanKernelDoesNot(t *testing.T) {
 		"-device", "qemu-xhci", "-device", "usb-tablet", "-device", "i6300esb", "-device", "VGA")
 	m.login()
 	m.sees("guestinfo disks | cut -d' ' -f1-6", "sda 67108864 boot-disk sata rw disk")
-	// These cards have a link seconds after they are there; a guest on a busy machine is ready before.
+	// These cards get a link seconds after they appear; a guest on a busy machine is ready before.
 	m.sees("guestinfo hostname", "named-by-dhcp")
 	m.sees("guestinfo nics | cut -d' ' -f2,3,5,6", "02:00:00:00:00:07 10.0.2.15 up e1000e\n02:00:00:00:00:08 10.0.2.15 up e1000")
 	m.sees("ls /dev/watchdog", "/dev/watchdog")
@@ -114,7 +114,7 @@ func TestTheFullKernelKnowsTheDevicesThatTheLeanKernelDoesNot(t *testing.T) {
 	m.sees("cat /proc/fb", "0 bochs-drmdrmfb")
 }
 
-// seedImage makes an ISO image with a label, as virt-handler makes them.
+// seedImage makes an ISO image with a label, as virt-handler does.
 func seedImage(t *testing.T, label string, files map[string]string) string {
 	t.Helper()
 	image, err := os.Create(filepath.Join(t.TempDir(), label+".iso"))
@@ -180,7 +180,7 @@ func TestTheGuestRunsAScriptOfAConfigDriveOncePerInstance(t *testing.T) {
 		"openstack/latest/meta_data.json": `{"instance_id": "i-1", "hostname": "drive", "public_keys": {"a": "ssh-ed25519 AAAAC3Nz a"}}`,
 		"openstack/latest/user_data":      "#!/bin/bash\necho ran >> /tmp/ran\nhostname > /tmp/name\n",
 	})
-	// A disk of its own: what the guest notes must outlive the boot.
+	// The disk must not be a snapshot: the guest's notes must outlive the boot.
 	disk := filepath.Join(t.TempDir(), "guest.qcow2")
 	copyFile(t, files.Disk, disk)
 	args := []string{
@@ -197,7 +197,7 @@ func TestTheGuestRunsAScriptOfAConfigDriveOncePerInstance(t *testing.T) {
 	if _, err := m.console.Expect(m.ctx, regexp.MustCompile("guest: rebooting\n")); err != nil {
 		t.Error(err)
 	}
-	m.ends() // by -no-reboot
+	m.ends() // because of -no-reboot
 
 	m = start(t, args...)
 	m.login()
@@ -217,9 +217,8 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// freePort finds a port of this machine that nobody uses. It is one of those that
-// the kernel gives to nobody by itself, so that it is still free when QEMU comes to
-// listen there.
+// freePort finds an unused port of this machine outside the kernel's ephemeral range, so that it is still free when
+// QEMU listens there.
 func freePort(t *testing.T) string {
 	t.Helper()
 	const first, count = 12000, 20000
@@ -327,7 +326,7 @@ func checkAgentPort(t *testing.T, m *machine, socket string) {
 	})
 	m.sees("pidof qemu-ga | wc -w", "1")
 	checkAgent(t, socket+"-again")
-	// An agent that finds its port taken says so and ends.
+	// An agent that finds its port taken logs it and ends.
 	m.sees("cat /var/log/qemu-ga.log", "")
 }
 

@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/images/rootfs"
 )
 
-// programs are taken from the Debian packages, with the libraries that they need.
+// programs are copied from the Debian packages with their libraries.
 var programs = []string{
 	"/usr/sbin/dropbear",
 	"/usr/lib/openssh/sftp-server",
@@ -21,15 +21,15 @@ var programs = []string{
 	"/sbin/mke2fs",
 }
 
-// guestdNames are the commands that guestd answers to.
+// guestdNames are guestd's command names.
 var guestdNames = []string{
 	"/init", "/sbin/acpid", "/sbin/modprobe", "/sbin/shutdown", "/sbin/chpasswd",
 	"/bin/guestinfo", "/bin/disksoak", "/bin/diskjournal", "/bin/tpmsend",
 	"/bin/tpmkey", "/bin/tpmseal", "/bin/tpmunseal", "/bin/panic",
 }
 
-// writeInitrd writes the guest's root file system as an initramfs. It is not packed: where
-// a guest is emulated, SYSLINUX loads it sooner than the kernel unpacks half of it.
+// writeInitrd writes the guest's root file system as an initramfs. It is not compressed: in an emulated guest SYSLINUX
+// loads it faster than the kernel would decompress half of it.
 func writeInitrd(ctx context.Context, to string, from parts) error {
 	root := rootfs.New()
 	addFolders(root)
@@ -77,7 +77,7 @@ func addSkeleton(_ context.Context, root *rootfs.FS, _ parts) error {
 		if err != nil {
 			return fmt.Errorf("reading the guest's %s: %w", path, err)
 		}
-		// Embedding loses permissions; a script says itself that it is one.
+		// Embedding loses permissions; a script is recognized by its first line.
 		perm := fs.FileMode(0o644)
 		if strings.HasPrefix(string(data), "#!") {
 			perm = 0o755
@@ -110,7 +110,7 @@ func addPrograms(ctx context.Context, root *rootfs.FS, from parts) error {
 	return nil
 }
 
-// addModules adds the modules of a kernel that has any.
+// addModules adds a kernel's modules, if it has any.
 func addModules(_ context.Context, root *rootfs.FS, from parts) error {
 	if from.flavor == Lean {
 		return nil

@@ -14,14 +14,13 @@ import (
 	"drydock.dev/drydock/test/guest"
 )
 
-// buildCache is shared with `make images`, so that a test run after that has
-// nothing to build.
+// buildCache is shared with `make images`, so that a test run after that has nothing to build.
 const buildCache = "../../build/cache"
 
-// patience is for one boot on a machine that has other things to do.
+// patience bounds one boot on a busy machine.
 const patience = 4 * time.Minute
 
-// machine is a guest in a plain QEMU, without anything of Drydock around it.
+// machine is a guest in a plain QEMU, without any part of Drydock.
 type machine struct {
 	t       *testing.T
 	ctx     context.Context
@@ -31,8 +30,7 @@ type machine struct {
 	ended   chan error
 }
 
-// both are the ends of QEMU's standard input and output, which is the guest's
-// serial port.
+// both joins QEMU's standard input and output, which are the guest's serial port.
 type both struct {
 	io.Reader
 	io.Writer
@@ -49,7 +47,7 @@ func buildGuest(t *testing.T, flavor guest.Flavor) guest.Files {
 	return files
 }
 
-// start runs QEMU with the arguments that make the machine under test.
+// start runs QEMU with the arguments of the machine under test.
 func start(t *testing.T, args ...string) *machine {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -63,7 +61,7 @@ func start(t *testing.T, args ...string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// QEMU's own complaints are in the test's output, not on the console.
+	// QEMU's own complaints go to the test's output, not to the console.
 	cmd.Stderr = os.Stderr
 	// An os.Pipe of our own: Wait must not close what the console still reads.
 	output, writer, err := os.Pipe()
@@ -105,7 +103,7 @@ func (m *machine) connect(socket string) {
 	}
 }
 
-// login waits until the guest is up.
+// login waits until the guest is up, and logs in.
 func (m *machine) login() {
 	m.t.Helper()
 	if err := m.console.Login(m.ctx); err != nil {
@@ -113,8 +111,7 @@ func (m *machine) login() {
 	}
 }
 
-// sees waits until a command, which changes nothing, prints in the guest what it
-// should: the guest has devices and addresses a moment after it is asked for them.
+// sees repeats a command without effects in the guest until it prints want: devices and addresses appear a moment late.
 func (m *machine) sees(command, want string) {
 	m.t.Helper()
 	var got string
@@ -128,7 +125,7 @@ func (m *machine) sees(command, want string) {
 		}
 		select {
 		case <-m.ctx.Done():
-		case <-time.After(50 * time.Millisecond): // nothing tells when a guest has something new
+		case <-time.After(50 * time.Millisecond): // the guest does not announce new devices
 		}
 	}
 }
@@ -141,7 +138,7 @@ func (m *machine) monitorRuns(command string, args any) {
 	}
 }
 
-// ends waits until QEMU has ended by itself.
+// ends waits until QEMU has exited by itself.
 func (m *machine) ends() {
 	m.t.Helper()
 	select {

@@ -20,7 +20,7 @@ type kernelModule struct {
 	aliases []string
 }
 
-// moduleSet is what a guest loads its drivers from.
+// moduleSet has the modules from which a guest loads its drivers.
 type moduleSet struct {
 	folder  string // on this machine, of the kernel package
 	files   map[string]string
@@ -28,8 +28,7 @@ type moduleSet struct {
 	chosen  map[string]kernelModule
 }
 
-// chooseModules picks the modules named and all that they depend on from a
-// kernel's module folder.
+// chooseModules picks the named modules and their dependencies from a kernel's module folder.
 func chooseModules(folder string, names []string) (*moduleSet, error) {
 	set := &moduleSet{
 		folder:  folder,
@@ -107,8 +106,8 @@ func (s *moduleSet) read(name string) (kernelModule, error) {
 	return module, nil
 }
 
-// dep renders modules.dep: every module with all that it needs, those that must
-// be there first standing last, as modprobe expects it.
+// dep renders modules.dep: every module with all its dependencies, in modprobe's order, in which the first to be loaded
+// is last.
 func (s *moduleSet) dep() []byte {
 	var out bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(s.chosen)) {
@@ -123,7 +122,7 @@ func (s *moduleSet) dep() []byte {
 	return out.Bytes()
 }
 
-// loadOrder appends to order what a module needs and then the module itself.
+// loadOrder appends a module's dependencies and then the module to order.
 func (s *moduleSet) loadOrder(name string, order []string) []string {
 	for _, needed := range s.chosen[name].depends {
 		needed = moduleName(needed)
@@ -134,7 +133,7 @@ func (s *moduleSet) loadOrder(name string, order []string) []string {
 	return append(order, name)
 }
 
-// alias renders modules.alias: which device or file system asks for which module.
+// alias renders modules.alias, which maps devices and file systems to modules.
 func (s *moduleSet) alias() []byte {
 	var out bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(s.chosen)) {
@@ -145,7 +144,7 @@ func (s *moduleSet) alias() []byte {
 	return out.Bytes()
 }
 
-// moduleName is the name that the kernel gives to the module in a file.
+// moduleName returns the kernel's name for the module in a file.
 func moduleName(path string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(path), ".ko"), "-", "_")
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestModulesAreLoadedAfterWhatTheyNeed reads modules.dep as modprobe does: from the
-// end of the line to its beginning.
+// TestModulesAreLoadedAfterWhatTheyNeed reads modules.dep as modprobe does, from the end of the line to its beginning:
+// each module must come after its dependencies.
 func TestModulesAreLoadedAfterWhatTheyNeed(t *testing.T) {
 	set := &moduleSet{chosen: map[string]kernelModule{}}
 	for name, depends := range map[string][]string{

@@ -17,20 +17,20 @@ import (
 	"drydock.dev/drydock/images/debian"
 )
 
-// ownerPackages hold what signs programs and lists of keys for UEFI.
+// ownerPackages have the tools that sign programs and key lists for UEFI.
 var ownerPackages = []string{"sbsigntool", "efitools"}
 
-// authenticated are the attributes of a UEFI variable that holds keys: it outlives the guest, is there before and after
-// the operating system has taken over, and is written with a time and a signature. Linux has them before the text.
+// authenticated has the attributes of a UEFI variable with keys: non-volatile, accessible before and after the
+// operating system has taken over, and written with a time and a signature. Linux puts them before the value.
 const authenticated = "\x27\x00\x00\x00"
 
-// Owner is the owner of a guest who goes by a key of his own under Secure Boot, for everything that is signed there.
+// Owner is the owner of a guest with a key of his own for Secure Boot, which signs everything.
 type Owner struct {
 	tools             debian.Tree
 	folder, key, cert string
 }
 
-// NewOwner makes the key, in a folder of the caller's.
+// NewOwner makes the key, in the caller's folder.
 func NewOwner(ctx context.Context, cache, folder string) (*Owner, error) {
 	tools, err := debian.Extract(ctx, cache, ownerPackages)
 	if err != nil {
@@ -66,8 +66,8 @@ func (o *Owner) makeKey() error {
 	return nil
 }
 
-// Enrollment is what the guest writes to the file of a UEFI variable (PK, KEK or db) to have the owner's key in it. PK
-// goes last: from then on the firmware asks for signatures.
+// Enrollment returns the value that the guest writes to a UEFI variable (PK, KEK or db) to enroll the owner's key. PK
+// goes last: from then on the firmware demands signatures.
 func (o *Owner) Enrollment(ctx context.Context, variable string) ([]byte, error) {
 	list, signed := filepath.Join(o.folder, variable+".esl"), filepath.Join(o.folder, variable+".auth")
 	if err := o.run(ctx, "cert-to-efi-sig-list", o.cert, list); err != nil {
@@ -83,8 +83,8 @@ func (o *Owner) Enrollment(ctx context.Context, variable string) ([]byte, error)
 	return append([]byte(authenticated), text...), nil
 }
 
-// SignedDisk makes a disk in the owner's folder that starts a guest which was built, with the owner's signature on the boot
-// manager and on the kernel.
+// SignedDisk makes a disk of a built guest in the owner's folder, with the owner's signature on the boot manager and on
+// the kernel.
 func (o *Owner) SignedDisk(ctx context.Context, cache string, of Files) (string, error) {
 	packages, err := Packages(Full)
 	if err != nil {

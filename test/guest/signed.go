@@ -11,15 +11,15 @@ import (
 	"drydock.dev/drydock/images/debian"
 )
 
-// signedPackages hold what boots a guest under Secure Boot: shim, which Microsoft has signed, and GRUB, which Debian has
-// signed as it signs kernels. Shim knows Debian's key.
+// signedPackages have the boot chain for Secure Boot: shim, signed by Microsoft, and GRUB, signed by Debian like its
+// kernels. Shim contains Debian's key.
 var signedPackages = []string{"shim-signed", "grub-efi-amd64-signed"}
 
-// signedConfig is what Debian's GRUB reads.
+// signedConfig is the configuration of Debian's GRUB.
 const signedConfig = "set timeout=0\nlinux /vmlinuz " + kernelArgs + "\ninitrd /initrd.img\nboot\n"
 
-// SignedDisk returns a disk that starts a guest which was built, by UEFI with Microsoft's keys only. GRUB
-// wants more than 256 MiB of memory for it. The disk is made beside the guest's own when it is not there.
+// SignedDisk returns a disk of a built guest that UEFI boots with Microsoft's keys only. GRUB needs more than 256 MiB
+// of memory for it. The disk is made beside the guest's own unless it exists.
 func SignedDisk(ctx context.Context, cache string, of Files) (string, error) {
 	tree, err := debian.Extract(ctx, cache, signedPackages)
 	if err != nil {

@@ -15,10 +15,9 @@ const (
 	agentProgram = "/usr/sbin/qemu-ga"
 )
 
-// agents keeps one guest agent running on each port that is made for one. The scan
-// at boot and the kernel's events both name a port, in any order and more than
-// once: the port is the key, so that only the first starts an agent. A second
-// agent on a port could only fail, for the kernel lets one process open it.
+// agents keeps one guest agent running on each agent port. The scan at boot and the kernel's events both name a port,
+// in any order and more than once: the port is the key, so that only the first starts an agent. A second agent on a
+// port could only fail, because the kernel lets one process open it.
 type agents struct {
 	folder string
 	// run runs the agent on a port until the context ends.
@@ -28,7 +27,7 @@ type agents struct {
 	ports map[string]agent
 }
 
-// agent is what looks after one port; done is closed when it has ended.
+// agent serves one port; done is closed when it has ended.
 type agent struct {
 	cancel context.CancelFunc
 	done   <-chan struct{}
@@ -40,7 +39,7 @@ func superviseAgent(ctx context.Context, port string) {
 	supervise(ctx, agentProgram, "-m", "virtio-serial", "-p", "/dev/"+port, "-t", "/run")
 }
 
-// scan starts the agent on the ports that are there.
+// scan starts the agent on all existing ports.
 func (a *agents) scan(ctx context.Context) {
 	ports, err := os.ReadDir(a.folder)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -74,8 +73,7 @@ func (a *agents) add(ctx context.Context, port string) {
 	}()
 }
 
-// remove ends the agent of a port that was unplugged, and returns when it has
-// ended: the next port of that name gets a new one.
+// remove ends the agent of an unplugged port, and returns when it has ended: the next port of that name gets a new one.
 func (a *agents) remove(port string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

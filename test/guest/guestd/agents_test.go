@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 )
 
-// ports is a folder as the kernel's, in which each port has a name.
+// ports makes a folder like the kernel's, in which each port has a name.
 func ports(t *testing.T, names map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -30,7 +30,7 @@ func namePort(t *testing.T, folder, port, name string) {
 	}
 }
 
-// counter counts the agents that were started on each port, and how many run.
+// counter counts the starts and the running agents of each port.
 type counter struct {
 	mu      sync.Mutex
 	started map[string]int
@@ -139,7 +139,7 @@ func TestAnAgentEndsWithItsPortAndTheNextPortGetsANewOne(t *testing.T) {
 			if running := c.running.Load(); running != 0 {
 				t.Fatalf("port %d: %d agents run after it was unplugged", i, running)
 			}
-			h.handle(t.Context(), portEvent("remove", port)) // the kernel may say it again
+			h.handle(t.Context(), portEvent("remove", port)) // the kernel may repeat its event
 		}
 		if c.both.Load() {
 			t.Error("two agents ran on one port at the same time")
@@ -153,8 +153,8 @@ func TestOnlyTheAgentsPortGetsAnAgent(t *testing.T) {
 		h, c := newCounted(folder)
 		h.agents.scan(t.Context())
 		h.handle(t.Context(), portEvent("add", "vport2p1"))
-		h.handle(t.Context(), portEvent("add", "vport2p9")) // gone before it is looked at
-		// A port has no name when it comes; the kernel says so when it gets one.
+		h.handle(t.Context(), portEvent("add", "vport2p9")) // gone before guestd reads it
+		// A new port has no name; the kernel sends an event when it gets one.
 		h.handle(t.Context(), portEvent("add", "vport2p2"))
 		synctest.Wait()
 		if running := c.running.Load(); running != 0 {

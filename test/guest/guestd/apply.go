@@ -18,12 +18,11 @@ import (
 
 const (
 	defaultHostname = "guest"
-	// hostnameMark tells udhcpc's script that the name is not DHCP's to give.
+	// hostnameMark tells udhcpc's script to ignore DHCP's host name.
 	hostnameMark = "/run/hostname-set"
 )
 
-// apply gives the guest its name, its users' keys and passwords, and the user's
-// files: all that must be there before anybody can log in.
+// apply sets the guest's name, its users' keys and passwords, and the user's files, before anybody can log in.
 func (s *seed) apply() error {
 	errs := []error{s.applyHostname()}
 	users, err := os.ReadFile("/etc/passwd")
@@ -44,10 +43,10 @@ func (s *seed) apply() error {
 	return errors.Join(errs...)
 }
 
-// guestID is the number of every user that is not root.
+// guestID is the ID of every user except root.
 const guestID = 1000
 
-// accounts are the users that the user data name.
+// accounts returns the users in the user data.
 func (u userData) accounts() map[string]bool {
 	names := map[string]bool{u.name(): true}
 	for name := range u.Passwords {
@@ -131,11 +130,10 @@ func (f userFile) write() error {
 	return errors.Join(err, file.Chmod(os.FileMode(mode)), file.Close())
 }
 
-// userScript is where the user's script lies when it runs.
+// userScript is the path of the user's script when it runs.
 const userScript = "/var/lib/cloud/user-data"
 
-// run runs the user's script and commands, one after another, as root. What they
-// print goes to cloud-init's usual log.
+// run runs the user's script and commands, one after another, as root. Their output goes to cloud-init's usual log.
 func (u userData) run(ctx context.Context) error {
 	log, err := os.OpenFile("/var/log/cloud-init-output.log", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {

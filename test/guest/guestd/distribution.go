@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// distributionArg is the kernel's argument that names a distribution, as in drydock.as=alpine.
+// distributionArg is the kernel argument that names a distribution, as in drydock.as=alpine.
 const distributionArg = "drydock.as="
 
-// distribution is how another distribution's guest greets who logs in. Tests of others, which wait for its words,
-// run with this guest then.
+// distribution has the login dialog of another distribution's guest, for tests of others that expect it.
 type distribution struct {
 	hostname, issue string
-	// user has root's number: nothing in this guest makes root of another user.
+	// user has root's ID: no command in this guest lets another user become root.
 	user, password string
 	// prompt and rootPrompt are the shell's, before and after `sudo su`.
 	prompt, rootPrompt string
@@ -51,7 +50,7 @@ func chosenDistribution(cmdline string) (_ distribution, is bool, err error) {
 	return distribution{}, false, nil
 }
 
-// become has the guest greet as the distribution that the kernel's command line names, if it names one.
+// become makes the guest greet as the distribution on the kernel's command line, if there is one.
 func (s *seed) become() error {
 	cmdline, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
@@ -65,7 +64,7 @@ func (s *seed) become() error {
 	return d.write()
 }
 
-// owns makes the distribution's host name and user the default ones.
+// owns sets the distribution's default host name and user.
 func (d distribution) owns(s *seed) {
 	s.unnamed = d.hostname
 	if s.user.User != "" {
@@ -85,7 +84,7 @@ func (d distribution) owns(s *seed) {
 	s.user.Passwords = passwords
 }
 
-// write changes what the guest was built with.
+// write changes files of the root file system.
 func (d distribution) write() error {
 	profile := fmt.Sprintf("export PATH=/sbin:/usr/sbin:/bin:/usr/bin\nexport PS1='%s'\n", d.prompt)
 	sudo := fmt.Sprintf("#!/bin/sh\nif [ \"$*\" = su ]; then export HOME=/root PS1='%s'; exec /bin/sh; fi\nexec \"$@\"\n", d.rootPrompt)
@@ -97,7 +96,7 @@ func (d distribution) write() error {
 	users, err := os.ReadFile("/etc/passwd")
 	errs = append(errs, err)
 	if d.user == "root" {
-		// Nobody asks for a password that the file itself says is empty.
+		// With an empty password in this file, login asks for none.
 		users = []byte(strings.Replace(string(users), "root:x:", "root::", 1))
 		return errors.Join(append(errs, os.WriteFile("/etc/passwd", users, 0o644))...)
 	}

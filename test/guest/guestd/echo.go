@@ -10,7 +10,7 @@ import (
 
 const echoAddress = ":7777"
 
-// serveEcho sends back what it gets, to everybody who connects.
+// serveEcho echoes the input of every connection.
 func serveEcho(ctx context.Context) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", echoAddress)
@@ -29,7 +29,7 @@ func serveEcho(ctx context.Context) error {
 		}
 		go func() {
 			defer func() { _ = caller.Close() }()
-			_, _ = io.Copy(caller, caller) // a caller who is gone is no news
+			_, _ = io.Copy(caller, caller) // a lost connection is no error
 		}()
 	}
 }

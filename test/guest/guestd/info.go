@@ -14,8 +14,8 @@ import (
 	"unicode"
 )
 
-// topics are what guestinfo knows, in the order in which it says it. Each topic
-// writes one line for each fact, without the topic's name.
+// topics are the topics of guestinfo, in the order of its output. Each writes one line per fact, without the topic's
+// name.
 var topics = []struct {
 	name  string
 	write func(io.Writer)
@@ -69,7 +69,7 @@ func topicNames() []string {
 
 func line(w io.Writer, fact string) { _, _ = fmt.Fprintln(w, fact) }
 
-// readText reads a small file of the kernel's; one that isn't there is empty.
+// readText reads a small file of the kernel's; a missing one is empty.
 func readText(name string) string {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -96,7 +96,7 @@ func writeFirmware(w io.Writer) {
 	line(w, kind)
 }
 
-// writeCPUs counts the processors that are online and how they lie.
+// writeCPUs prints the number of online processors and their topology.
 func writeCPUs(w io.Writer) {
 	found, err := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*/topology")
 	if err != nil {
@@ -115,7 +115,7 @@ func writeCPUs(w io.Writer) {
 		len(found), len(sockets), len(cores)/len(sockets), len(found)/len(cores)))
 }
 
-// writeMemory prints the memory that the kernel has, in KiB.
+// writeMemory prints the kernel's memory in KiB.
 func writeMemory(w io.Writer) {
 	for text := range strings.Lines(readText("/proc/meminfo")) {
 		if fields := strings.Fields(text); len(fields) > 1 && fields[0] == "MemTotal:" {
@@ -124,8 +124,8 @@ func writeMemory(w io.Writer) {
 	}
 }
 
-// writeDisks prints of each disk: name, bytes, serial, bus, rw or ro, disk or
-// cdrom, PCI address. A dash stands for what there is not.
+// writeDisks prints of each disk: name, bytes, serial, bus, rw or ro, disk or cdrom, PCI address. A dash stands for a
+// missing value.
 func writeDisks(w io.Writer) {
 	for _, disk := range listDisks() {
 		line(w, fmt.Sprintf("%s %d %s %s %s %s %s", disk.name, disk.size, orDash(disk.serial),
@@ -133,7 +133,7 @@ func writeDisks(w io.Writer) {
 	}
 }
 
-// disk is a block device that is not part of another.
+// disk is a whole block device, not a partition.
 type disk struct {
 	name, serial, bus, kind, access, pci string
 	size                                 int64
@@ -184,7 +184,7 @@ func diskSerial(folder string) string {
 	})
 }
 
-// diskBus tells from where a device hangs how it is attached.
+// diskBus derives the bus from the device's path.
 func diskBus(device string) string {
 	switch {
 	case strings.Contains(device, "/ata"):
@@ -215,8 +215,7 @@ func diskKind(folder string) string {
 	return "disk"
 }
 
-// pciAddress is the address of the PCI device that a device hangs on, which is
-// the last one on its path.
+// pciAddress returns the address of a device's PCI parent, which is the last one on its path.
 func pciAddress(device string) string {
 	for _, part := range slices.Backward(strings.Split(device, "/")) {
 		if strings.Count(part, ":") == 2 && strings.Contains(part, ".") {

@@ -10,14 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initProcess is the guest's first process. It starts guestd, which does all the
-// work, takes in orphans, and takes the guest down when a signal asks for it; the
-// signals are those that busybox's poweroff, halt and reboot send. It is a process
-// apart, for whoever takes in orphans also takes the children of others.
+// initProcess is the guest's first process. It starts guestd, reaps orphans, and shuts the guest down on the signals
+// that busybox's poweroff, halt and reboot send. It is separate from guestd, because a process that reaps orphans also
+// reaps the children of others.
 func initProcess(context.Context, []string) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGCHLD, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTERM, unix.SIGINT)
-	// The kernel sends SIGINT for ctrl-alt-del instead of restarting at once.
+	// Now the kernel sends SIGINT for ctrl-alt-del instead of restarting at once.
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF); err != nil {
 		return fmt.Errorf("asking for ctrl-alt-del: %w", err)
 	}
@@ -41,7 +40,7 @@ func initProcess(context.Context, []string) error {
 	return nil
 }
 
-// reap takes in all children that ended, and returns how pid did if it was one of them.
+// reap reaps all children that ended, and returns the status of pid if it was one of them.
 func reap(pid int) (status unix.WaitStatus, ended bool) {
 	for {
 		var how unix.WaitStatus
@@ -55,8 +54,7 @@ func reap(pid int) (status unix.WaitStatus, ended bool) {
 	}
 }
 
-// describe says how a process has ended. One that was killed has met the kernel's want of memory: nobody
-// else kills here.
+// describe formats the end of a process. A killed one ran into the kernel's lack of memory: nobody else kills here.
 func describe(status unix.WaitStatus) string {
 	if status.Signaled() {
 		return "signal " + status.Signal().String()

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// journalBlock is the size of a journal's blocks, and journalBlocks how many it has, at the end of its disk.
+	// journalBlock is the size of a journal's blocks, and journalBlocks their number, at the end of its disk.
 	journalBlock, journalBlocks = 4096, 8
 	// journalInterval is the time between two blocks.
 	journalInterval = 50 * time.Millisecond
 )
 
 // diskJournal writes numbered blocks to the end of each disk, one place after the other, until it is killed; or it
-// prints the checksum of what is on a disk before that:
+// prints the checksum of the disk before the journal:
 //
 //	diskjournal DEVICE...
 //	diskjournal -before DEVICE
@@ -78,7 +78,7 @@ func journal(ctx context.Context, device, done string) error {
 	}
 }
 
-// openJournal opens a disk, and says which block is the first of its journal.
+// openJournal opens a disk, and returns the first block of its journal.
 func openJournal(device string, mode int) (disk *os.File, first int64, err error) {
 	disk, err = os.OpenFile(device, mode, 0)
 	if err != nil {
@@ -95,7 +95,7 @@ func openJournal(device string, mode int) (disk *os.File, first int64, err error
 	return disk, first, nil
 }
 
-// sumBefore is the checksum of what is on a disk before its journal, past all caches.
+// sumBefore returns the checksum of a disk before its journal, past all caches.
 func sumBefore(device string) (uint64, error) {
 	disk, first, err := openJournal(device, os.O_RDONLY|unix.O_DIRECT)
 	if err != nil {
@@ -121,7 +121,7 @@ func writeNumber(disk *os.File, at, number int64) error {
 	return disk.Sync()
 }
 
-// note writes the number of the newest block that is on the disk. Whoever reads it never finds the file empty.
+// note replaces the number of the newest block on the disk. A reader never finds the file empty.
 func note(file string, number int64) error {
 	if err := os.WriteFile(file+".new", strconv.AppendInt(nil, number, 10), 0o644); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestAJournalIsInTheLastBlocksOfItsDisk: each block has the newest number of its place, as text, and nothing before
-// them is written to.
+// TestAJournalIsInTheLastBlocksOfItsDisk keeps a journal for a while. Each block must have the newest number of its
+// place, as text, and the blocks before the journal must be unchanged.
 func TestAJournalIsInTheLastBlocksOfItsDisk(t *testing.T) {
 	disk, done := soakFile(t, 10*journalBlock+512), filepath.Join(t.TempDir(), "done")
 	ctx, stop := context.WithCancel(t.Context())
@@ -62,7 +62,8 @@ func TestAJournalNeedsADiskThatHoldsIt(t *testing.T) {
 	}
 }
 
-// TestWhatIsBeforeAJournalHasOneChecksum: it changes with what is there, and not with the journal.
+// TestWhatIsBeforeAJournalHasOneChecksum changes the journal and the data before it. Only the latter may change the
+// checksum.
 func TestWhatIsBeforeAJournalHasOneChecksum(t *testing.T) {
 	const size = 3<<20 + journalBlocks*journalBlock
 	name := soakFile(t, size)

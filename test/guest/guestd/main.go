@@ -1,11 +1,10 @@
-// Command guestd is the one program that Drydock's test guest adds to busybox. As
-// init it is the first process; as guestd it brings the guest up and serves it:
-// mounts, drivers, network, cloud-init, logins. As acpid it handles the power button.
-// Under other names it is the commands that tests type in the guest: guestinfo,
-// disksoak, diskjournal, tpmsend, tpmkey, tpmseal, tpmunseal, panic, shutdown and chpasswd.
+// Command guestd is the only program that Drydock's test guest adds to busybox. As init it is the first process; as
+// guestd it brings the guest up and serves it: mounts, drivers, network, cloud-init, logins. As acpid it handles the
+// power button. Under other names it is one of the commands that tests type in the guest: guestinfo, disksoak,
+// diskjournal, tpmsend, tpmkey, tpmseal, tpmunseal, panic, shutdown and chpasswd.
 //
-// It runs in the guest only and knows nothing of Drydock or Kubernetes. It is
-// linked statically and must stay small: every guest loads it.
+// It runs only in the guest and knows nothing of Drydock or Kubernetes. It is linked statically and must stay small:
+// every guest loads it.
 package main
 
 import (
@@ -15,7 +14,7 @@ import (
 	"path/filepath"
 )
 
-// commands are chosen by the name that the program is called by.
+// commands has the program's functions by the name under which it is called.
 var commands = map[string]func(ctx context.Context, args []string) error{
 	"init":        initProcess,
 	"guestd":      serve,

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drivers loads kernel modules by what devices ask for. The tables are
-// modules.dep and modules.alias in the formats that modprobe uses.
+// drivers loads the kernel modules that devices request. The tables are modules.dep and modules.alias in modprobe's
+// formats.
 type drivers struct {
 	folder  string
-	files   map[string][]string // of a module: its file, then those it needs
+	files   map[string][]string // of a module: its own file, then those of its dependencies
 	aliases []alias
 
 	mu   sync.Mutex
-	seen map[string]bool // requests that were answered
+	seen map[string]bool // answered requests
 }
 
 type alias struct{ pattern, module string }
@@ -51,8 +51,8 @@ func newDrivers() (*drivers, error) {
 	}, nil
 }
 
-// loadsModules reports whether the kernel can load modules at all: one that has
-// everything built in has no list of those that it has loaded.
+// loadsModules reports whether the kernel can load modules at all: one with everything built in has no list of loaded
+// modules.
 func loadsModules() bool {
 	_, err := os.Stat("/proc/modules")
 	return err == nil
@@ -81,9 +81,8 @@ func moduleName(file string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(path.Base(file), ".ko"), "-", "_")
 }
 
-// serve loads what a device (its modalias) or the kernel (a module's name) asks
-// for, and reports whether that was news. Most of a machine's devices have their
-// driver built in, so that to know nothing about a request is no error.
+// serve loads the modules for a device (its modalias) or for the kernel (a module's name), and reports whether the
+// request was new. Most devices have a built-in driver, so an unknown request is no error.
 func (d *drivers) serve(request string) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -111,8 +110,7 @@ func (d *drivers) match(request string) []string {
 	return modules
 }
 
-// load puts a module into the kernel after those that it needs, which stand
-// behind it in the list.
+// load loads a module after its dependencies, which follow it in the list.
 func (d *drivers) load(module string) error {
 	files := d.files[module]
 	for i := len(files) - 1; i >= 0; i-- {
@@ -136,15 +134,13 @@ func insert(file string) error {
 	return err
 }
 
-// usePluggedMemory has the kernel bring memory into use that comes while it runs, for what it can move away again:
-// so memory can go, too.
+// usePluggedMemory makes the kernel use plugged memory only for movable data, so that it can be unplugged, too.
 func usePluggedMemory() error {
 	return os.WriteFile("/sys/devices/system/memory/auto_online_blocks", []byte("online_movable"), 0o644)
 }
 
-// coldplug loads the drivers of all devices that are there. Drivers make devices
-// appear (a virtio card on its PCI device), so that it looks again until a look
-// brings nothing new.
+// coldplug loads the drivers of all existing devices. Drivers make devices appear (a virtio card on its PCI device), so
+// it repeats until a round finds nothing new.
 func (d *drivers) coldplug() error {
 	if len(d.files) == 0 {
 		return nil
@@ -159,7 +155,7 @@ func (d *drivers) coldplug() error {
 		for _, name := range requests {
 			request, err := os.ReadFile(name)
 			if err != nil {
-				continue // the device went while we looked
+				continue // the device went meanwhile
 			}
 			loaded, err := d.serve(strings.TrimSpace(string(request)))
 			news = news || loaded
@@ -169,7 +165,7 @@ func (d *drivers) coldplug() error {
 	return errors.Join(errs...)
 }
 
-// modprobe is what the kernel calls when it wants a module, for a file system say.
+// modprobe is called by the kernel when it needs a module, for a file system say.
 func modprobe(_ context.Context, args []string) error {
 	drivers, err := newDrivers()
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounts is what a guest has beside its root file system, which is the initramfs
-// itself.
+// mounts lists a guest's mounts beside its root file system, which is the initramfs itself.
 var mounts = []struct {
 	kind, place, options string
 }{
@@ -34,8 +33,7 @@ func mountAll() error {
 	return nil
 }
 
-// quietKernel keeps the kernel's messages off the consoles, where tests read. A
-// panic is shown all the same.
+// quietKernel keeps the kernel's messages off the consoles, which tests read. A panic is shown all the same.
 func quietKernel() error {
 	return os.WriteFile("/proc/sys/kernel/printk", []byte("1"), 0o644)
 }

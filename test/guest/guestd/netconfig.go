@@ -10,11 +10,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// nicConfig is what cloud-init's network data say of one card.
+// nicConfig is the configuration of one card in cloud-init's network data.
 type nicConfig struct {
 	name, mac   string
 	dhcp        bool
-	addresses   []string // with the prefix's length
+	addresses   []string // with prefix lengths
 	routes      []route
 	nameservers []string
 	mtu         int
@@ -22,8 +22,7 @@ type nicConfig struct {
 
 type route struct{ to, via string }
 
-// networkFile is a file in either version of cloud-init's format; the version
-// decides which half is filled.
+// networkFile is a file in either version of cloud-init's format; the version decides which half is filled.
 type networkFile struct {
 	Network *networkFile `json:"network"`
 	Config  []struct {
@@ -131,8 +130,7 @@ func (f networkFile) version2() []nicConfig {
 	return configs
 }
 
-// chooseConfig finds what is said of a card, by its address before its name. A
-// card of which nothing is said asks by DHCP.
+// chooseConfig finds a card's configuration, by its MAC address before its name. A card without one uses DHCP.
 func chooseConfig(configs []nicConfig, name, mac string) nicConfig {
 	for _, config := range configs {
 		if config.mac != "" && config.mac == mac {

@@ -13,15 +13,13 @@ import (
 )
 
 const (
-	// patience is how long the guest waits for addresses before it says that it
-	// is ready without them.
+	// patience is the longest wait for addresses before the guest is ready without them.
 	patience = 10 * time.Second
-	// linkPatience is how long it waits for a card whose cable may be pulled.
+	// linkPatience is the longest wait for a card whose cable may be pulled.
 	linkPatience = 3 * time.Second
 )
 
-// network keeps every network card configured: by what cloud-init says of it, or
-// by DHCP.
+// network configures every network card: by cloud-init's data, or by DHCP.
 type network struct {
 	configs []nicConfig
 
@@ -33,7 +31,7 @@ func newNetwork(configs []nicConfig) *network {
 	return &network{configs: configs, cards: map[string]context.CancelFunc{}}
 }
 
-// start configures all cards that are there.
+// start configures all existing cards.
 func (n *network) start(ctx context.Context) error {
 	if err := command("ip", "link", "set", "lo", "up"); err != nil {
 		return err
@@ -48,7 +46,7 @@ func (n *network) start(ctx context.Context) error {
 	return nil
 }
 
-// add begins to look after a card.
+// add starts to configure a card.
 func (n *network) add(ctx context.Context, name string) {
 	card, err := net.InterfaceByName(name)
 	if err != nil || card.Flags&net.FlagLoopback != 0 || len(card.HardwareAddr) == 0 {
@@ -64,7 +62,7 @@ func (n *network) add(ctx context.Context, name string) {
 	go n.configure(ctx, card)
 }
 
-// remove forgets a card that was pulled.
+// remove forgets a card that was unplugged.
 func (n *network) remove(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -100,14 +98,13 @@ func addNameservers(servers []string) error {
 	}
 	for _, server := range servers {
 		if _, err := fmt.Fprintf(file, "nameserver %s\n", server); err != nil {
-			break // Close says it again
+			break // Close reports the error again
 		}
 	}
 	return file.Close()
 }
 
-// wait returns when every card has an address, or when patience has run out. The
-// kernel reports when addresses change.
+// wait returns when every card has an address, or after patience. The kernel reports when addresses change.
 func (n *network) wait(ctx context.Context) {
 	changes, err := listenKernel(unix.NETLINK_ROUTE, unix.RTMGRP_IPV4_IFADDR|unix.RTMGRP_LINK)
 	if err != nil {
@@ -134,8 +131,7 @@ func (n *network) wait(ctx context.Context) {
 	})
 }
 
-// missing reports whether a card still has no address. Cards without a link can be
-// left out.
+// missing reports whether a card still has no address, with onlyLinked only among the cards with a link.
 func (n *network) missing(onlyLinked bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -151,7 +147,7 @@ func (n *network) missing(onlyLinked bool) bool {
 	return false
 }
 
-// ipv4Of is a card's first IPv4 address, or nothing.
+// ipv4Of returns a card's first IPv4 address, or "".
 func ipv4Of(card *net.Interface) string {
 	addresses, err := card.Addrs()
 	if err != nil {
@@ -165,7 +161,7 @@ func ipv4Of(card *net.Interface) string {
 	return ""
 }
 
-// commands lists the calls of ip(8) that set a card up.
+// commands lists the calls of ip(8) that configure a card.
 func (c nicConfig) commands(name string) [][]string {
 	var calls [][]string
 	if c.mtu > 0 {

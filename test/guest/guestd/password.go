@@ -13,8 +13,8 @@ import (
 
 const shadowFile = "/etc/shadow"
 
-// chpasswd is the command by which the guest agent sets passwords: lines of user:password on its standard input. With -e they
-// are hashed already.
+// chpasswd sets passwords for the guest agent: lines of user:password on its standard input. With -e they are already
+// hashed.
 func chpasswd(_ context.Context, args []string) error {
 	return changePasswords(os.Stdin, slices.Contains(args, "-e"))
 }
@@ -39,7 +39,7 @@ func changePasswords(lines io.Reader, hashed bool) error {
 	return scanner.Err()
 }
 
-// setPassword puts a password of cloud-init's into /etc/shadow: one that begins as hashes do is one.
+// setPassword writes a password from cloud-init to /etc/shadow. One with a hash's prefix is already hashed.
 func setPassword(user, password string) error {
 	if !strings.HasPrefix(password, "$") {
 		var err error

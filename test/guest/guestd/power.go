@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ending is a way to go down.
+// ending is one of halt, poweroff and reboot.
 type ending struct {
 	words  string
 	action int
@@ -27,15 +27,15 @@ var (
 )
 
 const (
-	// lastWords is how long consoles have to send what was said, and then programs
-	// to end, before the guest goes down.
+	// lastWords bounds the time that consoles have to send their output, and then programs to end, before the guest
+	// goes down.
 	lastWords = 2 * time.Second
-	// pollEnd is how often init looks whether they have.
+	// pollEnd is the interval at which init checks whether they have.
 	pollEnd = 5 * time.Millisecond
 )
 
-// shutdown is the command that the guest agent uses: -r starts the machine anew,
-// all else ends it. Like busybox's poweroff and reboot it only tells init.
+// shutdown is the command of the guest agent: -r reboots, everything else powers off. Like busybox's poweroff and
+// reboot it only signals init.
 func shutdown(_ context.Context, args []string) error {
 	if slices.Contains(args, "-r") {
 		return unix.Kill(1, unix.SIGTERM)
@@ -43,8 +43,8 @@ func shutdown(_ context.Context, args []string) error {
 	return unix.Kill(1, unix.SIGUSR2)
 }
 
-// end takes the guest down: programs are asked to end, disks are written and let
-// go, and then the machine is told. It is for init, which nobody ends.
+// end shuts the guest down: it asks programs to end, syncs and unmounts disks, and calls reboot(2). Only init may call
+// it, because nobody ends init.
 func end(way ending) error {
 	say("%s", way.words)
 	drainConsoles()
@@ -57,9 +57,8 @@ func end(way ending) error {
 	return nil
 }
 
-// drainConsoles waits until the consoles have sent what was written to them. The
-// end of a login hangs its terminal up, and the kernel then throws away what it has
-// not sent. A console that nobody reads does not hold the guest up.
+// drainConsoles waits until the consoles have sent their output. The end of a login hangs its terminal up, and the
+// kernel then discards unsent output. A console without a reader does not delay the shutdown.
 func drainConsoles() {
 	sent := make(chan struct{})
 	go func() {
@@ -83,12 +82,12 @@ func drain(name string) error {
 	return errors.Join(unix.IoctlSetInt(int(console.Fd()), unix.TCSBRK, 1), console.Close())
 }
 
-// stopPrograms asks all programs but init to end, and waits until they have. A
-// shell that somebody types at listens only to its terminal's end.
+// stopPrograms asks all programs except init to end, and waits until they have. An interactive shell reacts only to its
+// terminal's end.
 func stopPrograms() {
 	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGHUP} {
 		if err := unix.Kill(-1, signal); err != nil {
-			return // there is none
+			return // no child is left
 		}
 	}
 	deadline := time.Now().Add(lastWords)
@@ -98,13 +97,13 @@ func stopPrograms() {
 			return
 		}
 		if child <= 0 {
-			time.Sleep(pollEnd) // wait4 knows no deadline
+			time.Sleep(pollEnd) // wait4 has no deadline
 		}
 	}
-	_ = unix.Kill(-1, unix.SIGKILL) // what ignored the others
+	_ = unix.Kill(-1, unix.SIGKILL) // for programs that ignored the other signals
 }
 
-// unmountDisks unmounts what lies on disks, the last mounted first.
+// unmountDisks unmounts file systems on disks, the last mounted first.
 func unmountDisks() error {
 	table, err := os.ReadFile("/proc/mounts")
 	if err != nil {
@@ -121,9 +120,8 @@ func unmountDisks() error {
 	return errors.Join(errs...)
 }
 
-// watchPowerButton takes the guest down when the machine's power button is
-// pressed, which is how a hypervisor asks for it. It is a process apart, acpid, so
-// that a test can make a guest deaf by stopping that.
+// watchPowerButton shuts the guest down when the machine's power button is pressed, which is a hypervisor's request. It
+// is a separate process, acpid, so that a test can make a guest deaf by stopping it.
 func watchPowerButton(ctx context.Context, _ []string) error {
 	buttons, err := powerButtons()
 	if err != nil {

@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// pulseConfig has the guest's name and its disks (vda), in words. A guest has a pulse if cloud-init's
-	// data bring this file.
+	// pulseConfig has the guest's name and its disks (vda), separated by spaces. A guest has a pulse if cloud-init's
+	// data contain this file.
 	pulseConfig = "/etc/pulse"
-	// pulseAddress is where the guest says, by UDP, how it is.
+	// pulseAddress is the UDP address of the answers.
 	pulseAddress = ":7778"
 	// pulseInterval is the time between two beats.
 	pulseInterval = 250 * time.Millisecond
-	// leaseBlocks is how many blocks at the end of a disk the beats write to, one after the other.
+	// leaseBlocks is the number of blocks at the end of a disk to which beats are written in turn.
 	leaseBlocks = 8
 )
 
-// pulse is a guest that counts, and writes each number to its disks. A test that asks it learns whether the
-// guest goes on, and whether another one has written to its disks.
+// pulse counts, and writes each number to the guest's disks. A test learns from its answers whether the guest runs, and
+// whether another guest has written to its disks.
 type pulse struct {
 	name, boot string
 	leases     []*lease
@@ -39,7 +39,7 @@ type pulse struct {
 	trouble error
 }
 
-// servePulse beats, and answers who asks, if the guest is to have a pulse.
+// servePulse beats and answers questions, if the guest has a configured pulse.
 func servePulse(ctx context.Context) error {
 	config, err := os.ReadFile(pulseConfig)
 	if errors.Is(err, os.ErrNotExist) {
@@ -82,7 +82,7 @@ func (p *pulse) beat(ctx context.Context) {
 		p.mu.Lock()
 		p.beats = number
 		if p.trouble == nil {
-			p.trouble = err // what was first explains the rest
+			p.trouble = err // the first error explains the others
 		}
 		p.mu.Unlock()
 		select {
@@ -102,12 +102,12 @@ func (p *pulse) answer(conn net.PacketConn) {
 			return
 		}
 		if err == nil {
-			_, _ = conn.WriteTo([]byte(p.says(string(question[:n]))), from) // who asks, asks again
+			_, _ = conn.WriteTo([]byte(p.says(string(question[:n]))), from) // a client repeats its question
 		}
 	}
 }
 
-// says is the answer to a question: the question, the guest, the boot, the beats, and what is wrong.
+// says returns the answer to a question: the question, the guest, the boot, the beats, and the first error.
 func (p *pulse) says(question string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,15 +118,15 @@ func (p *pulse) says(question string) string {
 	return answer
 }
 
-// lease is a few blocks at the end of a disk that only this guest writes to. They hold a time, too: two guests that
-// were one a moment ago count the same numbers.
+// lease is a few blocks at the end of a disk to which only this guest may write. They contain a time, too: two copies
+// of one guest count the same numbers for a moment.
 type lease struct {
 	disk       *os.File
 	from       int64
 	held, read []byte
 }
 
-// newLease takes the end of a disk, whoever had it before.
+// newLease takes the end of a disk over from any earlier owner.
 func newLease(device string) (*lease, error) {
 	disk, err := os.OpenFile(device, os.O_RDWR|unix.O_DIRECT, 0)
 	if err != nil {
@@ -149,7 +149,7 @@ func newLease(device string) (*lease, error) {
 	return l, nil
 }
 
-// renew writes the next block, if the disk holds what was written before.
+// renew writes the next block, if the disk still has the earlier ones.
 func (l *lease) renew(number uint64) error {
 	if _, err := l.disk.ReadAt(l.read, l.from); err != nil {
 		return fmt.Errorf("beat %d: reading %s: %w", number, l.disk.Name(), err)
@@ -166,7 +166,6 @@ func (l *lease) renew(number uint64) error {
 	return nil
 }
 
-// write writes one block.
 func (l *lease) write(slot int64, number uint64) error {
 	block := l.held[slot*soakBlock : (slot+1)*soakBlock]
 	fillBlock(block, number)

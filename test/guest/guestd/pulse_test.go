@@ -17,7 +17,7 @@ func TestALeaseIsRenewedAsLongAsNobodyElseWrites(t *testing.T) {
 			t.Fatalf("beat %d: %v", number+1, err)
 		}
 	}
-	// What was one guest a moment ago goes on in two places.
+	// Two copies of one guest go on in two places.
 	second := &lease{disk: first.disk, from: first.from, held: alignedMemory(len(first.held)), read: alignedMemory(len(first.read))}
 	copy(second.held, first.held)
 	const next = 3*leaseBlocks + 1

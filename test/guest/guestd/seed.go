@@ -14,18 +14,18 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// seed is what the guest was given by cloud-init's data.
+// seed has the guest's data from cloud-init.
 type seed struct {
 	instance string
 	hostname string
-	// unnamed is the host name until somebody gives one, if it is another than this guest's own.
+	// unnamed is the default host name, if it is not this guest's own.
 	unnamed  string
 	keys     []string
 	user     userData
 	networks []nicConfig
 }
 
-// layout is how a kind of cloud-init's data lies on its disk.
+// layout is the layout of one kind of cloud-init data on its disk.
 type layout struct {
 	label                   string
 	meta, userData, network string
@@ -38,8 +38,7 @@ var layouts = []layout{
 		"openstack/latest/network_data.json", parseConfigDrive},
 }
 
-// findSeed looks for cloud-init's data on the guest's disks. A guest without any
-// has an empty seed.
+// findSeed looks for cloud-init's data on the guest's disks. Without any, it returns an empty seed.
 func findSeed() (*seed, error) {
 	for _, kind := range layouts {
 		device := findLabel(kind.label)
@@ -59,8 +58,7 @@ func findSeed() (*seed, error) {
 	return &seed{}, nil
 }
 
-// readSeed reads the data in a folder. It returns what it could read beside the
-// errors of what it could not.
+// readSeed reads the data in a folder. It returns the readable parts and the errors of the others.
 func readSeed(folder string, kind layout) (*seed, error) {
 	found := &seed{}
 	meta, metaErr := readOptional(filepath.Join(folder, kind.meta))
@@ -131,7 +129,7 @@ func parseConfigDrive(data []byte, into *seed) error {
 	return err
 }
 
-// parseKeys reads public keys, which metadata hold as a list or under names.
+// parseKeys reads public keys, which metadata hold as a list or as a map by name.
 func parseKeys(data json.RawMessage) ([]string, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -194,7 +192,7 @@ func labelOf(device string) string {
 	return ""
 }
 
-// withMounted mounts a device for as long as a function needs it.
+// withMounted mounts a device while a function runs.
 func withMounted(device string, flags uintptr, use func(folder string) error) (err error) {
 	folder, err := os.MkdirTemp("/run", "mounted-")
 	if err != nil {
@@ -216,12 +214,11 @@ func withMounted(device string, flags uintptr, use func(folder string) error) (e
 // stateLabel is the label of the guest's own disk, if it booted from one.
 const stateLabel = "DRYDOCK"
 
-// scriptState is where it says what became of the user's script.
+// scriptState gets the result of the user's script.
 const scriptState = "/run/user-script"
 
-// runOnce runs the user's script and commands, unless they ran before on this
-// instance. A guest that was booted without its disk remembers nothing and runs
-// them at every boot.
+// runOnce runs the user's script and commands, unless this instance ran them before. A guest that was booted without
+// its disk remembers nothing and runs them at every boot.
 func (s *seed) runOnce(ctx context.Context) error {
 	if s.user.Script == nil && len(s.user.Commands) == 0 {
 		return nil
@@ -245,7 +242,7 @@ func (s *seed) runOnce(ctx context.Context) error {
 	return os.WriteFile(scriptState, []byte("ran\n"), 0o644)
 }
 
-// mark remembers an instance in a folder and reports whether it was known.
+// mark records an instance in a folder and reports whether it was recorded before.
 func mark(folder, instance string) (bool, error) {
 	name := filepath.Join(folder, strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`/\:*?"<>|`, r) {

@@ -16,11 +16,11 @@ import (
 //	mounts -> drivers -> cloud-init's data -> name, keys, files -> network
 //	       -> services -> "ready" -> logins, user's script
 //
-// From then on it answers hotplugged devices. What fails is
-// said on the console and does not keep the rest from coming up: a test wants to
-// look into a guest that is half broken too.
+// From then on it handles hotplugged devices. It prints
+// failures on the console and goes on: a test also wants to
+// look into a guest that is half broken.
 func serve(ctx context.Context, _ []string) error {
-	// The kernel hands its first process no search path worth the name.
+	// The kernel gives its first process no useful search path.
 	if err := os.Setenv("PATH", "/sbin:/usr/sbin:/bin:/usr/bin"); err != nil {
 		return fmt.Errorf("setting the search path: %w", err)
 	}
@@ -57,15 +57,14 @@ func serve(ctx context.Context, _ []string) error {
 	return ctx.Err()
 }
 
-// report says what went wrong, if anything did.
+// report prints an error, if there is one.
 func report(what string, err error) {
 	if err != nil {
 		say("%s: %v", what, err)
 	}
 }
 
-// say writes a line to everybody who watches the guest. The line starts anew, for
-// somebody may be typing.
+// say prints a line on all consoles. It begins on a new line, because a user may be typing.
 func say(format string, args ...any) {
 	printLine("guest: " + fmt.Sprintf(format, args...))
 }
@@ -79,12 +78,11 @@ func printLine(line string) {
 	}
 }
 
-// consoles lists the terminals that the guest has.
+// consoles lists the guest's terminals.
 func consoles() []string {
 	var present []string
 	for _, name := range []string{"tty1", "ttyS0", "hvc0"} {
-		// The kernel makes nodes for four serial ports, whether they are
-		// there or not; only a real one has a type.
+		// The kernel makes nodes for four serial ports, existing or not; only a real one has a type.
 		if kind, err := os.ReadFile("/sys/class/tty/" + name + "/type"); err == nil && strings.TrimSpace(string(kind)) == "0" {
 			continue
 		}
@@ -95,7 +93,7 @@ func consoles() []string {
 	return present
 }
 
-// announce is the line that tests wait for.
+// announce prints the line that tests wait for.
 func announce() {
 	name, err := os.Hostname()
 	report("asking for the name", err)
@@ -116,12 +114,11 @@ func startServices(ctx context.Context) {
 	go func() { report("having a pulse", servePulse(ctx)) }()
 	go supervise(ctx, "/sbin/acpid")
 	go supervise(ctx, "/usr/sbin/httpd", "-f", "-p", "80", "-h", "/srv/www")
-	// -R makes host keys when the first caller needs them, -E logs to standard
-	// error.
+	// -R makes host keys at the first connection, -E logs to standard error.
 	go supervise(ctx, "/usr/sbin/dropbear", "-F", "-R", "-E")
 }
 
-// hotplug answers devices that are plugged and unplugged.
+// hotplug handles devices that are plugged and unplugged.
 type hotplug struct {
 	drivers *drivers
 	network *network
@@ -138,7 +135,7 @@ func (h hotplug) handle(ctx context.Context, event uevent) {
 	case event.action == "remove" && event.subsystem == "net":
 		h.network.remove(event.iface)
 	case event.subsystem == "virtio-ports" && (event.action == "add" || event.action == "change"):
-		// A port gets its name after it has come: that is the change.
+		// A port gets its name after its creation, which is this event.
 		h.agents.add(ctx, filepath.Base(event.devpath))
 	case event.subsystem == "virtio-ports" && event.action == "remove":
 		h.agents.remove(filepath.Base(event.devpath))
@@ -151,7 +148,7 @@ func openLog(program string) (*os.File, error) {
 	return os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 }
 
-// command runs a program of the guest to its end.
+// command runs a program and waits for its end.
 func command(name string, args ...string) error {
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("running %s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// soakBlock is what one write covers; it fits every disk's sectors.
+	// soakBlock is the size of one write; it fits every disk's sectors.
 	soakBlock = 4096
 	// soakInterval is the time between writes.
 	soakInterval = 50 * time.Millisecond
-	// soakGap is how long a write may take before it counts as a gap.
+	// soakGap is the duration from which a write counts as a gap.
 	soakGap = time.Second
 )
 
-// soakReport counts what happened to a disk.
+// soakReport counts a disk's writes, errors and gaps.
 type soakReport struct {
 	writes, errors, gaps int
 	longest              time.Duration
@@ -35,7 +35,7 @@ type soakReport struct {
 //
 //	disksoak [-for DURATION] DEVICE
 //
-// It says every error and every write that took more than a second at once, and
+// It prints every error and every write of more than a second at once, and
 // the sum at the end, and fails if there was any.
 func diskSoak(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("disksoak", flag.ContinueOnError)
@@ -65,8 +65,7 @@ func diskSoak(ctx context.Context, args []string) error {
 	return nil
 }
 
-// soak writes until the context ends. A disk that fails is tried on: the test
-// wants to know how long it was away.
+// soak writes until the context ends. It goes on after an error: the test wants to know how long the disk was away.
 func soak(ctx context.Context, device string, log io.Writer) (soakReport, error) {
 	var report soakReport
 	disk, err := os.OpenFile(device, os.O_RDWR|unix.O_DIRECT, 0)
@@ -127,7 +126,7 @@ func compareRead(disk io.ReaderAt, offset int64, written, read []byte) error {
 	return nil
 }
 
-// fillBlock makes a block that no other number has.
+// fillBlock fills a block with content that depends on its number.
 func fillBlock(block []byte, number uint64) {
 	for i := 0; i < len(block); i += 8 {
 		binary.LittleEndian.PutUint64(block[i:], number+uint64(i)<<32)
@@ -136,7 +135,7 @@ func fillBlock(block []byte, number uint64) {
 
 func alignedBlock() []byte { return alignedMemory(soakBlock) }
 
-// alignedMemory is memory that the kernel takes for direct access.
+// alignedMemory returns memory that is aligned for direct access.
 func alignedMemory(length int) []byte {
 	memory := make([]byte, length+soakBlock)
 	start := soakBlock - int(uintptr(unsafe.Pointer(&memory[0]))%soakBlock)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// soakFile makes a file on a file system that knows direct access.
+// soakFile makes a file on a file system that supports direct access.
 func soakFile(t *testing.T, size int64) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "disk")
@@ -24,7 +24,7 @@ func soakFile(t *testing.T, size int64) string {
 }
 
 func TestASoakOfAGoodDiskFindsNothing(t *testing.T) {
-	// As long as a busy machine takes for a second write.
+	// The limit grows until even a busy machine writes a second time.
 	for limit := 300 * time.Millisecond; ; limit *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		var log bytes.Buffer
@@ -49,7 +49,7 @@ func TestASoakSeesABlockThatDoesNotHoldWhatWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = disk.Close() }()
-	// It takes writes and holds none.
+	// It accepts writes and stores none.
 	lossy, err := os.OpenFile("/dev/zero", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -9,22 +9,19 @@ import (
 )
 
 const (
-	// respawnDelay is how long a program that ended stays away at least: a login
-	// is to be there again soon.
+	// respawnDelay is the shortest delay before a program's restart: a login must be there again soon.
 	respawnDelay = 500 * time.Millisecond
-	// mostRespawnDelay bounds the delay of a program that fails again and again: what
-	// it costs must not be seen among what a guest costs that does nothing.
+	// mostRespawnDelay bounds the delay of a program that fails again and again: its cost must be invisible beside that
+	// of an idle guest.
 	mostRespawnDelay = 10 * time.Second
-	// steady is how long a program has run when its end is no failure to start.
+	// steady is the run time from which an end is no failed start.
 	steady = 2 * time.Second
 )
 
-// backoff is how long a program stays away that does not keep running. The zero
-// value is that of a program that has not ended yet.
+// backoff computes the delay before a program's restart. The zero value is for a program that has not ended yet.
 type backoff struct{ last time.Duration }
 
-// next returns the delay after a run: twice the last one as long as the program
-// ends soon.
+// next returns the delay after a run. It doubles as long as the program ends soon.
 func (b *backoff) next(ran time.Duration) time.Duration {
 	if ran >= steady || b.last == 0 {
 		b.last = respawnDelay
@@ -34,7 +31,7 @@ func (b *backoff) next(ran time.Duration) time.Duration {
 	return b.last
 }
 
-// supervise runs a program, again and again when it ends, until the context ends.
+// supervise restarts a program whenever it ends, until the context ends.
 func supervise(ctx context.Context, program string, args ...string) {
 	var delay backoff
 	for ctx.Err() == nil {

@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// tpmDevice takes one command of the TPM 2.0 specification in one write, and gives the response in
-	// one read.
+	// tpmDevice takes one command of the TPM 2.0 specification per write, and returns the response in one read.
 	tpmDevice = "/dev/tpm0"
 	// tpmManaged is the same TPM for programs that load keys: the kernel unloads them when it is closed.
 	tpmManaged = "/dev/tpmrm0"
@@ -23,7 +22,7 @@ const (
 // maxTPMResponse is the largest response of a TPM.
 const maxTPMResponse = 4096
 
-// tpmSend sends a command to the guest's TPM and prints the response, both in hexadecimal digits.
+// tpmSend sends a command to the guest's TPM and prints the response, both in hexadecimal.
 func tpmSend(_ context.Context, args []string) error {
 	command, err := hex.DecodeString(strings.Join(args, ""))
 	if err != nil {
@@ -38,7 +37,7 @@ func tpmSend(_ context.Context, args []string) error {
 	})
 }
 
-// tpmKey prints the public part of the TPM's endorsement key, by which others know it.
+// tpmKey prints the public part of the TPM's endorsement key, which identifies it.
 func tpmKey(context.Context, []string) error {
 	return withTPM(tpmManaged, func(t tpm) error {
 		_, key, err := t.primary(tpmEndorsement)
@@ -49,7 +48,7 @@ func tpmKey(context.Context, []string) error {
 	})
 }
 
-// tpmSeal seals a text: what it prints is of use to this TPM alone.
+// tpmSeal seals a text, and prints data that only this TPM can unseal.
 func tpmSeal(_ context.Context, args []string) error {
 	return withTPM(tpmManaged, func(t tpm) error {
 		parent, _, err := t.primary(tpmOwner)
@@ -67,7 +66,7 @@ func tpmSeal(_ context.Context, args []string) error {
 	})
 }
 
-// tpmUnseal prints what was sealed.
+// tpmUnseal prints a sealed text.
 func tpmUnseal(_ context.Context, args []string) error {
 	sealed, err := hex.DecodeString(strings.Join(args, ""))
 	if err != nil {
@@ -104,16 +103,14 @@ const (
 	tpmUnsealCommand = 0x15e
 )
 
-// Templates of objects, as the specification lays them out: type, hash, attributes, policy, parameters, unique.
+// Templates of objects, in the specification's layout: type, hash, attributes, policy, parameters, unique.
 const (
-	// primaryTemplate is a key on the curve P-256 that others are stored under, made of its hierarchy's seed: the same
-	// one each time.
+	// primaryTemplate is a storage key on the curve P-256, derived from its hierarchy's seed: the same one each time.
 	primaryTemplate = "0023 000b 00030072 0000 0006 0080 0043 0010 0003 0010 0000 0000"
-	// sealedTemplate is data that its parent alone can open.
+	// sealedTemplate is data that only its parent key can unseal.
 	sealedTemplate = "0008 000b 00000052 0000 0010 0000"
 )
 
-// tpm is the device.
 type tpm struct{ device *os.File }
 
 func withTPM(name string, use func(tpm) error) error {
@@ -125,22 +122,22 @@ func withTPM(name string, use func(tpm) error) error {
 	return errors.Join(use(tpm{device}), device.Close())
 }
 
-// openTPM opens a device of the TPM. On a busy host the TPM may take longer for the kernel's first commands than the driver waits,
-// which then offers no tpmManaged: the driver is bound again.
+// openTPM opens a device of the TPM. On a busy host the TPM's first answers may come later than the driver waits, which
+// then offers no tpmManaged: openTPM rebinds the driver.
 func openTPM(name string) (int, error) {
 	const driver, device, attempts = "/sys/bus/acpi/drivers/tpm_crb/", "MSFT0101:00", 20
 	for i := 0; ; i++ {
-		// A file of package os is polled, and then a read does not wait for the response.
+		// Package os would poll the file, and then a read does not wait for the response.
 		fd, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if !errors.Is(err, unix.ENOENT) || i == attempts {
 			return fd, err
 		}
-		_ = os.WriteFile(driver+"unbind", []byte(device), 0) // it may be bound to nothing
-		_ = os.WriteFile(driver+"bind", []byte(device), 0)   // what comes of it is seen in the device
+		_ = os.WriteFile(driver+"unbind", []byte(device), 0) // it may be unbound
+		_ = os.WriteFile(driver+"bind", []byte(device), 0)   // the device shows the result
 	}
 }
 
-// send has the TPM execute a command.
+// send executes a command of the TPM.
 func (t tpm) send(command []byte) ([]byte, error) {
 	if _, err := t.device.Write(command); err != nil {
 		return nil, fmt.Errorf("sending the command: %w", err)
@@ -153,8 +150,8 @@ func (t tpm) send(command []byte) ([]byte, error) {
 	return response[:n], nil
 }
 
-// run executes a command on handles, of which the first one is used without a password, and gives what the response
-// has behind its header: a new handle, if there is one, and the parameters.
+// run executes a command on handles, the first of which is used without a password. It returns the response without its
+// header: a new handle, if there is one, and the parameters.
 func (t tpm) run(code uint32, handles []uint32, parameters ...[]byte) ([]byte, error) {
 	body := binary.BigEndian.AppendUint32(nil, code)
 	for _, handle := range handles {
@@ -186,7 +183,7 @@ func (t tpm) run(code uint32, handles []uint32, parameters ...[]byte) ([]byte, e
 	return response[4:], nil // the parameters' size
 }
 
-// primary loads the key of a hierarchy, and gives its public part.
+// primary loads the key of a hierarchy, and returns its public part.
 func (t tpm) primary(hierarchy uint32) (handle uint32, public []byte, err error) {
 	response, err := t.run(tpmCreatePrimary, []uint32{hierarchy}, sized(sized(nil), sized(nil)), sized(unhex(primaryTemplate)), sized(nil), make([]byte, 4))
 	if err != nil {
@@ -196,7 +193,7 @@ func (t tpm) primary(hierarchy uint32) (handle uint32, public []byte, err error)
 	return binary.BigEndian.Uint32(response), public, nil
 }
 
-// sized is a buffer as commands have it, with its length before it.
+// sized joins parts to a buffer with its length in front.
 func sized(parts ...[]byte) []byte {
 	var body []byte
 	for _, part := range parts {
@@ -205,13 +202,13 @@ func sized(parts ...[]byte) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(body))), body...)
 }
 
-// cutSized takes a buffer off the front.
+// cutSized cuts a sized buffer off the front.
 func cutSized(data []byte) (buffer, rest []byte) {
 	n := 2 + int(binary.BigEndian.Uint16(data))
 	return data[2:n], data[n:]
 }
 
-// unhex is for templates, which are right.
+// unhex decodes a template, which is a valid constant.
 func unhex(digits string) []byte {
 	data, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// uevent is the kernel's word that a device came, changed or went.
+// uevent is the kernel's message that a device came, changed or went.
 type uevent struct {
 	action    string
 	devpath   string
@@ -20,8 +20,7 @@ type uevent struct {
 	iface     string // name of a network card
 }
 
-// parseUevent reads a message of the kernel: a head line and then KEY=value, each
-// ended by a zero byte.
+// parseUevent reads a kernel message: a head line and then KEY=value, each ended by a zero byte.
 func parseUevent(message []byte) uevent {
 	var event uevent
 	for field := range bytes.SplitSeq(message, []byte{0}) {
@@ -55,7 +54,7 @@ func listenKernel(protocol int, groups uint32) (*os.File, error) {
 	return file, nil
 }
 
-// messages hands on what the kernel says until the context ends.
+// messages calls handle for each kernel message until the context ends.
 func messages(ctx context.Context, socket *os.File, handle func([]byte)) {
 	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
 	defer stop()
@@ -64,7 +63,7 @@ func messages(ctx context.Context, socket *os.File, handle func([]byte)) {
 		n, err := socket.Read(buffer)
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
-			continue // some were lost; later ones still come
+			continue // messages were lost; later ones still come
 		case err != nil:
 			return
 		}

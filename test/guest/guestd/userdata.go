@@ -11,13 +11,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// userData is what the guest's user asked for, in any of the forms that cloud-init
-// knows and this guest understands.
+// userData has the user's requests, from any form of cloud-init's user data that this guest understands.
 type userData struct {
 	// Script is the whole of user data that begin with #!.
 	Script   []byte
 	Hostname string
-	// User is the name of the default user, if it is to be another than guest.
+	// User is the name of the default user, or "" for guest.
 	User      string
 	Keys      []string
 	Passwords map[string]string
@@ -25,7 +24,7 @@ type userData struct {
 	Commands  []userCommand
 }
 
-// userFile is a file that is written before anything of the user runs.
+// userFile is a file that is written before the user's script and commands run.
 type userFile struct {
 	Path        string `json:"path"`
 	Content     string `json:"content"`
@@ -54,7 +53,7 @@ func (c *userCommand) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// cloudConfig is the part of cloud-init's configuration that this guest knows.
+// cloudConfig is the part of cloud-init's configuration that this guest supports.
 type cloudConfig struct {
 	Hostname string      `json:"hostname"`
 	FQDN     string      `json:"fqdn"`
@@ -69,8 +68,7 @@ type cloudConfig struct {
 	RunCommands  []userCommand `json:"runcmd"`
 }
 
-// passwords holds chpasswd's list in its old form, lines of user:password, and in
-// the new.
+// passwords holds chpasswd's list in its old form, lines of user:password, and in the new.
 type passwords struct {
 	List  lines `json:"list"`
 	Users []struct {
@@ -79,8 +77,7 @@ type passwords struct {
 	} `json:"users"`
 }
 
-// cloudUser is a user of the list "users"; "default" stands for the default user
-// and has nothing more to say.
+// cloudUser is a user of the list "users"; "default" stands for the default user and has no other fields.
 type cloudUser struct {
 	Name     string   `json:"name"`
 	Keys     []string `json:"ssh_authorized_keys"`
@@ -166,7 +163,7 @@ func (c cloudConfig) userData() userData {
 	return user
 }
 
-// name is the user that a password without a name is for.
+// name returns the user of a password without a name.
 func (u userData) name() string {
 	if u.User == "" {
 		return defaultUser
@@ -174,7 +171,7 @@ func (u userData) name() string {
 	return u.User
 }
 
-// bytes decodes what is to be in the file.
+// bytes decodes the file's content.
 func (f userFile) bytes() ([]byte, error) {
 	switch f.Encoding {
 	case "", "text/plain":
@@ -190,7 +187,7 @@ func (f userFile) bytes() ([]byte, error) {
 	}
 }
 
-// permissions is the file's mode, written in octal digits.
+// permissions parses the file's mode, in octal digits.
 func (f userFile) permissions() (uint32, error) {
 	if f.Permissions == "" {
 		return 0o644, nil

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unused is a third of the source, which no part of this kernel reads. What the build
-// lists there (Kconfig) has other names.
+// unused is a third of the source, which no part of this kernel reads. The files that the build lists there (Kconfig)
+// have other names.
 const unused = "*/drivers/gpu/*.[ch]"
 
 // compile unpacks the source, configures it and makes the kernel.
@@ -61,9 +61,9 @@ func compile(ctx context.Context, archive, scratch, kernel string) error {
 	return nil
 }
 
-// withoutObjtool keeps the build from making objtool and from having it rewrite each
-// object. It needs a library's headers for that, and what it does for speed (calls and
-// branches that the kernel rewrites while it runs) costs time where code is translated.
+// withoutObjtool stops the build from making objtool and from rewriting each object with it. objtool needs a library's
+// headers, and its optimizations (calls and branches that the kernel patches at run time) cost time where code is
+// translated.
 func withoutObjtool(folder string) error {
 	name := filepath.Join(folder, "arch/x86/Kconfig")
 	text, err := os.ReadFile(name)
@@ -88,13 +88,12 @@ func withoutObjtool(folder string) error {
 	return nil
 }
 
-// makeTarget runs make with what the kernel would else take from the machine and the
-// time of day.
+// makeTarget runs make with fixed values in place of the machine's name and the time of day.
 func makeTarget(ctx context.Context, folder string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "make", append([]string{"--directory=" + folder, "ARCH=x86_64",
 		"KBUILD_BUILD_TIMESTAMP=2000-01-01", "KBUILD_BUILD_USER=drydock", "KBUILD_BUILD_HOST=drydock", "KBUILD_BUILD_VERSION=1"}, args...)...)
 	for _, variable := range os.Environ() {
-		// What a make that runs us would hand on is not for this one.
+		// The variables of an outer make are not for this one.
 		name, _, _ := strings.Cut(variable, "=")
 		if name != "MAKEFLAGS" && name != "MFLAGS" && name != "MAKELEVEL" && name != "VERSION" {
 			cmd.Env = append(cmd.Env, variable)
@@ -104,10 +103,10 @@ func makeTarget(ctx context.Context, folder string, args ...string) error {
 	return run(cmd)
 }
 
-// run runs a program, and tells what it said last when it fails.
+// run runs a program, whose last output becomes part of the error.
 func run(cmd *exec.Cmd) error {
 	const most = 4 << 10
-	// make starts others of its kind, which are to end with it.
+	// make starts child processes, which must end with it.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	out, err := cmd.CombinedOutput()
@@ -117,8 +116,8 @@ func run(cmd *exec.Cmd) error {
 	return nil
 }
 
-// checkConfig refuses a configuration that has not all that was asked for: what depends
-// on something that is off is off without a word.
+// checkConfig refuses a configuration that lacks a requested option: make silently turns an option off if its
+// dependency is off.
 func checkConfig(wanted, got []byte) error {
 	has := map[string]bool{}
 	for lines := bufio.NewScanner(bytes.NewReader(got)); lines.Scan(); {

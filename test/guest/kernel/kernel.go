@@ -1,6 +1,5 @@
-// Package kernel builds the kernel of the test guest from Debian's source of Linux: what
-// the file config asks for, and nothing else, all of it built in. It is there for one
-// reason, that a guest starts quickly where it is emulated.
+// Package kernel builds the kernel of the test guest from Debian's source of Linux with only the options in the file
+// config, all built in. Its only purpose is a quick start of emulated guests (decision 606).
 //
 // It decides nothing about the guest that runs it.
 package kernel
@@ -24,25 +23,24 @@ import (
 // Package is the Debian package that has the source.
 const Package = "linux-source"
 
-// recipe is what the kernel follows from beside the source.
+// recipe has the kernel's inputs beside the source.
 //
 //go:embed compile.go config
 var recipe embed.FS
 
-// Kernel is a kernel that was built.
+// Kernel is a built kernel.
 type Kernel struct {
-	// File is what a boot loader starts.
+	// File is the image for a boot loader.
 	File string
-	// Key names what it was made of: the source's version, the configuration, and how.
+	// Key identifies its inputs: the source's version, the configuration, and the recipe.
 	Key string
 }
 
-// unusedFor is how long a kernel that nobody asks for is kept.
+// unusedFor is the age at which an unused kernel is removed.
 const unusedFor = 30 * 24 * time.Hour
 
-// Folder is where kernels are kept: the user's, so that each is built once for all
-// checkouts, as Go has it with what it compiles. A user without a folder for caches has
-// them in the other one.
+// Folder returns the user's folder of kernels, so that each is built once for all checkouts, like Go's build cache. A
+// user without a cache folder has them in other.
 func Folder(other string) string {
 	folder, err := os.UserCacheDir()
 	if err != nil {
@@ -51,9 +49,9 @@ func Folder(other string) string {
 	return filepath.Join(folder, "drydock")
 }
 
-// Build makes the kernel in the folder where kernels are kept, from the source in a tree
-// of Debian packages, or returns the one that is there if it was made of the same things.
-// The source is unpacked below work. Who comes while another process builds it waits for that.
+// Build makes the kernel in the folder of kernels, from the source in a tree of Debian packages, or returns the
+// existing one with the same key. The source is unpacked below work. While another process builds the kernel, Build
+// waits.
 func Build(ctx context.Context, kept, work string, tree debian.Tree) (Kernel, error) {
 	archive, version, err := find(tree)
 	if err != nil {
@@ -109,8 +107,8 @@ func copyFile(from, to string) error {
 	return nil
 }
 
-// removeUnused removes the kernels that nobody has asked for lately. Another checkout may
-// have one of its own, and is not to build it each time.
+// removeUnused removes the kernels that nobody has used lately. Another checkout may use a different one, and must not
+// rebuild it each time.
 func removeUnused(kept string, now time.Time) error {
 	found, err := filepath.Glob(filepath.Join(kept, "kernel-????????????"))
 	if err != nil {
@@ -118,13 +116,13 @@ func removeUnused(kept string, now time.Time) error {
 	}
 	for _, folder := range found {
 		if info, err := os.Stat(folder); err == nil && now.Sub(info.ModTime()) > unusedFor {
-			_ = os.RemoveAll(folder) // what stays only takes room
+			_ = os.RemoveAll(folder) // a leftover only takes space
 		}
 	}
 	return nil
 }
 
-// find returns the archive with the source, and the version of the package that has it.
+// find returns the source's archive and the version of its package.
 func find(tree debian.Tree) (archive, version string, err error) {
 	found, err := tree.Glob("/usr/src/linux-source-*.tar.xz")
 	if err != nil {
