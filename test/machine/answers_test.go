@@ -38,7 +38,7 @@ spec:
       propagationMethod: {noCloud: {}}
 `
 
-// What an installer looks for: answers on a CD, keys in cloud-init's meta-data, Ignition's configuration in the firmware's.
+// Installers look for: answers on a CD, keys in cloud-init's meta-data, Ignition's configuration in the firmware's.
 func TestAGuestFindsWhatItIsToSetItselfUpBy(t *testing.T) {
 	t.Parallel()
 	files := buildGuest(t, guest.Lean)

@@ -43,7 +43,7 @@ spec:
   - {name: seal, persistentVolumeClaim: {claimName: seal}}
 `
 
-// Commands of a TPM 2.0, and the response to one that has done its work and returns nothing.
+// Commands of a TPM 2.0, and the response of success without data.
 const (
 	tpmSelfTest = "8001 0000000b 00000143 01"
 	tpmSuccess  = "80010000000a00000000"
@@ -71,8 +71,7 @@ func TestTheGuestSeesWhatTheSpecSays(t *testing.T) {
 			p.prints("guestinfo cpus", "2 sockets=2 cores=1 threads=1")
 			p.prints("cat /sys/class/dmi/id/chassis_asset_tag /sys/class/dmi/id/product_family", "tag-9\nKubeVirt")
 			p.prints("ls -d /sys/block/sr0", "/sys/block/sr0")
-			// The kernel looks at SCSI disks side by side; which one gets a letter first
-			// is anybody's guess.
+			// The kernel probes SCSI disks in parallel, so their letters are random.
 			p.prints("guestinfo disks | cut -d' ' -f1-6 | grep -v sr0 | sed 's/^sd./sd?/' | sort", strings.Join([]string{
 				"sd? 1048576 - scsi ro disk",
 				"sd? 3145728 the-scratch scsi rw disk",
@@ -80,7 +79,7 @@ func TestTheGuestSeesWhatTheSpecSays(t *testing.T) {
 				"vdb 5242880 the-data virtio rw disk",
 			}, "\n"))
 			p.prints("guestinfo nics | cut -d' ' -f1-2", "eth0 "+machine.MAC(vmi, "default")+"\neth1 02:00:00:00:00:07")
-			// The addresses are those that internal/rules/machine promises: port n is bus n+1.
+			// internal/rules/machine promises these addresses: port n is bus n+1.
 			for device, address := range map[string]string{
 				"/sys/class/net/eth0/device": "0000:01:00.0",
 				"/sys/block/vda/device":      "0000:02:00.0",
@@ -200,7 +199,7 @@ func TestTheWatchdogEndsAGuestThatHangs(t *testing.T) {
 	t.Parallel()
 	p := bootKernel(t, guest.Full, "", ", watchdog: {name: dog, i6300esb: {action: poweroff}}")
 	p.prints("ls /dev/watchdog0", "/dev/watchdog0")
-	// Nobody feeds it after this.
+	// Nobody feeds the watchdog after this.
 	p.send("echo 1 > /dev/watchdog0; watchdog -T 2 -t 60 /dev/watchdog0; killall -9 watchdog")
 	p.exits(launch.ReasonWatchdog)
 }

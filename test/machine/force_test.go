@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/test/guest"
 )
 
-// volDisk is, for the guest's shell, the disk with the serial vol.
+// volDisk is the shell expression for the path of the disk with the serial vol.
 const volDisk = `/dev/$(guestinfo disks | awk '$3=="vol"{print $1}')`
 
 // bootFrom boots the guest's kernel with more arguments and devices.
@@ -34,8 +34,7 @@ func bootFrom(t *testing.T, arguments, devices string) (*pod, *v1.VirtualMachine
 	return p, vmi
 }
 
-// cleared awaits that QEMU has nothing of a volume any more, or only what is left
-// of one that was forced out.
+// cleared waits until QEMU has nothing left of a volume, or only the remains of a forced unplug.
 func (p *pod) cleared(name string, want diskhotplug.Stage) {
 	p.t.Helper()
 	err := error(nil)
@@ -49,10 +48,9 @@ func (p *pod) cleared(name string, want diskhotplug.Stage) {
 	}
 }
 
-// TestAGuestLosesADiskThatItDoesNotLetGoOf: the guest has no driver for PCI hotplug,
-// finds a new disk only when it is told to look, and hears no request to let go of
-// it. What it has written is on the disk; what it writes afterwards fails, and does
-// not stop it, although that is what its error policy says about storage that fails.
+// TestAGuestLosesADiskThatItDoesNotLetGoOf unplugs a disk by force from a guest without a driver for PCI hotplug. Such
+// a guest finds a new disk only after a rescan, and ignores unplug requests. Its earlier writes must be on the disk;
+// later ones must fail, and must not stop it, although its error policy says so for failing storage.
 func TestAGuestLosesADiskThatItDoesNotLetGoOf(t *testing.T) {
 	t.Parallel()
 	p, vmi := bootFrom(t, "acpiphp.disable=1", "")
@@ -82,15 +80,15 @@ func TestAGuestLosesADiskThatItDoesNotLetGoOf(t *testing.T) {
 		t.Errorf("the disk begins with %q (%v)", image[:8], err)
 	}
 
-	// A guest that starts anew has let go.
+	// A reset releases the disk.
 	if err := p.monitor.Execute(p.ctx, "system_reset", nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	p.cleared("vol", diskhotplug.Absent)
 }
 
-// TestALockedTrayKeepsItsMedium: as long as the guest has the drive open, it keeps
-// the tray shut, and only force takes the medium out.
+// TestALockedTrayKeepsItsMedium ejects a medium while the guest has the drive open: the tray must stay locked, and only
+// force may take the medium out.
 func TestALockedTrayKeepsItsMedium(t *testing.T) {
 	t.Parallel()
 	p, vmi := bootFrom(t, "", ", disks: [{name: cd, cdrom: {bus: scsi}}]")
@@ -122,7 +120,7 @@ func TestALockedTrayKeepsItsMedium(t *testing.T) {
 	}
 }
 
-// inserted puts a medium with a text on it into a drive.
+// inserted inserts a medium with a text into a drive.
 func (p *pod) inserted(vmi *v1.VirtualMachineInstance, name, text string) {
 	p.t.Helper()
 	medium := make([]byte, 1<<20)

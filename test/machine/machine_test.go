@@ -33,14 +33,13 @@ import (
 // buildCache is shared with the tests of the guest and with `make images`.
 const buildCache = "../../build/cache"
 
-// nodeName is the node's that would be.
+// nodeName stands for the node's name.
 const nodeName = "node-of-the-test"
 
-// patience is for one boot on a machine that has other things to do.
+// patience bounds one boot on a busy machine.
 const patience = 4 * time.Minute
 
-// pod is what a launcher's container would be: virt-launcher in a folder that
-// stands for the container's paths.
+// pod stands for a launcher's container: virt-launcher in a folder that stands for the container's paths.
 type pod struct {
 	t       *testing.T
 	ctx     context.Context
@@ -75,7 +74,7 @@ func TestMain(m *testing.M) {
 // launcherProgram is the virt-launcher under test.
 var launcherProgram string
 
-// building is held by the one test that builds a guest: the others find it built.
+// building is held by the test that builds a guest: the others find it built.
 var building sync.Mutex
 
 func buildGuest(t *testing.T, flavor guest.Flavor) guest.Files {
@@ -96,7 +95,6 @@ func buildGuest(t *testing.T, flavor guest.Flavor) guest.Files {
 	return files
 }
 
-// newPod starts virt-launcher.
 func newPod(t *testing.T) *pod {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pod") // t.TempDir is too long for a socket
@@ -117,7 +115,7 @@ func newPod(t *testing.T) *pod {
 	}
 	go func() {
 		defer close(p.ended)
-		_ = p.program.Wait() // how it ends is asserted by its last message
+		_ = p.program.Wait() // its last message tells how it ended
 	}()
 	t.Cleanup(func() {
 		if t.Failed() && p.console != nil {
@@ -136,7 +134,7 @@ func newPod(t *testing.T) *pod {
 	return p
 }
 
-// path is where a path of the container is in this test.
+// path returns the path in this test of a container's path.
 func (p *pod) path(inContainer string) string { return p.inPod(inContainer) }
 
 // inPod replaces the container's paths in a text.
@@ -145,7 +143,7 @@ func (p *pod) inPod(text string) string {
 	return strings.ReplaceAll(text, layout.VolumeDevicesDir, p.dir+"/dev-kubevirt-volumes")
 }
 
-// dial connects to one of the pod's sockets as soon as it is there.
+// dial connects to one of the pod's sockets as soon as it exists.
 func (p *pod) dial(name string) net.Conn {
 	p.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -193,13 +191,11 @@ func (p *pod) ask(request launch.Request) launch.Reply {
 	return *m.Reply
 }
 
-// grace is longer than any test waits: a guest that is slow to follow is not one that
-// does not follow.
+// grace is longer than any test waits, so that a slow guest is not taken for a deaf one.
 const grace = int64(10 * patience / time.Second)
 
-// boot does what virt-handler does: it makes what the disks need, has the images prepared,
-// builds the machine and has it started. The network is QEMU's own, so that the test needs
-// no rights.
+// boot plays virt-handler: it prepares disks and images, builds the machine and has it started. The network is QEMU's
+// own, so that the test needs no rights.
 func (p *pod) boot(vmi *v1.VirtualMachineInstance) {
 	p.t.Helper()
 	in := machine.Input{VMI: vmi, Images: make(map[string]launch.PreparedImage), NICs: make(map[string]machine.NIC), Now: time.Now(),
@@ -232,14 +228,14 @@ func (p *pod) boot(vmi *v1.VirtualMachineInstance) {
 	p.t.Cleanup(func() { _ = p.monitor.Close() })
 }
 
-// makeDisks has virt-handler's part of the disks made.
+// makeDisks does virt-handler's part of making the disks.
 func (p *pod) makeDisks(vmi *v1.VirtualMachineInstance) {
 	p.t.Helper()
 	plan, err := disk.NewPlan(vmi)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	// The container's /var/run is the folder that stands for it.
+	// This folder stands for the container's /var/run.
 	if err := os.MkdirAll(filepath.Join(p.dir, "var"), 0o755); err != nil {
 		p.t.Fatal(err)
 	}
@@ -265,9 +261,8 @@ func (p *pod) login() {
 	}
 }
 
-// prints waits until a command in the guest succeeds and prints what it should: the
-// guest has devices a moment after it is asked for them. The command may run many
-// times.
+// prints repeats a command in the guest until it succeeds and prints want: devices appear a moment late. The command
+// may run many times.
 func (p *pod) prints(command, want string) {
 	p.t.Helper()
 	last := "nothing"
@@ -282,12 +277,12 @@ func (p *pod) prints(command, want string) {
 		last = fmt.Sprintf("%s\nwith exit status %d", got, status)
 		select {
 		case <-p.ctx.Done():
-		case <-time.After(50 * time.Millisecond): // nothing tells when a guest has something new
+		case <-time.After(50 * time.Millisecond): // the guest does not announce new devices
 		}
 	}
 }
 
-// says is what a command prints in the guest.
+// says returns the output of a command in the guest.
 func (p *pod) says(command string) string {
 	p.t.Helper()
 	got, status, err := p.console.Run(p.ctx, command)
@@ -297,7 +292,7 @@ func (p *pod) says(command string) string {
 	return got
 }
 
-// send types a command that has no end.
+// send types a command without waiting for its end.
 func (p *pod) send(command string) {
 	p.t.Helper()
 	if err := p.console.Send(command + "\n"); err != nil {
@@ -305,7 +300,7 @@ func (p *pod) send(command string) {
 	}
 }
 
-// powersOff has the guest end.
+// powersOff powers the guest off.
 func (p *pod) powersOff() {
 	p.t.Helper()
 	p.send("poweroff")
@@ -328,7 +323,7 @@ func (p *pod) exits(want launch.Reason) {
 	}
 }
 
-// place puts a file where a volume would be mounted.
+// place puts a file at a volume's mount point.
 func (p *pod) place(source, inContainer string) {
 	p.t.Helper()
 	target := p.path(inContainer)

@@ -46,7 +46,7 @@ func TestAGuestIsToldOfItsHost(t *testing.T) {
 	first := p.figuresOnDisk()
 	p.isTold(first)
 	p.isTold(p.figuresByPort())
-	// The guest works while it talks to the test, and the host's clock goes on.
+	// The guest works while it answers the test, and the host's clock goes on.
 	for deadline := time.Now().Add(patience); !later(t, p.figuresOnDisk(), first); {
 		if time.Now().After(deadline) {
 			t.Fatal("the disk is not written again")
@@ -56,7 +56,8 @@ func TestAGuestIsToldOfItsHost(t *testing.T) {
 	if worked, err := strconv.ParseFloat(p.figuresByPort()["vm TotalCPUTime"].Value, 64); err != nil || worked <= 0 {
 		t.Errorf("the guest, which has booted, has worked for %v s, %v", worked, err)
 	}
-	// What is no request is answered, and the next one is served; a guest that floods the port is not answered without end.
+	// An invalid request gets an answer, and the next request is served; a guest that floods the port does not get
+	// endless answers.
 	p.prints(findPort+`; exec 3<>$p; printf 'what?\n\n' >&3; head -n 1 <&3; exec 3>&-`, "INVALID REQUEST")
 	p.says(findPort + `; (timeout 3 dd if=/dev/zero of=$p bs=64k; true) 2>/dev/null`)
 	p.prints(findPort+`; exec 3<>$p; printf 'what?\n\n' >&3; while read -r line <&3 && [ "$line" != "INVALID REQUEST" ]; do :; done; exec 3>&-`, "")
@@ -64,7 +65,7 @@ func TestAGuestIsToldOfItsHost(t *testing.T) {
 	p.powersOff()
 }
 
-// figuresOnDisk reads the disk as vhostmd's tools do: again, while it is busy.
+// figuresOnDisk reads the disk as vhostmd's tools do, and repeats while it is busy.
 func (p *pod) figuresOnDisk() map[string]metricstest.Metric {
 	p.t.Helper()
 	for {
@@ -98,7 +99,7 @@ func (p *pod) figures(document []byte) map[string]metricstest.Metric {
 	return figures
 }
 
-// isTold compares figures with what the machine is.
+// isTold compares the figures with the machine.
 func (p *pod) isTold(figures map[string]metricstest.Metric) {
 	p.t.Helper()
 	for name, want := range map[string]string{
@@ -109,16 +110,16 @@ func (p *pod) isTold(figures map[string]metricstest.Metric) {
 			p.t.Errorf("the guest is told that %s is %q, want %q", name, got, want)
 		}
 	}
-	// An emulated guest has a little more than was asked for (decision 302).
+	// An emulated guest has a little more than it requested (decision 302).
 	if has, err := strconv.Atoi(figures["vm ResourceMemoryLimit"].Value); err != nil || has < 160<<10 || has >= 161<<10 {
 		p.t.Errorf("the guest, which has 160 MiB, is told that it has %d KiB, %v", has, err)
 	}
-	if len(figures) < len(metricstest.Names())-1 { // a machine may not tell its processors
+	if len(figures) < len(metricstest.Names())-1 { // a machine may not report its processors
 		p.t.Errorf("the guest is told %d figures: %v", len(figures), figures)
 	}
 }
 
-// later reports whether figures are later than others.
+// later reports whether all figures with a time are newer than before.
 func later(t *testing.T, now, before map[string]metricstest.Metric) bool {
 	t.Helper()
 	was, err := strconv.ParseInt(before["host Time"].Value, 10, 64)

@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/test/guest"
 )
 
-// plugged brings a volume on a file of so many bytes into the machine that runs;
-// one with the name of a drive is put into that.
+// plugged plugs a volume on a file of this size into the running machine; if a drive has its name, the volume is
+// inserted there.
 func (p *pod) plugged(vmi *v1.VirtualMachineInstance, name string, bus v1.DiskBus, size int64) {
 	p.t.Helper()
 	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
@@ -54,8 +54,7 @@ func (p *pod) plugged(vmi *v1.VirtualMachineInstance, name string, bus v1.DiskBu
 	}
 }
 
-// diskFile opens a volume's file as a guest of a disk may use it, or one of a
-// medium.
+// diskFile opens a volume's file with the access mode of a disk or of a medium.
 func (p *pod) diskFile(name string, size int64, medium bool) *os.File {
 	p.t.Helper()
 	f, err := os.OpenFile(filepath.Join(p.dir, name), os.O_CREATE|os.O_RDWR, 0o600)
@@ -94,7 +93,7 @@ func (p *pod) disks() map[string]diskhotplug.Disk {
 	return disks
 }
 
-// unplugged has the guest let go of a volume, and waits until it has.
+// unplugged unplugs a volume, and waits until the guest has released it.
 func (p *pod) unplugged(vmi *v1.VirtualMachineInstance, name string) {
 	p.t.Helper()
 	if err := diskhotplug.Ask(p.ctx, p.monitor, p.disks()[name]); err != nil {
@@ -105,7 +104,7 @@ func (p *pod) unplugged(vmi *v1.VirtualMachineInstance, name string) {
 			p.t.Fatalf("the guest does not let go of %s", name)
 		}
 	}
-	// QEMU lets go of the node a moment after the device.
+	// QEMU releases the node a moment after the device.
 	for err, tick := error(nil), time.Tick(10*time.Millisecond); p.disks()[name].Stage != diskhotplug.Absent; <-tick {
 		if p.ctx.Err() != nil {
 			p.t.Fatalf("QEMU does not let go of %s: %v", name, err)
@@ -127,16 +126,15 @@ func (p *pod) unplugged(vmi *v1.VirtualMachineInstance, name string) {
 	}
 }
 
-// awaits waits until the guest lists the disk of a serial, or does not any more.
+// awaits waits until the guest lists the disk with a serial, or no longer does.
 func (p *pod) awaits(serial string, there bool) {
 	p.t.Helper()
 	word := map[bool]string{true: "!", false: ""}[there]
 	p.prints(fmt.Sprintf("while %s guestinfo disks | grep -q ' %s '; do sleep 0.05; done; echo so", word, serial), "so")
 }
 
-// TestDisksComeAndGoWhileTheGuestWrites: one disk is written to and read past all
-// caches all the time; others are plugged and unplugged on both buses. PCI disks go when the
-// guest's kernel agrees. Nothing of them stays in QEMU.
+// TestDisksComeAndGoWhileTheGuestWrites plugs and unplugs disks on both buses while the guest writes and reads another
+// one past all caches. PCI disks go when the guest's kernel agrees. QEMU must keep nothing of them.
 func TestDisksComeAndGoWhileTheGuestWrites(t *testing.T) {
 	t.Parallel()
 	files := buildGuest(t, guest.Lean)

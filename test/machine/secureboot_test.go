@@ -31,8 +31,8 @@ spec:
   - {name: root, containerDisk: {image: test-guest}}
 `
 
-// TestSecureBootTakesWhatIsSignedAndNothingElse boots a disk whose loader, kernel and modules are signed by whom the
-// kept variables have keys of, and sees the firmware refuse one that is not signed.
+// TestSecureBootTakesWhatIsSignedAndNothingElse boots a disk whose loader, kernel and modules are signed with keys in
+// the kept variables. The firmware must refuse an unsigned disk.
 func TestSecureBootTakesWhatIsSignedAndNothingElse(t *testing.T) {
 	t.Parallel()
 	files := buildGuest(t, guest.Full)
@@ -48,8 +48,8 @@ func TestSecureBootTakesWhatIsSignedAndNothingElse(t *testing.T) {
 	t.Run("not signed", func(t *testing.T) { bootWith(t, vmi, files.Disk, copyOf(t, microsofts)).refuses() })
 }
 
-// TestAGuestEnrollsKeysOfItsOwner starts a guest with no keys and without Secure Boot, and has it enroll its owner's. From the
-// next start on, with Secure Boot, the firmware boots what the owner has signed, and nothing of Microsoft's.
+// TestAGuestEnrollsKeysOfItsOwner starts a guest without keys and without Secure Boot, and lets it enroll its owner's.
+// From the next start on, with Secure Boot, the firmware must boot the owner's signed disk, and none of Microsoft's.
 func TestAGuestEnrollsKeysOfItsOwner(t *testing.T) {
 	t.Parallel()
 	files := buildGuest(t, guest.Full)
@@ -93,7 +93,7 @@ func TestAGuestEnrollsKeysOfItsOwner(t *testing.T) {
 	bootWith(t, vmi, microsofts, kept).refuses()
 }
 
-// copyOf is a file of the test's own: the firmware writes it.
+// copyOf copies the variables, because the firmware writes them.
 func copyOf(t *testing.T, variables string) string {
 	t.Helper()
 	text, err := os.ReadFile(variables)
@@ -107,7 +107,7 @@ func copyOf(t *testing.T, variables string) string {
 	return kept
 }
 
-// bootWith starts a guest from a disk, with the UEFI variables that are kept in a file.
+// bootWith starts a guest from a disk, with the UEFI variables in a file.
 func bootWith(t *testing.T, vmi *v1.VirtualMachineInstance, disk, kept string) *pod {
 	t.Helper()
 	p := newPod(t)
@@ -121,7 +121,7 @@ func bootWith(t *testing.T, vmi *v1.VirtualMachineInstance, disk, kept string) *
 const secureBootState = "mount -t efivarfs none /sys/firmware/efi/efivars; " +
 	"tail -c 1 /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c | od -An -tu1 | tr -d ' '"
 
-// isSecure sees the guest boot, and know that its firmware checks signatures.
+// isSecure checks that the guest boots, and knows that its firmware checks signatures.
 func (p *pod) isSecure() {
 	p.t.Helper()
 	p.login()
@@ -129,7 +129,7 @@ func (p *pod) isSecure() {
 	p.prints("mount -t securityfs none /sys/kernel/security; cat /sys/kernel/security/lockdown", "none [integrity] confidentiality")
 }
 
-// refuses sees the firmware refuse the disk.
+// refuses checks that the firmware refuses the disk.
 func (p *pod) refuses() {
 	p.t.Helper()
 	if _, err := p.console.Expect(p.ctx, regexp.MustCompile(`failed to load Boot.*Access Denied`)); err != nil {
@@ -137,10 +137,10 @@ func (p *pod) refuses() {
 	}
 }
 
-// writes has the guest write a file of its own, in one piece as UEFI variables are.
+// writes makes the guest write a file in one write, as UEFI variables need it.
 func (p *pod) writes(text []byte, to string) {
 	p.t.Helper()
-	// A console takes lines of a certain length.
+	// A console limits the length of its lines.
 	for chunk := range slices.Chunk([]byte(base64.StdEncoding.EncodeToString(text)), 1024) {
 		p.says("printf %s " + string(chunk) + " >> /tmp/text")
 	}

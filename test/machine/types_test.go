@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machinetype"
 )
 
-// A VM that names one of the types must start.
+// A VM with any of these types must start.
 func TestQEMUHasTheMachineTypesThatAdmissionKnows(t *testing.T) {
 	out, err := exec.Command(filepath.Base(layout.QEMUBinary), "-machine", "help").Output()
 	if err != nil {
