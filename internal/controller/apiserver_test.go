@@ -35,14 +35,13 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
-// testNode is the node that pods are bound to. It exists, because the cluster's
-// collector of lost pods would end those of a node that doesn't.
+// testNode is the node of bound pods. It must exist, or the cluster's collector of lost pods would delete them.
 const testNode = "a-node"
 
-// otherNode is where guests migrate to.
+// otherNode is the target of migrations.
 const otherNode = "another-node"
 
-// patience is how long a test waits for one thing on a busy machine.
+// patience bounds one wait on a busy machine.
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -87,8 +86,8 @@ func runOnNode(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// beat renews a node's lease as its kubelet does, until ctx ends: of a node that is not heard of the node controller says so
-// in the conditions that the tests write. What fails is tried again soon.
+// beat renews a node's lease as its kubelet does, until ctx ends. Without it the node controller would change the node
+// conditions that the tests write. After a failure it soon tries again.
 func beat(ctx context.Context, c client.Client, node string) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: node}}
 	for tick := time.NewTicker(3 * time.Second); ; {
@@ -100,14 +99,14 @@ func beat(ctx context.Context, c client.Client, node string) {
 		select {
 		case <-ctx.Done():
 			tick.Stop()
-			_ = c.Delete(context.Background(), lease) // it goes with its node anyway
+			_ = c.Delete(context.Background(), lease) // it is deleted with its node anyway
 			return
 		case <-tick.C:
 		}
 	}
 }
 
-// serverUnderTest is how the API server is reached.
+// serverUnderTest returns the connection to the API server.
 func serverUnderTest() (*rest.Config, error) {
 	path := os.Getenv("DRYDOCK_TEST_KUBECONFIG")
 	if path == "" {
@@ -121,7 +120,7 @@ func serverUnderTest() (*rest.Config, error) {
 	return config, nil
 }
 
-// servedKinds are asked for once, as the loops of one process do.
+// servedKinds are discovered once, as by the loops of one process.
 var servedKinds = sync.OnceValues(func() (meta.RESTMapper, error) {
 	config, err := serverUnderTest()
 	if err != nil {
@@ -134,11 +133,11 @@ var servedKinds = sync.OnceValues(func() (meta.RESTMapper, error) {
 	return apiutil.NewDynamicRESTMapper(config, asks)
 })
 
-// prepared is what a process does before its loops run: nothing of it is a world's own.
+// prepared guards the steps that a process does once before its loops run; they belong to no world.
 var prepared sync.Once
 
-// world is a namespace of a real API server with the loops at work. The test
-// plays everything else: scheduler, kubelet, virt-handler, garbage collector.
+// world is a namespace of a real API server with running loops. The test plays everything else: scheduler, kubelet,
+// virt-handler, garbage collector.
 type world struct {
 	t         *testing.T
 	ctx       context.Context
@@ -147,15 +146,14 @@ type world struct {
 	writes    *writes
 	config    *rest.Config
 	options   options
-	// watched is what the loops' cache keeps of some kinds.
+	// watched limits the loops' cache for some kinds.
 	watched map[client.Object]cache.ByObject
-	// progress is that of the loops that were started last.
+	// progress is the progress of the loops that were started last.
 	progress *progress
-	// stop ends the loops and waits until they have ended.
-	stop func()
+	stop     func()
 }
 
-// writes records what the loops write, leases aside.
+// writes records the loops' writes, except leases.
 type writes struct {
 	mu    sync.Mutex
 	lines []string
@@ -181,8 +179,7 @@ func (r recordingTransport) RoundTrip(req *http.Request) (*http.Response, error)
 	return resp, err
 }
 
-// of gives the writes in a namespace as "METHOD resource[/subresource]", each
-// refused one with its status code.
+// of returns the writes in a namespace as "METHOD resource[/subresource]", each refused one with its status code.
 func (w *writes) of(namespace string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -241,14 +238,13 @@ func newWorld(t *testing.T, changes ...func(*options)) *world {
 	return w
 }
 
-// clockStands lets the loops' clock stand still: on a machine that is busy, too,
-// the scheduler that the test plays does not take its time.
+// clockStands stops the loops' clock, so that a slow test on a busy machine does not count as a slow scheduler.
 func clockStands(o *options) {
 	start := time.Now()
 	o.now = func() time.Time { return start }
 }
 
-// granted are those writes that met nobody else's: what they are for is written again, and how often is a matter of luck.
+// granted drops the writes that met a conflict: they are repeated, a random number of times.
 func granted(writes []string) []string {
 	return slices.DeleteFunc(slices.Clone(writes), func(line string) bool { return strings.HasSuffix(line, " 409") })
 }
@@ -278,7 +274,7 @@ func (w *world) startLoops() {
 	w.t.Cleanup(w.stop)
 }
 
-// anotherNamespace makes a namespace beside the world's.
+// anotherNamespace makes a second namespace.
 func (w *world) anotherNamespace() string {
 	w.t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "controller-test-"}}
@@ -287,12 +283,12 @@ func (w *world) anotherNamespace() string {
 	return ns.Name
 }
 
-// cleanup is the context of what is to be done when the test has ended.
+// cleanup is the context for work after the end of the test.
 func (w *world) cleanup() context.Context { return context.WithoutCancel(w.ctx) }
 
-// sweep leaves nothing in the namespace that the loops of later tests look at. The loops have ended, so what they would let go
-// is let go here. The namespace itself stays, until its cluster goes: to end one, kube-controller-manager asks for the objects of
-// every kind that there is.
+// sweep removes all objects of the namespace that the loops of later tests would see. The loops have ended, so sweep
+// removes their finalizers. The namespace itself stays until the cluster is deleted: to delete one,
+// kube-controller-manager lists the objects of every kind.
 func (w *world) sweep() {
 	ctx := w.cleanup()
 	for _, kind := range w.progress.kinds() {
@@ -324,14 +320,14 @@ func (w *world) do(what string, err error) {
 	}
 }
 
-// eventually waits until the condition holds; why says what is still wrong. Conditions ask the API server, which the
-// loops need, too.
+// eventually waits until the condition holds; why explains the last failure. Conditions ask the API server, which the
+// loops use, too.
 func (w *world) eventually(what string, condition func() (ok bool, why string)) {
 	w.t.Helper()
 	var why string
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
-	// What comes soon is seen soon; what takes longer is not asked for all the time.
+	// Short pauses at first, and longer ones later, to spare the API server.
 	pauses := wait.Backoff{Duration: 10 * time.Millisecond, Factor: 1.4, Steps: 100, Cap: 300 * time.Millisecond}.DelayFunc()
 	err := pauses.Until(ctx, true, true, func(context.Context) (bool, error) {
 		var ok bool
@@ -401,7 +397,7 @@ func (w *world) awaitPrintable(name string, want v1.VirtualMachinePrintableStatu
 	return vm
 }
 
-// pods are the launcher pods of the namespace.
+// pods returns the launcher pods of the namespace.
 func (w *world) pods() []corev1.Pod {
 	var list corev1.PodList
 	w.do("listing pods", w.client.List(w.ctx, &list, client.InNamespace(w.namespace)))
@@ -418,7 +414,7 @@ func (w *world) awaitPod(vmi *v1.VirtualMachineInstance) *corev1.Pod {
 	return pod
 }
 
-// awaitLauncher waits for the launcher pod of the VMI of a name.
+// awaitLauncher waits for the launcher pod of a VMI.
 func (w *world) awaitLauncher(name string) *corev1.Pod {
 	w.t.Helper()
 	var vmi *v1.VirtualMachineInstance
@@ -483,7 +479,7 @@ func (w *world) phase(name string, phase v1.VirtualMachineInstancePhase) {
 	w.do("writing the phase", w.client.Patch(w.ctx, vmi, client.MergeFrom(before)))
 }
 
-// run brings a VMI to Running, played by scheduler and virt-handler.
+// run brings a VMI to Running, playing scheduler and virt-handler.
 func (w *world) run(name string) *corev1.Pod {
 	w.t.Helper()
 	pod := w.awaitLauncher(name)
@@ -493,7 +489,7 @@ func (w *world) run(name string) *corev1.Pod {
 	return pod
 }
 
-// end lets a guest end by itself, and its pod with it.
+// end plays the end of a guest and of its pod.
 func (w *world) end(name string, pod *corev1.Pod, phase v1.VirtualMachineInstancePhase) {
 	w.t.Helper()
 	w.phase(name, phase)
@@ -513,7 +509,7 @@ func (w *world) createVMI(name string) {
 	w.do("creating the VMI", w.client.Create(w.ctx, vmi))
 }
 
-// createVM makes a VM that admission would have left as it is: with a UUID.
+// createVM makes a VM with a UUID, as admission would leave it.
 func (w *world) createVM(name string, strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
 	w.t.Helper()
 	vm := &v1.VirtualMachine{

@@ -21,7 +21,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplugpod"
 )
 
-// budget is the disruption budget of the VMI, nil when there is none.
+// budget returns the disruption budget of the VMI, or nil.
 func (w *world) budget() *policyv1.PodDisruptionBudget {
 	w.t.Helper()
 	var budget policyv1.PodDisruptionBudget
@@ -33,7 +33,7 @@ func (w *world) budget() *policyv1.PodDisruptionBudget {
 	return &budget
 }
 
-// forbidBudgets lets the namespace have no more disruption budgets than it has.
+// forbidBudgets allows the namespace no more disruption budgets than it has.
 func (w *world) forbidBudgets() *corev1.ResourceQuota {
 	w.t.Helper()
 	const budgets = "count/poddisruptionbudgets.policy"
@@ -50,7 +50,7 @@ func (w *world) forbidBudgets() *corev1.ResourceQuota {
 	return quota
 }
 
-// warnings are what events that are warnings about an object say.
+// warnings returns the messages of warning events about an object.
 func (w *world) warnings(object client.Object, reason string) []string {
 	w.t.Helper()
 	var list corev1.EventList
@@ -75,7 +75,7 @@ func TestARefusedBudgetIsToldAndHoldsUpOnlyWhatIsNew(t *testing.T) {
 	quota := w.forbidBudgets()
 	w.do("deleting the budget by hand", w.client.Delete(w.ctx, w.budget()))
 
-	// What the guest has is held again when its pod is taken away, budget or not.
+	// A deleted attachment pod must be made again, with or without a budget.
 	w.history.DeleteExternally(string(first.UID))
 	w.do("deleting the pod by hand", w.client.Delete(w.ctx, &first))
 	successor := w.awaitAttachmentPods(2)[1]
@@ -185,7 +185,7 @@ func TestAForeignBudgetIsReportedAndLeftAndDelaysNoOtherVMI(t *testing.T) {
 	})
 }
 
-// plugInto adds a claim to the VMI of a name.
+// plugInto adds a claim to a VMI.
 func (w *plugWorld) plugInto(name, claim string) {
 	w.t.Helper()
 	w.eventually("VMI "+name+" to be changed", func() (bool, string) {

@@ -40,7 +40,7 @@ func (w *world) clone(name, kind, source, target string, edits ...func(*clonev1.
 	w.do("making the clone", w.client.Create(w.ctx, c))
 }
 
-// awaitClone waits until a clone is in a phase, and has tidied up when it has ended.
+// awaitClone waits until a clone is in a phase, and, if it has ended, has deleted its temporary objects.
 func (w *world) awaitClone(name string, phase clonev1.VirtualMachineClonePhase) *clonev1.VirtualMachineClone {
 	w.t.Helper()
 	c := &clonev1.VirtualMachineClone{}
@@ -51,7 +51,7 @@ func (w *world) awaitClone(name string, phase clonev1.VirtualMachineClonePhase) 
 	return c
 }
 
-// onTheWay counts what clones make and delete again.
+// onTheWay counts the temporary objects of clones.
 func (w *world) onTheWay() int {
 	w.t.Helper()
 	var snapshots snapshotv1.VirtualMachineSnapshotList
@@ -95,7 +95,7 @@ func TestClones(t *testing.T) {
 	w.nothingOnTheWay(0)
 }
 
-// asAsked compares a clone's VM with its source and with what the clone of TestClones asks for.
+// asAsked compares a clone's VM with its source and with the changes that the clone of TestClones asks for.
 func (w *world) asAsked(vm, copied *v1.VirtualMachine) {
 	w.t.Helper()
 	spec := copied.Spec.Template.Spec
@@ -106,7 +106,7 @@ func (w *world) asAsked(vm, copied *v1.VirtualMachine) {
 	}
 }
 
-// The source of the snapshot is gone; a clone with its name is another VM all the same.
+// The snapshot's source is deleted. A clone with the source's name must be a different VM.
 func TestClonesOfASnapshot(t *testing.T) {
 	w := newWorld(t)
 	w.createBoundClaim("one")
@@ -165,7 +165,7 @@ func TestClonesThatFailLeaveNothing(t *testing.T) {
 	fails("quota", "exceeded quota")
 	w.do("taking the quota away", w.client.Delete(w.ctx, quota))
 
-	// A source that is not there is waited for.
+	// A clone must wait for a missing source.
 	w.clone("waits", "VirtualMachineSnapshot", "later", "copy")
 	w.eventually("the clone to say what it waits for", func() (bool, string) {
 		got := clone.Says(w.awaitClone("waits", clonev1.SnapshotInProgress))
@@ -174,8 +174,7 @@ func TestClonesThatFailLeaveNothing(t *testing.T) {
 	w.remove(&clonev1.VirtualMachineClone{}, "waits")
 }
 
-// The loops are ended at every step of a clone, and begin again with empty memories; then a clone is
-// deleted in the middle.
+// The loops are restarted with empty memories at every step of a clone; then a clone is deleted in the middle.
 func TestTheLoopsMayEndDuringAClone(t *testing.T) {
 	w := newWorld(t)
 	w.createBoundClaim("one")

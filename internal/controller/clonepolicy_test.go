@@ -36,7 +36,7 @@ func ofASnapshot(c *clonev1.VirtualMachineCloneSpec) {
 
 const mayClone = "create virtualmachines, update virtualmachines, create persistentvolumeclaims, create virtualmachinerestores, create virtualmachinesnapshots"
 
-// may is the answer to what somebody may do who has the rights that are listed.
+// may answers for a user with exactly the listed rights.
 func may(rights string) func(verb, resource string) bool {
 	return func(verb, resource string) bool {
 		return slices.Contains(strings.Split(rights, ", "), verb+" "+resource)
@@ -108,7 +108,7 @@ func TestWhichClonesAreAdmitted(t *testing.T) {
 	}
 }
 
-// A clone that is wrong in many places is told all of them, with what was written there, quoted and cut.
+// A clone with many errors must be refused with all of them, each value quoted and truncated.
 func TestAllThatIsWrongWithACloneIsToldAtOnce(t *testing.T) {
 	policy := policytest.Load(t, "../../config/rbac/clone-policy.yaml", "drydock-clones")
 	long := strings.Repeat("\n\"", 1000)
@@ -162,7 +162,8 @@ func TestWhoMayClone(t *testing.T) {
 	}
 }
 
-// The makers of clones have been asked for their rights; virt-controller, which makes the restore, has not all of them.
+// A clone's creator was asked for his rights. virt-controller, which makes the restore, lacks some of them, and must be
+// allowed.
 func TestVirtControllerMakesTheRestoresOfClones(t *testing.T) {
 	policy := policytest.Load(t, snapshotPolicies, "drydock-restores")
 	r := &snapshotv1.VirtualMachineRestore{

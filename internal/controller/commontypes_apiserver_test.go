@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/commontypes"
 )
 
-// removeCommonTypes removes the objects that the loops of every test make.
+// removeCommonTypes removes the common types, which the loops of every test make.
 func removeCommonTypes(c client.Client) error {
 	ours := client.MatchingLabels{commontypes.VendorLabel: commontypes.Vendor}
 	return errors.Join(
@@ -27,7 +27,7 @@ func removeCommonTypes(c client.Client) error {
 		c.DeleteAllOf(context.Background(), &instancetypev1.VirtualMachineClusterPreference{}, ours))
 }
 
-// commonTypes are the cluster's instance types by their names, and how many preferences there are.
+// commonTypes returns the cluster's common instance types by name, and the number of common preferences.
 func (w *world) commonTypes() (types map[string]*instancetypev1.VirtualMachineClusterInstancetype, preferences int) {
 	w.t.Helper()
 	var list instancetypev1.VirtualMachineClusterInstancetypeList
@@ -41,7 +41,7 @@ func (w *world) commonTypes() (types map[string]*instancetypev1.VirtualMachineCl
 	return types, len(preferred.Items)
 }
 
-// awaitCommonTypes waits until so many instance types and preferences are there.
+// awaitCommonTypes waits until there are this many instance types and preferences.
 func (w *world) awaitCommonTypes(types, preferences int) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("%d instance types and %d preferences", types, preferences), func() (bool, string) {
@@ -50,7 +50,7 @@ func (w *world) awaitCommonTypes(types, preferences int) {
 	})
 }
 
-// commonWrites are the loops' writes of cluster types and preferences, as the API server answered them.
+// commonWrites returns the loops' writes of cluster types and preferences, with the API server's answers.
 func (w *world) commonWrites() []string {
 	w.writes.mu.Lock()
 	defer w.writes.mu.Unlock()
@@ -63,8 +63,8 @@ func (w *world) commonWrites() []string {
 	return out
 }
 
-// commonEffects is how many of the writes from one on had an effect, which must all be of one method. Without effect are writes of
-// what the cache does not show yet.
+// commonEffects counts the writes with an effect, starting at index from, which must all have one method. The others
+// are writes of objects that the cache does not show yet.
 func (w *world) commonEffects(from int, method string) int {
 	w.t.Helper()
 	effects := 0
@@ -79,14 +79,15 @@ func (w *world) commonEffects(from int, method string) int {
 	return effects
 }
 
-// sayCommonTypes writes into the KubeVirt object whether the common types are wanted.
+// sayCommonTypes enables or disables the common types in the KubeVirt object.
 func (w *world) sayCommonTypes(wanted bool) {
 	w.t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"configuration":{"commonInstancetypesDeployment":{"enabled":%t}}}}`, wanted)
 	w.do("changing the KubeVirt object", w.client.Patch(w.ctx, w.kubevirt(), client.RawPatch("application/merge-patch+json", patch)))
 }
 
-// Without a KubeVirt object they are there. What is missing comes back by one write, and a loop that starts anew writes nothing.
+// Without a KubeVirt object the common types must exist. One write restores a missing one, and a restarted loop must
+// write nothing.
 func TestTheClusterHasTheCommonTypes(t *testing.T) {
 	all, preferences := len(commontypes.Instancetypes()), len(commontypes.Preferences())
 	w := newWorld(t)
@@ -114,7 +115,8 @@ func TestTheClusterHasTheCommonTypes(t *testing.T) {
 	}
 }
 
-// The KubeVirt object turns them off and on. What others made or changed stays as it is, and an event says so.
+// The KubeVirt object disables and enables the common types. Objects that others made or changed must stay, with an
+// event.
 func TestTheCommonTypesAreTurnedOff(t *testing.T) {
 	all, preferences := len(commontypes.Instancetypes()), len(commontypes.Preferences())
 	w := newWorld(t)
@@ -137,7 +139,7 @@ func TestTheCommonTypesAreTurnedOff(t *testing.T) {
 	before := len(w.commonWrites())
 	w.startLoops()
 	w.awaitSettled()
-	// What they have seen before there is an object that an event can be about is told when there is one.
+	// Observations from before there was an object for the event must be reported when there is one.
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: clusterconfig.Name, Namespace: w.namespace}}
 	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
 	w.awaitLeft("VirtualMachineClusterInstancetype left as somebody has changed them: u1.nano; left as others have made them: u1.large; " +
@@ -169,7 +171,7 @@ func TestTheCommonTypesAreTurnedOff(t *testing.T) {
 	}
 }
 
-// awaitLeft waits for the event that says which objects are left as they are, and which there is once.
+// awaitLeft waits for the event about the objects that stay; it must exist once.
 func (w *world) awaitLeft(note string) {
 	w.t.Helper()
 	w.eventually("the event about what is left", func() (bool, string) {

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// controllerPolicy has config/rbac/controller-policy.yaml hold for the loops of all worlds, whose accounts are in the worlds'
-// namespaces: what virt-controller does in any of these tests, the policy lets it.
+// controllerPolicy applies config/rbac/controller-policy.yaml to the loops of all worlds, whose accounts are in the
+// worlds' namespaces: the policy must allow every write of virt-controller in these tests.
 func controllerPolicy(c client.Client) (remove func() error, err error) {
 	ctx := context.Background()
 	objects, err := readManifest(controllerPolicies,

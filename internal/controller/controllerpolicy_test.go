@@ -27,7 +27,7 @@ import (
 
 const controllerPolicies = "../../config/rbac/controller-policy.yaml"
 
-// launchers are the launcher pods, provisioning pods and target pods of the VMIs that package launcherpod is tested with.
+// launchers returns the launcher pods, provisioning pods and target pods of the VMIs in launcherpod's tests.
 func launchers(t *testing.T) map[string]*corev1.Pod {
 	t.Helper()
 	files, err := filepath.Glob("../rules/launcherpod/testdata/*.vmi.yaml")
@@ -68,7 +68,7 @@ func launchers(t *testing.T) map[string]*corev1.Pod {
 	return out
 }
 
-// workerPods are the pods that fill claims, one of each kind, and what is made beside them.
+// workerPods returns one pod of each kind that fills claims, and their helper objects.
 func workerPods(t *testing.T) map[string]*corev1.Pod {
 	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "shop", UID: "11-2"}}
@@ -110,7 +110,7 @@ func workerPods(t *testing.T) map[string]*corev1.Pod {
 	return out
 }
 
-// inAMesh is a pod as the webhook of a service mesh leaves it.
+// inAMesh changes a pod as the webhook of a service mesh does.
 func inAMesh(pod *corev1.Pod) *corev1.Pod {
 	pod = pod.DeepCopy()
 	pod.Spec.InitContainers = []corev1.Container{{Name: "istio-init", Image: "proxy", SecurityContext: &corev1.SecurityContext{
@@ -169,7 +169,7 @@ func withVolume(source corev1.VolumeSource) func(*corev1.Pod) {
 	}
 }
 
-// badPod is a pod that virt-controller may not make, and a part of the answer.
+// badPod is a pod that virt-controller must not make, and a part of the refusal.
 type badPod struct {
 	edit func(*corev1.Pod)
 	want string
@@ -187,7 +187,7 @@ func nodeFolder(path string) corev1.VolumeSource {
 	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: new(corev1.HostPathDirectory)}}
 }
 
-// badPods are what a virt-controller that is taken over would like to have, and a part of each answer.
+// badPods returns the pods that an attacker with virt-controller's account would like to make.
 func badPods() map[string]badPod {
 	const node, ours, privileges, volumes, token = "share nothing with their node", "one container of Drydock's", "no pods with privileges",
 		"volumes that Drydock's pods have", "only pods without a token"
@@ -232,7 +232,7 @@ func badPods() map[string]badPod {
 	return bad
 }
 
-// badIdentities are those of them that differ in what their processes are to the node; ours and node are parts of answers.
+// badIdentities returns those whose processes have too many rights on the node; ours and node are parts of refusals.
 func badIdentities(ours, node string) map[string]badPod {
 	const groups, types = "only pods in the group 107", "an SELinux type for containers"
 	inPod := func(edit func(*corev1.PodSecurityContext)) func(*corev1.Pod) {
@@ -341,7 +341,8 @@ func certificateOf(signer string) corev1.VolumeSource {
 	}}
 }
 
-// What webhooks of meshes, vaults and clouds put into pods beside what Drydock has there.
+// The webhooks of meshes, vaults and clouds add containers, volumes and more to Drydock's pods. The policy must allow
+// it.
 func TestWhatOthersPutIntoVirtControllersPods(t *testing.T) {
 	policy := policytest.Load(t, controllerPolicies, "virt-controller-pods")
 	token := func(audience string) corev1.VolumeSource { return tokenFor(audience).VolumeSource }
@@ -386,7 +387,7 @@ func TestWhatOthersPutIntoVirtControllersPods(t *testing.T) {
 	}
 }
 
-// A process that has a folder of the node open can hand it to another container's.
+// A process that has a folder of the node open could pass it to another container's process.
 func TestWhatRunsBesideAFolderOfTheNode(t *testing.T) {
 	policy := policytest.Load(t, controllerPolicies, "virt-controller-pods")
 	launcher := launchers(t)["the launcher pod of minimal-emulated"]
@@ -436,7 +437,7 @@ func TestWhatRunsBesideAFolderOfTheNode(t *testing.T) {
 	}
 }
 
-// The types that admission of the KubeVirt object takes without a warning are those that the policy lets through.
+// The policy must allow exactly the SELinux types that admission of the KubeVirt object accepts without a warning.
 func TestWhichSELinuxTypesLaunchersMayHave(t *testing.T) {
 	policy := policytest.Load(t, controllerPolicies, "virt-controller-pods")
 	launcher := launchers(t)["the launcher pod of minimal-emulated"]

@@ -13,32 +13,32 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// restartLoops is the end of virt-controller, and the start of another with empty memories.
+// restartLoops restarts the loops with empty memories, as a new virt-controller.
 func (w *world) restartLoops() {
 	w.t.Helper()
 	w.stop()
 	w.startLoops()
 }
 
-// goesBy restarts the loops as they are that much later.
+// goesBy restarts the loops with a clock that is this much later.
 func (w *world) goesBy(d time.Duration) {
 	w.t.Helper()
 	w.options.now = func() time.Time { return time.Now().Add(d) }
 	w.restartLoops()
 }
 
-// interrupt restarts the loops so many times, each time a step later than the time before.
+// interrupt restarts the loops this many times, each time a step later.
 func (w *world) interrupt(times int, step time.Duration) {
 	w.t.Helper()
 	for after := range times {
-		// The moment is what is being varied; nothing is waited for.
+		// The test varies the moment; it waits for nothing.
 		time.Sleep(time.Duration(after) * step)
 		w.restartLoops()
 	}
 }
 
-// TestTheLoopsMayEndAtAnyMoment ends the loops again and again while VMs start,
-// each time a little later, and starts them anew with empty memories.
+// TestTheLoopsMayEndAtAnyMoment restarts the loops again and again with empty memories while VMs start, each time a
+// little later. Every VM must run with one launcher pod.
 func TestTheLoopsMayEndAtAnyMoment(t *testing.T) {
 	const vms = 8
 	w := newWorld(t)
@@ -64,8 +64,8 @@ func TestTheLoopsMayEndAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestALeaderThatWasKilledNeedNotWaitForItsOwnLease starts the loops on the
-// lease that a killed process of the same pod has left behind.
+// TestALeaderThatWasKilledNeedNotWaitForItsOwnLease starts the loops with the lease that a killed process of the same
+// pod left. They must start at once.
 func TestALeaderThatWasKilledNeedNotWaitForItsOwnLease(t *testing.T) {
 	w := newWorld(t)
 	w.createVMI("before")
@@ -75,7 +75,7 @@ func TestALeaderThatWasKilledNeedNotWaitForItsOwnLease(t *testing.T) {
 	key := client.ObjectKey{Namespace: w.namespace, Name: leaseName}
 	w.do("reading the lease", w.client.Get(w.ctx, key, &lease))
 	lease.Spec.HolderIdentity = &w.options.identity
-	// Whoever waits for this lease to end waits longer than the test does.
+	// The lease outlasts the test, so a loop that waits for its end fails.
 	lease.Spec.LeaseDurationSeconds = new(int32(10 * patience / time.Second))
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
 	w.do("leaving the lease as a killed process does", w.client.Update(w.ctx, &lease))

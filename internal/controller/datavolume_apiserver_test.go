@@ -36,7 +36,7 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// storageClass makes a class that no driver serves: the test binds its claims.
+// storageClass makes a class without a driver: the test binds its claims.
 func (w *world) storageClass(mode storagev1.VolumeBindingMode) string {
 	w.t.Helper()
 	class := &storagev1.StorageClass{
@@ -66,7 +66,7 @@ func (w *world) createDV(name, class string, source cdiv1.DataVolumeSource, edit
 	w.t.Cleanup(func() { w.sweepDV(dv) })
 }
 
-// sweepDV plays the garbage collector of a cluster that has none to spare.
+// sweepDV plays the garbage collector for a DataVolume.
 func (w *world) sweepDV(dv *cdiv1.DataVolume) {
 	ctx := w.cleanup()
 	_ = w.client.Delete(ctx, dv)
@@ -132,8 +132,8 @@ func (w *world) awaitClaim(name string) *corev1.PersistentVolumeClaim {
 	return &claim
 }
 
-// bindClaim plays the storage driver. The volume is on no node, so that the
-// cluster's own scheduler leaves its pods to the test.
+// bindClaim plays the storage driver. The volume has no node, so that the cluster's own scheduler leaves its pods to
+// the test.
 func (w *world) bindClaim(name string) {
 	w.t.Helper()
 	w.bindIn(w.namespace, name)
@@ -232,7 +232,7 @@ func TestADataVolumeGoesThroughAllPhasesWithFewWrites(t *testing.T) {
 	dv := w.awaitDV("disk", cdiv1.Succeeded)
 	w.awaitSettled()
 	want := []cdiv1.DataVolumePhase{"", cdiv1.Pending, cdiv1.WaitForFirstConsumer, cdiv1.PVCBound, cdiv1.ImportScheduled, cdiv1.ImportInProgress, cdiv1.Succeeded}
-	// The test's watch may be told later than the loops'.
+	// The test's watch may be later than the loops'.
 	w.eventually("the phases to be seen", func() (bool, string) {
 		got := phases()
 		return slices.Equal(got, want), fmt.Sprintf("%q, want %q", got, want)
@@ -252,7 +252,7 @@ func TestADataVolumeGoesThroughAllPhasesWithFewWrites(t *testing.T) {
 		"POST events",
 		"DELETE pods",
 	}
-	// That no node fits, as the test made it, is said by itself, unless the scheduler is fast.
+	// The condition that no node fits, which the test caused, is a write of its own unless the scheduler is fast.
 	if len(w.writes.of(w.namespace)) > len(writes) {
 		writes = append(writes, "PATCH datavolumes/status")
 	}
@@ -260,7 +260,8 @@ func TestADataVolumeGoesThroughAllPhasesWithFewWrites(t *testing.T) {
 	t.Logf("a DataVolume's life costs %d writes", len(w.writes.of(w.namespace)))
 }
 
-// TestADataVolumeFillsItsClaimBesideAPodOfOthers has a pod that is made with the DataVolume, as one manifest does.
+// TestADataVolumeFillsItsClaimBesideAPodOfOthers creates a pod together with the DataVolume, as one manifest does. The
+// claim must still be filled.
 func TestADataVolumeFillsItsClaimBesideAPodOfOthers(t *testing.T) {
 	w := newWorld(t)
 	w.createDV(claimName, w.storageClass(storagev1.VolumeBindingImmediate), blank())
@@ -403,7 +404,8 @@ func TestACopyAcrossNamespacesLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// TestATenantsDeploymentDoesNotPassForCDI: not even when it names a CDI object that Drydock serves.
+// TestATenantsDeploymentDoesNotPassForCDI creates such a Deployment, also one owned by a CDI object that Drydock
+// serves. Drydock must go on.
 func TestATenantsDeploymentDoesNotPassForCDI(t *testing.T) {
 	w := newWorld(t)
 	class := w.storageClass(storagev1.VolumeBindingImmediate)
@@ -432,7 +434,8 @@ func TestDrydockStandsDownWhileCDIIsInstalled(t *testing.T) {
 	w.awaitClaim("disk")
 }
 
-// TestTheCDIObjectConfiguresImports: what it says is in the CDIConfig, whoever writes there, and stays when it goes.
+// TestTheCDIObjectConfiguresImports checks that the CDI object's configuration is in the CDIConfig, whoever else writes
+// there, and stays when the object is deleted.
 func TestTheCDIObjectConfiguresImports(t *testing.T) {
 	w := newWorld(t)
 	object := w.createCDI("cdi", &cdiv1.CDIConfigSpec{Preallocation: new(true), UploadProxyURLOverride: new("https://uploads.example.com")})
@@ -468,7 +471,7 @@ func TestTheCDIObjectConfiguresImports(t *testing.T) {
 	}
 }
 
-// createCDI makes a CDI object. The test's end deletes it, and what it has left in the CDIConfig.
+// createCDI makes a CDI object. The end of the test deletes it, and its configuration in the CDIConfig.
 func (w *world) createCDI(name string, config *cdiv1.CDIConfigSpec) *cdiv1.CDI {
 	w.t.Helper()
 	object := &cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: cdiv1.CDISpec{Config: config}}
@@ -483,7 +486,7 @@ func (w *world) createCDI(name string, config *cdiv1.CDIConfigSpec) *cdiv1.CDI {
 	return object
 }
 
-// cdi is a CDI object as it is by now.
+// cdi reads a CDI object again.
 func (w *world) cdi(object *cdiv1.CDI) *cdiv1.CDI {
 	w.t.Helper()
 	is := &cdiv1.CDI{}
@@ -491,7 +494,7 @@ func (w *world) cdi(object *cdiv1.CDI) *cdiv1.CDI {
 	return is
 }
 
-// cdiConfig is the CDIConfig as it is by now.
+// cdiConfig reads the CDIConfig.
 func (w *world) cdiConfig() *cdiv1.CDIConfig {
 	w.t.Helper()
 	config := &cdiv1.CDIConfig{}
@@ -499,7 +502,8 @@ func (w *world) cdiConfig() *cdiv1.CDIConfig {
 	return config
 }
 
-// installCDI makes what CDI is known by: its Deployment, and a CDI object that its operator has.
+// installCDI makes the objects by which a CDI installation is recognized: its Deployment, and a CDI object with its
+// operator's finalizer.
 func (w *world) installCDI() *appsv1.Deployment {
 	w.t.Helper()
 	object := w.createCDI("cdi", nil)
@@ -512,7 +516,7 @@ func (w *world) installCDI() *appsv1.Deployment {
 	return w.deployCDI(controlledBy(object))
 }
 
-// controlledBy has a CDI object control what it is on.
+// controlledBy returns an owner reference to a controlling CDI object.
 func controlledBy(object *cdiv1.CDI) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "CDI", Name: object.Name, UID: object.UID, Controller: new(true)}
 }
@@ -532,12 +536,12 @@ func (w *world) deployCDI(owners ...metav1.OwnerReference) *appsv1.Deployment {
 		},
 	}
 	w.do("deploying CDI", w.client.Create(w.ctx, deployment))
-	// The loops' cache shows it with the next word that it gives.
+	// The loops' cache shows it with its next event.
 	w.awaitSettled()
 	return deployment
 }
 
-// uploadAuthority makes what virt-api's certificates leave for workers.
+// uploadAuthority makes the objects that virt-api's certificate code leaves for workers.
 func (w *world) uploadAuthority() {
 	w.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

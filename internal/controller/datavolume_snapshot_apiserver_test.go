@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// blockSnapshot makes a VolumeSnapshot of a device that is ready, of a driver that is not there.
+// blockSnapshot makes a ready VolumeSnapshot of a block volume, of a driver that does not exist.
 func (w *world) blockSnapshot(namespace, name string) {
 	w.t.Helper()
 	const api = "snapshot.storage.k8s.io/v1"
@@ -51,7 +51,8 @@ func (w *world) blockSnapshot(namespace, name string) {
 	})
 }
 
-// A snapshot of a device in another namespace fills a file system here by way of a claim there, of which nothing is left.
+// A snapshot of a block volume in another namespace fills a file system here. The temporary claim there must be
+// deleted.
 func TestASnapshotElsewhereIsCopiedAndLeavesNothingBehind(t *testing.T) {
 	w := newWorld(t)
 	w.uploadAuthority()
@@ -90,7 +91,7 @@ func TestASnapshotElsewhereIsCopiedAndLeavesNothingBehind(t *testing.T) {
 		_ = w.client.Delete(w.ctx, &sender, client.GracePeriodSeconds(0))
 		claimErr := w.client.Get(w.ctx, key, restored)
 		if claimErr == nil && restored.DeletionTimestamp != nil {
-			// There is nobody in this cluster who lets go of claims that no pod has.
+			// Nobody in this cluster removes the finalizer of an unused claim.
 			_ = w.client.Patch(w.ctx, restored, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
 		}
 		podErr := w.client.Get(w.ctx, pod, &sender)

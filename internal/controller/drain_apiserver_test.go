@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// letsDrainsMoveDisks has the owner of the VM allow that, and a virt-handler say that the VMI's disk is local.
+// letsDrainsMoveDisks makes the VM allow it, and plays a virt-handler that reports a local disk.
 func (w *world) letsDrainsMoveDisks() {
 	w.t.Helper()
 	w.eventually("the VM to allow it", func() (bool, string) {
@@ -43,7 +43,7 @@ func (w *world) letsDrainsMoveDisks() {
 	w.migratable(corev1.ConditionFalse)
 }
 
-// migratable has a virt-handler say whether the VMI can be migrated with its disks.
+// migratable plays a virt-handler that reports whether the VMI can be migrated with its disks.
 func (w *world) migratable(status corev1.ConditionStatus) {
 	w.t.Helper()
 	w.eventually("the condition LiveMigratable", func() (bool, string) {
@@ -58,7 +58,7 @@ func (w *world) migratable(status corev1.ConditionStatus) {
 	})
 }
 
-// madeForDrains are the DataVolumes that were made for drains.
+// madeForDrains returns the DataVolumes that were made for drains.
 func (w *world) madeForDrains() []cdiv1.DataVolume {
 	w.t.Helper()
 	var list cdiv1.DataVolumeList
@@ -66,7 +66,7 @@ func (w *world) madeForDrains() []cdiv1.DataVolume {
 	return list.Items
 }
 
-// templateOf is the claim that the VM's template names.
+// templateOf returns the claim in the VM's template.
 func (w *world) templateOf() string {
 	w.t.Helper()
 	for _, v := range w.vm("vm").Spec.Template.Spec.Volumes {
@@ -80,8 +80,8 @@ func (w *world) templateOf() string {
 	return ""
 }
 
-// TestADrainMovesADiskAndIsTakenBack: what a drain has made and changed is there once, with another leader, too, and
-// goes when the node is schedulable again.
+// TestADrainMovesADiskAndIsTakenBack checks that a drain's objects and changes exist once, also with another leader,
+// and are reverted when the node is schedulable again.
 func TestADrainMovesADiskAndIsTakenBack(t *testing.T) {
 	w := newWorld(t)
 	w.runOnClaim()
@@ -123,7 +123,8 @@ func TestADrainMovesADiskAndIsTakenBack(t *testing.T) {
 	w.awaitMoves()
 }
 
-// TestADrainSaysThatClaimsCannotBeMade, and goes on when they can.
+// TestADrainSaysThatClaimsCannotBeMade refuses the claims by a quota. The drain must report it, and go on when the
+// claims are allowed.
 func TestADrainSaysThatClaimsCannotBeMade(t *testing.T) {
 	w := newWorld(t)
 	w.runOnClaim()

@@ -38,7 +38,7 @@ func (w *world) createWithStrategy(name string, strategy v1.EvictionStrategy) {
 	w.do("creating the VMI", w.client.Create(w.ctx, vmi))
 }
 
-// evicts plays virt-api that is asked to evict the VMI's pod.
+// evicts plays a virt-api that gets an eviction of the VMI's pod.
 func (w *world) evicts(vmi string, cordoned bool) {
 	w.t.Helper()
 	w.eventually("the VMI to be marked", func() (bool, string) {
@@ -48,7 +48,7 @@ func (w *world) evicts(vmi string, cordoned bool) {
 	})
 }
 
-// cordonedNode is a node of this test's own, cordoned.
+// cordonedNode makes a cordoned node for this test.
 func (w *world) cordonedNode() string {
 	w.t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "-cordoned"}, Spec: corev1.NodeSpec{Unschedulable: true}}
@@ -63,7 +63,7 @@ func (w *world) uncordon(name string) {
 	w.do("uncordoning", w.client.Patch(w.ctx, node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":null}}`))))
 }
 
-// evacuations are the migrations that were made for an evacuation.
+// evacuations returns the migrations that were made for an evacuation.
 func (w *world) evacuations() []v1.VirtualMachineInstanceMigration {
 	var list, out v1.VirtualMachineInstanceMigrationList
 	w.do("listing the migrations", w.client.List(w.ctx, &list, client.InNamespace(w.namespace)))
@@ -75,7 +75,7 @@ func (w *world) evacuations() []v1.VirtualMachineInstanceMigration {
 	return out.Items
 }
 
-// awaitEvacuation waits for the one migration of a VMI that has not ended.
+// awaitEvacuation waits for the only migration of a VMI that has not ended.
 func (w *world) awaitEvacuation(vmi string) *v1.VirtualMachineInstanceMigration {
 	w.t.Helper()
 	var found *v1.VirtualMachineInstanceMigration
@@ -175,7 +175,7 @@ func TestAnEvictedGuestThatCannotMigrateIsStoppedWhereItMayBe(t *testing.T) {
 	}
 }
 
-// guestsBudget is the namespace's disruption budget for guests, nil if there is none.
+// guestsBudget returns the namespace's disruption budget for guests, or nil.
 func (w *world) guestsBudget() *policyv1.PodDisruptionBudget {
 	w.t.Helper()
 	var budget policyv1.PodDisruptionBudget
@@ -212,7 +212,7 @@ func TestEvictionsOfGuestsThatAreToStayAreWithinNoBudget(t *testing.T) {
 	var loosened int32
 	loosen := func(budget *policyv1.PodDisruptionBudget) {
 		loose := budget.DeepCopy()
-		loosened++ // a patch that changes nothing wakes nobody
+		loosened++ // a patch without a change triggers no event
 		loose.Spec.MinAvailable = new(intstr.FromInt32(loosened))
 		w.do("changing the budget", client.IgnoreNotFound(w.client.Patch(w.ctx, loose, client.MergeFrom(budget))))
 	}
@@ -226,7 +226,7 @@ func TestEvictionsOfGuestsThatAreToStayAreWithinNoBudget(t *testing.T) {
 		budget := w.guestsBudget()
 		if budget != nil {
 			ahead.Add(int64(10 * time.Minute))
-			loosen(budget) // wakes the loop, which would look again only later
+			loosen(budget) // triggers the loop, which would otherwise look only later
 		}
 		return budget == nil, ""
 	})

@@ -24,24 +24,22 @@ const (
 	snapshots      = "snapshot.storage.k8s.io/v1"
 )
 
-// groupDriver stands in for a CSI driver that snapshots several volumes at once, with its sidecars and what the cluster's
-// snapshot-controller does for groups; and for the garbage collector, which finds kinds that are new within half a minute only.
-// It has no data. The VolumeSnapshots that it makes are bound by the embedded cluster's
-// snapshot-controller.
+// groupDriver plays a CSI driver that snapshots several volumes at once, its sidecars and the part of the cluster's
+// snapshot-controller that serves groups; and the garbage collector, which discovers new kinds only within half a
+// minute. It has no data. The embedded cluster's snapshot-controller binds the VolumeSnapshots that it makes.
 type groupDriver struct {
-	w *world
-	// name is the driver's.
+	w    *world
 	name string
 
 	mu sync.Mutex
-	// meddle comes before it looks at which claims are labeled.
+	// meddle is called before the driver lists the labeled claims.
 	meddle func()
-	// refusal is what it answers, "" to do it.
+	// refusal is the driver's error, or "".
 	refusal string
 	err     error
 }
 
-// newGroupDriver defines the API of VolumeGroupSnapshots, and has the driver work until the test ends.
+// newGroupDriver defines the API of VolumeGroupSnapshots, and runs the driver until the test ends.
 func (w *world) newGroupDriver() *groupDriver {
 	w.t.Helper()
 	d := &groupDriver{w: w, name: "group." + w.namespace}
@@ -81,7 +79,7 @@ func (d *groupDriver) set(change func(*groupDriver)) {
 	change(d)
 }
 
-// define makes a definition as that of external-snapshotter, but without its schema.
+// define makes a definition like external-snapshotter's, but without its schema.
 func (d *groupDriver) define(kind string) {
 	d.w.t.Helper()
 	scope, plural, group := apiextensionsv1.ClusterScoped, map[string]string{
@@ -105,7 +103,7 @@ func (d *groupDriver) define(kind string) {
 			}},
 		},
 	}
-	// That of an earlier test may still be on its way out.
+	// An earlier test's definition may still be deleting.
 	d.w.eventually(kind+" to be defined", func() (bool, string) {
 		err := d.w.client.Create(d.w.ctx, definition)
 		return err == nil, fmt.Sprint(err)
@@ -180,7 +178,7 @@ func (d *groupDriver) groups(ctx context.Context) ([]unstructured.Unstructured, 
 	return list.Items, err
 }
 
-// work snapshots the groups that are new, and deletes what belongs to nobody any more.
+// work snapshots the new groups, and deletes objects without an owner.
 func (d *groupDriver) work(ctx context.Context) error {
 	groups, err := d.groups(ctx)
 	if err != nil {
@@ -198,7 +196,7 @@ func (d *groupDriver) work(ctx context.Context) error {
 	return d.collect(ctx, groups)
 }
 
-// collect deletes groups whose contents are gone, and VolumeSnapshots of other groups than these.
+// collect deletes groups whose contents are gone, and VolumeSnapshots that belong to none of these groups.
 func (d *groupDriver) collect(ctx context.Context, groups []unstructured.Unstructured) error {
 	here := map[types.UID]bool{}
 	for i := range groups {
@@ -230,7 +228,7 @@ func (d *groupDriver) collect(ctx context.Context, groups []unstructured.Unstruc
 	return nil
 }
 
-// take snapshots what a group selects.
+// take snapshots the claims that a group selects.
 func (d *groupDriver) take(ctx context.Context, group *unstructured.Unstructured) error {
 	d.mu.Lock()
 	meddle, refusal := d.meddle, d.refusal
@@ -291,7 +289,7 @@ func (d *groupDriver) member(ctx context.Context, group *unstructured.Unstructur
 	return d.w.client.Create(ctx, member)
 }
 
-// status writes an object's status, which other controllers write, too.
+// status writes the status of an object that other controllers write, too.
 func (d *groupDriver) status(ctx context.Context, object *unstructured.Unstructured, status map[string]any) error {
 	from := object.DeepCopy()
 	unstructured.RemoveNestedField(from.Object, "status")
@@ -300,7 +298,7 @@ func (d *groupDriver) status(ctx context.Context, object *unstructured.Unstructu
 	return d.w.client.Status().Patch(ctx, to, client.MergeFrom(from))
 }
 
-// sweep removes what the driver has made, whose finalizers nobody else takes off.
+// sweep removes the driver's objects, because nobody else removes their finalizers.
 func (d *groupDriver) sweep() {
 	for api, kind := range map[string]string{snapshots: "VolumeSnapshotContentList", groupSnapshots: "VolumeGroupSnapshotContentList"} {
 		list := &unstructured.UnstructuredList{}

@@ -23,9 +23,8 @@ import (
 	"drydock.dev/drydock/test/hotplugwatch"
 )
 
-// plugWorld is a world with one running VMI, to which volumes are added and
-// from which they are removed. Beside scheduler and kubelet the test plays
-// virt-handler for the volumes. All that happens is held to the invariants.
+// plugWorld is a world with one running VMI, to which volumes are added and from which they are removed. The test plays
+// scheduler, kubelet and virt-handler. It checks the invariants at all times.
 type plugWorld struct {
 	*world
 	history *invariant.History
@@ -42,7 +41,7 @@ func newPlugWorld(t *testing.T) *plugWorld {
 	return w
 }
 
-// claim makes a claim that is bound, to a volume on the node if one is named.
+// claim makes a bound claim, on a volume of the node if one is named.
 func (w *plugWorld) claim(name, node string) {
 	w.t.Helper()
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -64,7 +63,7 @@ func (w *plugWorld) claim(name, node string) {
 	w.do("creating the volume", w.client.Create(w.ctx, pv))
 	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), pv) })
 	w.pendingClaim(name, pv.Name)
-	// The test plays the binding, too, and so waits for nobody.
+	// The test plays the binding, too, so it waits for nobody.
 	var claim corev1.PersistentVolumeClaim
 	w.eventually("claim "+name+" to be bound", func() (bool, string) {
 		key := client.ObjectKey{Namespace: w.namespace, Name: name}
@@ -120,7 +119,7 @@ func (w *plugWorld) remove(name string) {
 	})
 }
 
-// volume is a volume's status, nil when there is none.
+// volume returns a volume's status, or nil.
 func (w *plugWorld) volume(name string) *v1.VolumeStatus {
 	vmi := w.vmi("vmi")
 	for i := range vmi.Status.VolumeStatus {
@@ -149,7 +148,7 @@ func (w *plugWorld) awaitNoVolume(name string) {
 	})
 }
 
-// setVolume plays virt-handler: it says a phase, through a pod if one is given.
+// setVolume plays a virt-handler that reports a phase, with the attachment pod if one is given.
 func (w *plugWorld) setVolume(name string, phase v1.VolumePhase, through *corev1.Pod) {
 	w.t.Helper()
 	w.edit(func(vmi *v1.VirtualMachineInstance) {
@@ -164,7 +163,7 @@ func (w *plugWorld) setVolume(name string, phase v1.VolumePhase, through *corev1
 	})
 }
 
-// attachment pods are the attachment pods that are there, oldest first.
+// attachmentPods returns the existing attachment pods, oldest first.
 func (w *plugWorld) attachmentPods() []corev1.Pod {
 	w.t.Helper()
 	pods := w.pods()
@@ -173,7 +172,7 @@ func (w *plugWorld) attachmentPods() []corev1.Pod {
 	return pods
 }
 
-// generation makes names comparable as text.
+// generation pads the number in a name, so that names sort by it.
 func generation(name string) string { return fmt.Sprintf("%4s", name[strings.LastIndex(name, "-"):]) }
 
 func (w *plugWorld) awaitAttachmentPods(n int) []corev1.Pod {
@@ -214,7 +213,7 @@ func (w *plugWorld) runs(pod *corev1.Pod) {
 	})
 }
 
-// plug brings volumes of one pod to Ready.
+// plug makes the volumes of one pod Ready.
 func (w *plugWorld) plug(pod *corev1.Pod) {
 	w.t.Helper()
 	w.start(pod)
@@ -227,7 +226,7 @@ func (w *plugWorld) plug(pod *corev1.Pod) {
 	}
 }
 
-// unplug takes a volume out of the guest.
+// unplug removes a volume from the guest.
 func (w *plugWorld) unplug(name string) {
 	w.t.Helper()
 	w.remove(name)
@@ -270,7 +269,7 @@ func TestAVolumeComesAndGoesWithoutTouchingAnother(t *testing.T) {
 	w.awaitHistory(2, 1)
 }
 
-// awaitHistory waits until the test's watch has told of that many attachment pods ever made, and that many left.
+// awaitHistory waits until the test's watch has seen that many attachment pods in all, and has that many left.
 func (w *plugWorld) awaitHistory(ever, now int) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("%d pods to be made and %d to be left", ever, now), func() (bool, string) {
@@ -279,7 +278,7 @@ func (w *plugWorld) awaitHistory(ever, now int) {
 	})
 }
 
-// awaitNoAttachmentPod waits until a pod is deleted, and plays the kubelet's part.
+// awaitNoAttachmentPod waits until a pod is being deleted, and plays the kubelet's part.
 func (w *plugWorld) awaitNoAttachmentPod(pod *corev1.Pod) {
 	w.t.Helper()
 	w.awaitPodDeletion(pod)
@@ -341,7 +340,7 @@ func TestManyAttachmentPodsAreMergedByAHandover(t *testing.T) {
 	pods := w.awaitAttachmentPods(volumes + 1)
 	merged := pods[volumes]
 	w.start(&merged)
-	w.awaitSettled() // nothing goes before virt-handler has handed over
+	w.awaitSettled() // nothing may be deleted before virt-handler has handed over
 	for _, v := range merged.Spec.Volumes {
 		w.setVolume(v.Name, v1.VolumeReady, &merged)
 	}
@@ -354,8 +353,8 @@ func TestManyAttachmentPodsAreMergedByAHandover(t *testing.T) {
 	w.awaitSettled()
 }
 
-// TestTheLoopMayEndAtAnyMomentOfAPlug ends the loops again and again while
-// volumes are plugged and unplugged.
+// TestTheLoopMayEndAtAnyMomentOfAPlug restarts the loops again and again while volumes are plugged and unplugged. The
+// invariants must hold.
 func TestTheLoopMayEndAtAnyMomentOfAPlug(t *testing.T) {
 	w := newPlugWorld(t)
 	for i := range 4 {
@@ -363,7 +362,7 @@ func TestTheLoopMayEndAtAnyMomentOfAPlug(t *testing.T) {
 	}
 	for i := range 4 {
 		w.add(fmt.Sprintf("v%d", i))
-		// The moment is what is being varied; nothing is waited for.
+		// The test varies the moment; it waits for nothing.
 		time.Sleep(time.Duration(i) * 10 * time.Millisecond)
 		w.restartLoops()
 		pods := w.awaitAttachmentPods(i + 1)
@@ -383,8 +382,8 @@ func TestTheLoopMayEndAtAnyMomentOfAPlug(t *testing.T) {
 	w.awaitHistory(4, 0)
 }
 
-// The names of attachment pods are no secret: whoever may make pods can make one
-// first.
+// Attachment pods have predictable names: a tenant who may make pods can make one first. It must be reported and not
+// used.
 func TestAForeignPodOfAnAttachmentPodsNameIsReportedAndNotUsed(t *testing.T) {
 	w := newPlugWorld(t)
 	foreign := &corev1.Pod{

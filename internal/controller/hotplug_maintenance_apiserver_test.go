@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// awaitObstacle waits until a maintenance pod is told of what is in its way.
+// awaitObstacle waits until a maintenance pod reports this obstacle.
 func (w *world) awaitObstacle(pod *corev1.Pod, part string) {
 	w.t.Helper()
 	w.eventually("the pod "+pod.Name+" to be told of its obstacle", func() (bool, string) {
@@ -33,8 +33,8 @@ func (w *world) awaitObstacle(pod *corev1.Pod, part string) {
 	})
 }
 
-// TestAVolumeWaitsForAnotherVMsMaintenance plugs a claim that the maintenance pod of a VM has: the guest gets it when that has
-// ended, and not before, while the loops end again and again. Another volume goes ahead.
+// TestAVolumeWaitsForAnotherVMsMaintenance plugs a claim that the maintenance pod of a VM uses. The guest must get it
+// only after that pod has ended, while the loops restart again and again. Another volume must not wait.
 func TestAVolumeWaitsForAnotherVMsMaintenance(t *testing.T) {
 	w := newPlugWorld(t)
 	w.createVM("vm", v1.RunStrategyHalted)
@@ -61,8 +61,8 @@ func TestAVolumeWaitsForAnotherVMsMaintenance(t *testing.T) {
 	w.letsGo(fix)
 }
 
-// TestMaintenanceWaitsForAPluggedDisk has a maintenance pod wait for a disk of its VM that another guest has plugged,
-// also while the attachment pod is replaced.
+// TestMaintenanceWaitsForAPluggedDisk makes a maintenance pod wait for a disk of its VM that is plugged into another
+// guest, also while the attachment pod is replaced.
 func TestMaintenanceWaitsForAPluggedDisk(t *testing.T) {
 	w := newPlugWorld(t)
 	w.createVM("vm", v1.RunStrategyHalted)
@@ -84,8 +84,8 @@ func TestMaintenanceWaitsForAPluggedDisk(t *testing.T) {
 	w.awaitHolder(fix)
 }
 
-// TestPluggedDisksGoToMaintenanceAndComeBack takes a VMI with a plugged disk to maintenance and back: the guest's attachment
-// pod goes before the maintenance pod runs, and the disk comes back with the guest.
+// TestPluggedDisksGoToMaintenanceAndComeBack takes a VMI with a plugged disk to maintenance and back. The guest's
+// attachment pod must be gone before the maintenance pod runs, and the disk must be plugged again with the guest.
 func TestPluggedDisksGoToMaintenanceAndComeBack(t *testing.T) {
 	w := newPlugWorld(t)
 	w.claim("a", "")
@@ -120,7 +120,7 @@ func TestPluggedDisksGoToMaintenanceAndComeBack(t *testing.T) {
 	w.plug(&again)
 }
 
-// TestMaintenanceWaitsForASnapshot plays the snapshot loop.
+// TestMaintenanceWaitsForASnapshot plays the snapshot loop: a maintenance pod must wait until the snapshot is done.
 func TestMaintenanceWaitsForASnapshot(t *testing.T) {
 	w := newWorld(t)
 	w.createVM("vm", v1.RunStrategyHalted)

@@ -22,7 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// record is what the VMI's attachment pods are recorded to be.
+// record returns the VMI's record of attachment pods.
 func (w *plugWorld) record() hotplug.Record {
 	w.t.Helper()
 	record, err := hotplug.ReadRecord(w.vmi("vmi").Annotations)
@@ -30,8 +30,7 @@ func (w *plugWorld) record() hotplug.Record {
 	return record
 }
 
-// awaitRecord waits for a record in which that many pods are where the guest is, and that many where a
-// migration brings it, the UIDs of all of them noted.
+// awaitRecord waits for a record with that many pods at the source, and that many at the target, all with their UIDs.
 func (w *plugWorld) awaitRecord(here, there int) hotplug.Record {
 	w.t.Helper()
 	var record hotplug.Record
@@ -47,13 +46,13 @@ func (w *plugWorld) awaitRecord(here, there int) hotplug.Record {
 	return record
 }
 
-// comes reports whether a record has this very pod where migration m brings the guest, and no other there.
+// comes reports whether a record has exactly this pod at the target of migration m.
 func comes(record hotplug.Record, m *v1.VirtualMachineInstanceMigration, pod *corev1.Pod) bool {
 	in := record.Incoming
 	return in != nil && in.Migration == m.UID && len(in.Pods) == 1 && in.Pods[0].Name == pod.Name && in.Pods[0].UID == pod.UID
 }
 
-// startElsewhere plays the scheduler, and the kubelet of the node that a migration goes to.
+// startElsewhere plays the scheduler, and the kubelet of the migration's target node.
 func (w *plugWorld) startElsewhere(pod *corev1.Pod) {
 	w.t.Helper()
 	if node := hotplugpod.Node(pod); node != otherNode {
@@ -63,7 +62,7 @@ func (w *plugWorld) startElsewhere(pod *corev1.Pod) {
 	w.runs(pod)
 }
 
-// expectOwner looks at which launcher pod an attachment pod ends with.
+// expectOwner checks which launcher pod owns an attachment pod.
 func (w *plugWorld) expectOwner(pod, launcher *corev1.Pod) {
 	w.t.Helper()
 	if owner := metav1.GetControllerOf(pod); owner == nil || owner.UID != launcher.UID {
@@ -71,7 +70,7 @@ func (w *plugWorld) expectOwner(pod, launcher *corev1.Pod) {
 	}
 }
 
-// travels is a guest with volume a, of which a migration is about to make its target ready.
+// travels is a guest with volume a, and a migration that is about to prepare its target.
 type travels struct {
 	*plugWorld
 	source, target *corev1.Pod
@@ -80,13 +79,13 @@ type travels struct {
 	migration   *v1.VirtualMachineInstanceMigration
 }
 
-// newTravels brings that about; between is called between any two steps.
+// newTravels brings a guest to that point, and calls between after each step.
 func newTravels(t *testing.T, between func(*plugWorld)) *travels {
 	t.Helper()
 	return newTravelsAfter(t, func(*plugWorld) {}, between)
 }
 
-// newTravelsAfter brings it about after something that is done before the migration begins.
+// newTravelsAfter does so after calling before, which precedes the migration.
 func newTravelsAfter(t *testing.T, before, between func(*plugWorld)) *travels {
 	t.Helper()
 	w := newPlugWorld(t)
@@ -115,7 +114,8 @@ func newTravelsAfter(t *testing.T, before, between func(*plugWorld)) *travels {
 	return &travels{plugWorld: w, source: source, target: target, first: &first, next: &next, migration: m}
 }
 
-// TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt plugs a volume, migrates and unplugs it.
+// TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt plugs a volume, migrates and unplugs it. The attachment pod at the
+// target must run before the guest moves, and the one at the source must stay until it has.
 func TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt(t *testing.T) {
 	for name, between := range map[string]func(*plugWorld){
 		"under one leader":                func(w *plugWorld) { w.awaitSettled() },
@@ -156,8 +156,8 @@ func TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt(t *testing.T) {
 	}
 }
 
-// TestAVolumeComesToAnotherClaimWithItsGuest: the pod at the target has the claim that the disk is copied to, and the VMI names
-// that claim and that pod with its new node.
+// TestAVolumeComesToAnotherClaimWithItsGuest checks that the pod at the target has the claim of the copy, and that the
+// VMI gets that claim and that pod with its new node.
 func TestAVolumeComesToAnotherClaimWithItsGuest(t *testing.T) {
 	g := newTravelsAfter(t, func(w *plugWorld) {
 		w.claim("x", "")
@@ -205,11 +205,11 @@ func TestAVolumeComesToAnotherClaimWithItsGuest(t *testing.T) {
 	}
 }
 
-// TestAVolumesPodsOfAMigrationThatIsCanceled: what was to hold the volume at the target goes after the
-// target's launcher pod, and nothing happens to what holds it where the guest stays.
+// TestAVolumesPodsOfAMigrationThatIsCanceled checks that the target's attachment pod is deleted after the target's
+// launcher pod, and that the source's pod is untouched.
 func TestAVolumesPodsOfAMigrationThatIsCanceled(t *testing.T) {
 	g := newTravels(t, func(w *plugWorld) { w.awaitSettled() })
-	// One that somebody takes away is followed by another.
+	// A deleted pod is replaced.
 	g.history.DeleteExternally(string(g.next.UID))
 	g.do("deleting a pod by hand", g.client.Delete(g.ctx, g.next))
 	third := g.awaitAttachmentPods(3)[2]
@@ -236,7 +236,7 @@ func TestAVolumesPodsOfAMigrationThatIsCanceled(t *testing.T) {
 	if s := g.volume("a"); s.Phase != v1.VolumeReady || s.HotplugVolume.AttachPodUID != g.first.UID {
 		t.Errorf("the volume is %+v", s)
 	}
-	// It can go again.
+	// The guest can migrate again.
 	again := g.migrate("again", "vmi")
 	g.bringTo(again, v1.MigrationPreparingTarget, otherNode)
 	fourth := g.awaitAttachmentPods(2)[1]
@@ -246,7 +246,7 @@ func TestAVolumesPodsOfAMigrationThatIsCanceled(t *testing.T) {
 	}
 }
 
-// TestAMigrationWaitsForVolumesThatComeOrGo: it begins when the guest has what is being plugged.
+// TestAMigrationWaitsForVolumesThatComeOrGo plugs a volume: a migration must begin only when the guest has it.
 func TestAMigrationWaitsForVolumesThatComeOrGo(t *testing.T) {
 	w := newPlugWorld(t)
 	w.claim("a", "")
@@ -271,7 +271,7 @@ func TestAMigrationWaitsForVolumesThatComeOrGo(t *testing.T) {
 	next := w.awaitAttachmentPods(2)[1]
 	w.startElsewhere(&next)
 	w.awaitRecord(1, 1)
-	// From now on nothing comes to the guest, or goes.
+	// From now on no volume is plugged or unplugged.
 	w.claim("b", "")
 	w.add("b")
 	w.remove("a")
@@ -288,8 +288,8 @@ func TestAMigrationWaitsForVolumesThatComeOrGo(t *testing.T) {
 	w.awaitVolume("b", v1.VolumeBound)
 }
 
-// TestAMigrationTellsWhatKeepsVolumesFromItsTarget: the kubelet's words are on the migration while it
-// waits, and in what is said when it is given up.
+// TestAMigrationTellsWhatKeepsVolumesFromItsTarget has a kubelet that can't mount. Its message must be on the migration
+// while it waits, and in the reason when it is given up.
 func TestAMigrationTellsWhatKeepsVolumesFromItsTarget(t *testing.T) {
 	w := newPlugWorld(t)
 	w.claim("a", "")

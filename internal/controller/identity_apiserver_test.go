@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/firmware"
 )
 
-// beforeTheRule makes a VM as it was before UUIDs were kept in templates: virt-controller does not look meanwhile.
+// beforeTheRule makes a VM without a UUID in its template, while virt-controller is stopped.
 func (w *world) beforeTheRule(name string, strategy v1.VirtualMachineRunStrategy) {
 	w.t.Helper()
 	w.stop()
@@ -60,7 +60,8 @@ func TestScenario2AStoppedVMWithAUUIDIsLeftAlone(t *testing.T) {
 	}
 }
 
-// The guest of a VM that is older than the rule runs on with the UUID that it has been started with, and its template says the same.
+// The running VM is older than the rule. Its guest must keep the UUID from its start, and its template must get the
+// same.
 func TestScenario3ARunningVMWithoutAUUIDGetsWhatItsGuestHas(t *testing.T) {
 	w := newWorld(t)
 	w.beforeTheRule("vm-cirros", v1.RunStrategyAlways)

@@ -46,7 +46,7 @@ func (w *world) createPreference(name string, topology instancetypev1.PreferredC
 	return out
 }
 
-// createTypedVM makes a VM that runs with the type three and the preference cores.
+// createTypedVM makes a running VM with the type three and the preference cores.
 func (w *world) createTypedVM(name string, edits ...func(*v1.VirtualMachine)) {
 	w.t.Helper()
 	spec := testSpec()
@@ -66,7 +66,7 @@ func (w *world) createTypedVM(name string, edits ...func(*v1.VirtualMachine)) {
 	w.do("creating the VM", w.client.Create(w.ctx, vm))
 }
 
-// hasShape looks at the CPUs of the VMI of a name.
+// hasShape checks the CPUs of a VMI.
 func (w *world) hasShape(name string, sockets, cores uint32) {
 	w.t.Helper()
 	if cpu := w.vmi(name).Spec.Domain.CPU; cpu == nil || cpu.Sockets != sockets || cpu.Cores != cores {
@@ -74,7 +74,7 @@ func (w *world) hasShape(name string, sockets, cores uint32) {
 	}
 }
 
-// keptFor are the revisions of types and preferences that a VM owns.
+// keptFor returns the revisions of types and preferences that a VM owns.
 func (w *world) keptFor(vm string) []string {
 	w.t.Helper()
 	var list appsv1.ControllerRevisionList
@@ -89,7 +89,7 @@ func (w *world) keptFor(vm string) []string {
 	return names
 }
 
-// again has the guest that runs end, and runs the next one.
+// again ends the running guest, and runs the next one.
 func (w *world) again(name string, pod *corev1.Pod) *corev1.Pod {
 	w.t.Helper()
 	first := w.vmi(name)
@@ -98,8 +98,8 @@ func (w *world) again(name string, pod *corev1.Pod) *corev1.Pod {
 	return w.run(name)
 }
 
-// The type and the preference change under a VM that runs, and are deleted: no guest of it is another, and nothing is written.
-// Another VM has what they are now, and the first one has it when it selects it.
+// The type and the preference of a running VM change, and are deleted. Its later guests must be the same, and nothing
+// may be written. Another VM must get the new versions, and so must the first one when it selects the type anew.
 func TestARunningVMKeepsTheShapeOfItsType(t *testing.T) {
 	w := newWorld(t)
 	three, cores := w.createType("three", 3), w.createPreference("cores", instancetypev1.Cores)
@@ -149,7 +149,7 @@ func TestARunningVMKeepsTheShapeOfItsType(t *testing.T) {
 	})
 }
 
-// What admission would have refused, or has not seen, makes no guest; the condition says which field it is.
+// Admission did not see a conflicting VM. It must get no guest, and a condition must name the field.
 func TestAConflictWithATypeIsNamedByItsPath(t *testing.T) {
 	w := newWorld(t)
 	w.createType("three", 3)
@@ -167,7 +167,7 @@ func TestAConflictWithATypeIsNamedByItsPath(t *testing.T) {
 	w.hasShape("vm", 1, 3)
 }
 
-// Who deletes the revision that a VM goes by takes its shape away: the guest goes on, and there is no other after it.
+// The revision of a VM is deleted. Its guest must run on, and no other may follow it.
 func TestARevisionIsDeletedUnderAVM(t *testing.T) {
 	w := newWorld(t)
 	w.createType("three", 3)
@@ -188,8 +188,9 @@ func TestARevisionIsDeletedUnderAVM(t *testing.T) {
 	w.noSuccessor(first)
 }
 
-// The steps of docs/migrating-from-kubevirt.md for VMs with instance types: revisions as KubeVirt writes them lose their owner, the VM
-// goes and leaves them, its type changes, and it is applied again with their names.
+// The steps of docs/migrating-from-kubevirt.md for VMs with instance types: the revisions that KubeVirt wrote lose
+// their owner, the VM is deleted without them, its type changes, and the VM is applied again with their names. It must
+// keep its shape.
 func TestRevisionsThatKubeVirtMadeComeAlong(t *testing.T) {
 	w := newWorld(t)
 	old := &v1.VirtualMachine{
@@ -197,7 +198,7 @@ func TestRevisionsThatKubeVirtMadeComeAlong(t *testing.T) {
 		Spec:       v1.VirtualMachineSpec{RunStrategy: new(v1.RunStrategyHalted), Template: &v1.VirtualMachineInstanceTemplateSpec{Spec: testSpec()}},
 	}
 	w.do("creating the VM of old", w.client.Create(w.ctx, old))
-	// The fields of what is kept are in Go's order, not in that of their names.
+	// The stored fields are in Go's order, not sorted.
 	w.createKubeVirtsRevision(old, "vm-three-1", `{"kind":"VirtualMachineInstancetype","apiVersion":"instancetype.kubevirt.io/v1beta1","metadata":`+
 		`{"name":"three","namespace":"x","uid":"3c2ae4ee-0d5c-4a5b-9f1b-1d0a4e0b5b11","generation":1,"creationTimestamp":null},`+
 		`"spec":{"memory":{"guest":"128Mi"},"cpu":{"guest":3}}}`)
@@ -231,8 +232,8 @@ func TestRevisionsThatKubeVirtMadeComeAlong(t *testing.T) {
 	}
 }
 
-// KubeVirt once made revisions without the label of the version, and rewrites those that a VM's status names. Here they get
-// what they lack.
+// KubeVirt once made revisions without the version label, and rewrites those that a VM's status names. Here the missing
+// label must be added.
 func TestARevisionGetsTheLabelsThatItLacks(t *testing.T) {
 	w := newWorld(t)
 	w.createType("three", 3)
@@ -283,7 +284,7 @@ func (w *world) createKubeVirtsRevision(owner *v1.VirtualMachine, name, kept str
 	}))
 }
 
-// awaitFailure waits until a VM says why it has no guest, or would have no other.
+// awaitFailure waits until a VM reports why it gets no guest, now or after this one.
 func (w *world) awaitFailure(name, why string) {
 	w.t.Helper()
 	w.eventually("the VM to say "+why, func() (bool, string) {

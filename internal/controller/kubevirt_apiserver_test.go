@@ -23,7 +23,7 @@ func (w *world) kubevirt() *v1.KubeVirt {
 	return &kv
 }
 
-// seesKubeVirt waits until the loops have seen the KubeVirt object as it is now.
+// seesKubeVirt waits until the loops have seen the KubeVirt object's present version.
 func (w *world) seesKubeVirt() {
 	w.t.Helper()
 	wanted := w.kubevirt().Generation
@@ -42,13 +42,13 @@ func (w *world) available() (status corev1.ConditionStatus, message string) {
 	return "", "there is no condition"
 }
 
-// workload makes one of Drydock's workloads, which nobody runs here.
+// workload makes one of Drydock's workloads, whose pods never run here.
 func (w *world) workload(object client.Object, template *corev1.PodTemplateSpec, selector **metav1.LabelSelector) {
 	w.t.Helper()
 	labels := map[string]string{"app": object.GetName()}
 	template.Labels = labels
 	template.Spec.Containers = []corev1.Container{{Name: "c", Image: "example.com/none:1"}}
-	// Where there are nodes, none of them is to run it.
+	// On a cluster with nodes, none may run it.
 	template.Spec.NodeSelector = map[string]string{"example.com/nowhere": "true"}
 	*selector = &metav1.LabelSelector{MatchLabels: labels}
 	object.SetNamespace(w.namespace)
@@ -94,7 +94,7 @@ func TestASettingIsInForceWithTheNextPod(t *testing.T) {
 	}
 }
 
-// The object may have any name and namespace; where there are two, the one in the components' namespace counts.
+// The object may have any name and namespace; of several, the one in the components' namespace counts.
 func TestTheKubeVirtObjectMayBeElsewhere(t *testing.T) {
 	w := newWorld(t)
 	elsewhere := w.anotherNamespace()
@@ -114,7 +114,7 @@ func TestTheKubeVirtObjectMayBeElsewhere(t *testing.T) {
 	}
 }
 
-// setEmulation makes a KubeVirt object, and waits until the loops go by it.
+// setEmulation makes a KubeVirt object, and waits until the loops apply it.
 func (w *world) setEmulation(name, namespace string, on bool) {
 	w.t.Helper()
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}
@@ -126,7 +126,7 @@ func (w *world) setEmulation(name, namespace string, on bool) {
 	})
 }
 
-// asksForKVM reports whether a launcher does.
+// asksForKVM reports whether a launcher pod requests KVM.
 func (w *world) asksForKVM(pod *corev1.Pod) bool {
 	_, asks := pod.Spec.Containers[0].Resources.Limits[layout.ResourceKVM]
 	return asks

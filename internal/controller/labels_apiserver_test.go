@@ -22,7 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
-// keepLabels has the policies of pods hold in the world's namespace. What is returned takes them away again.
+// keepLabels applies the policies of pods in the world's namespace. lift removes them.
 func (w *world) keepLabels(pod *corev1.Pod) (lift func()) {
 	w.t.Helper()
 	const account = "system:serviceaccount:%s:kubevirt-controller"
@@ -51,7 +51,8 @@ func (w *world) keepLabels(pod *corev1.Pod) (lift func()) {
 	return lift
 }
 
-// unlabel takes off a pod all labels that rules go by but those of its kind and its VMI's UID, by way of the status if asked to.
+// unlabel removes all labels that rules read from a pod, except its kind and its VMI's UID, through the status
+// subresource if status is set.
 func (w *world) unlabel(pod *corev1.Pod, status bool, options ...client.PatchOption) error {
 	w.t.Helper()
 	off := map[string]any{}
@@ -72,7 +73,7 @@ func (w *world) unlabel(pod *corev1.Pod, status bool, options ...client.PatchOpt
 	return w.client.Patch(w.ctx, pod.DeepCopy(), patch, options...)
 }
 
-// hide takes the labels off a pod as somebody does who has the right to take the policies away.
+// hide removes a pod's labels, after removing the policies as an administrator could.
 func (w *world) hide(pod *corev1.Pod, lift func()) {
 	w.t.Helper()
 	lift()

@@ -27,7 +27,7 @@ func (w *world) maintain(name string, claims ...string) *corev1.Pod {
 	return w.maintainFor("vm", name, claims...)
 }
 
-// maintainFor makes one of another machine.
+// maintainFor makes a maintenance pod of another machine.
 func (w *world) maintainFor(machine, name string, claims ...string) *corev1.Pod {
 	w.t.Helper()
 	pod := &corev1.Pod{
@@ -48,7 +48,7 @@ func (w *world) maintainFor(machine, name string, claims ...string) *corev1.Pod 
 	return pod
 }
 
-// awaitHolder waits until the VM is locked for a pod whose gate is off, and binds that.
+// awaitHolder waits until the VM is locked for a pod whose gate is off, and binds the pod.
 func (w *world) awaitHolder(pod *corev1.Pod) {
 	w.t.Helper()
 	w.eventually("the gate of "+pod.Name+" to come off", func() (bool, string) {
@@ -75,8 +75,8 @@ func (w *world) finishes(pod *corev1.Pod) {
 	w.podStatus(pod, func(s *corev1.PodStatus) { s.Phase = corev1.PodSucceeded })
 }
 
-// TestMaintenancePodsTakeTurns has a VM locked for two pods in turn, while the loops end again and again; the first is
-// deleted by force and keeps its lock until it has ended.
+// TestMaintenancePodsTakeTurns locks a VM for two pods in turn, while the loops restart again and again. The first is
+// deleted by force and must keep its lock until it has ended.
 func TestMaintenancePodsTakeTurns(t *testing.T) {
 	w := newWorld(t)
 	w.createVM("vm", v1.RunStrategyHalted)
@@ -111,7 +111,7 @@ func TestMaintenancePodsTakeTurns(t *testing.T) {
 	w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
 }
 
-// TestAForcedUnlockIsServedOnce plays virt-api, for an administrator.
+// TestAForcedUnlockIsServedOnce plays a virt-api that gets one from an administrator.
 func TestAForcedUnlockIsServedOnce(t *testing.T) {
 	w := newWorld(t)
 	w.createVM("vm", v1.RunStrategyHalted)
@@ -141,8 +141,8 @@ func TestAForcedUnlockIsServedOnce(t *testing.T) {
 	w.eventually("the VM to go", func() (bool, string) { return w.vm("vm") == nil, "it is there" })
 }
 
-// TestStartsAndLocksThatRace starts a VM and makes a maintenance pod at once, again and again: at no time may the pod run
-// beside a VMI that has a node. DRYDOCK_RACES sets how often.
+// TestStartsAndLocksThatRace starts a VM and makes a maintenance pod at once, again and again: the pod must never run
+// beside a VMI with a node. DRYDOCK_RACES sets the number of races.
 func TestStartsAndLocksThatRace(t *testing.T) {
 	races := 8
 	if n, err := strconv.Atoi(os.Getenv("DRYDOCK_RACES")); err == nil {
@@ -153,7 +153,7 @@ func TestStartsAndLocksThatRace(t *testing.T) {
 	w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
 	for i := range races {
 		pod := w.maintain(fmt.Sprintf("pod-%d", i))
-		// Past admission, which would refuse it in the end.
+		// This bypasses admission, which would refuse it in the end.
 		w.strategy(v1.RunStrategyAlways)
 		w.settleRace(pod)
 		w.strategy(v1.RunStrategyHalted)
@@ -168,7 +168,7 @@ func (w *world) strategy(strategy v1.VirtualMachineRunStrategy) {
 	w.do("changing the run strategy", w.client.Patch(w.ctx, w.vm("vm"), patch))
 }
 
-// settleRace plays the scheduler for whichever of the two has the disks, and looks that the other has not.
+// settleRace plays the scheduler for the winner of the disks, and checks that the other does not have them.
 func (w *world) settleRace(pod *corev1.Pod) {
 	w.t.Helper()
 	w.eventually("one of the two to have the disks", func() (bool, string) {
@@ -227,8 +227,8 @@ func (w *world) endRace(pod *corev1.Pod) {
 	}
 }
 
-// TestAVMIIsTakenToMaintenanceAndBack has a guest end because its VMI is to have none, locks the VMI, and starts it anew
-// when it may run again and the lock is free; the loops end again and again.
+// TestAVMIIsTakenToMaintenanceAndBack ends a guest by its VMI's start strategy, locks the VMI, and starts it again when
+// it may run and the lock is free. The loops restart again and again.
 func TestAVMIIsTakenToMaintenanceAndBack(t *testing.T) {
 	w := newWorld(t)
 	w.createVMI("vm")
@@ -240,7 +240,7 @@ func TestAVMIIsTakenToMaintenanceAndBack(t *testing.T) {
 	if !lock.Gated(waits) {
 		t.Fatal("a pod may run beside the guest")
 	}
-	w.phase("vm", v1.Succeeded) // virt-handler has heard that QEMU has ended
+	w.phase("vm", v1.Succeeded) // virt-handler has seen QEMU's end
 	w.interrupt(3, 15*time.Millisecond)
 	w.removePod(first)
 	w.eventually("the gate to come off", func() (bool, string) {
@@ -269,7 +269,6 @@ func TestAVMIIsTakenToMaintenanceAndBack(t *testing.T) {
 	}
 }
 
-// TestAVMIThatIsMadeForMaintenanceHasNoGuest.
 func TestAVMIThatIsMadeForMaintenanceHasNoGuest(t *testing.T) {
 	w := newWorld(t)
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "vm"}, Spec: testSpec()}

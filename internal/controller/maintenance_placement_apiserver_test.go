@@ -35,7 +35,7 @@ func (w *world) haltedWithDisks(disks ...string) {
 	w.awaitNoProvisioning()
 }
 
-// awaitWait waits until a maintenance pod says something of why it waits.
+// awaitWait waits until a maintenance pod's reason to wait contains a text.
 func (w *world) awaitWait(pod *corev1.Pod, what string) {
 	w.t.Helper()
 	w.eventually(pod.Name+" to say "+what, func() (bool, string) {
@@ -69,8 +69,8 @@ func (w *world) fills(disks ...string) {
 	}
 }
 
-// TestAMaintenancePodHasTheDisksOfAHaltedVMPlaced, while the loops end again and again. It is for one of the disks: all are
-// placed together.
+// TestAMaintenancePodHasTheDisksOfAHaltedVMPlaced restarts the loops again and again meanwhile. The pod uses one of the
+// disks; all must be placed together.
 func TestAMaintenancePodHasTheDisksOfAHaltedVMPlaced(t *testing.T) {
 	w := newWorld(t)
 	w.haltedWithDisks("one", "two")
@@ -93,7 +93,7 @@ func TestAMaintenancePodHasTheDisksOfAHaltedVMPlaced(t *testing.T) {
 	}
 	w.bindClaim("two")
 	w.awaitNoProvisioning()
-	w.awaitWait(pod, "DataVolume") // that it is filled, or what its worker waits for
+	w.awaitWait(pod, "DataVolume") // because it is filled, or because its worker waits
 	w.interrupt(3, 15*time.Millisecond)
 	w.fills("one", "two")
 	w.awaitHolder(pod)
@@ -105,7 +105,8 @@ func TestAMaintenancePodHasTheDisksOfAHaltedVMPlaced(t *testing.T) {
 	w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
 }
 
-// TestDisksArePlacedForOneAtATime: a start has its own provisioning pod, and a maintenance pod that is deleted leaves none.
+// TestDisksArePlacedForOneAtATime checks that a start has its own provisioning pod, and that a deleted maintenance pod
+// leaves none.
 func TestDisksArePlacedForOneAtATime(t *testing.T) {
 	w := newWorld(t)
 	w.haltedWithDisks("one")
@@ -137,7 +138,7 @@ func TestDisksArePlacedForOneAtATime(t *testing.T) {
 	w.letsGo(second)
 }
 
-// TestTheDisksOfAVMIInMaintenanceArePlaced, of one without a VM.
+// TestTheDisksOfAVMIInMaintenanceArePlaced uses a VMI without a VM.
 func TestTheDisksOfAVMIInMaintenanceArePlaced(t *testing.T) {
 	w := newWorld(t)
 	w.createDV("root", w.storageClass(storagev1.VolumeBindingWaitForFirstConsumer), blank())

@@ -14,14 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// TestALoopEndsInTheMiddleOfItsWork ends loops whose work begets work, each of
-// them at another moment.
+// TestALoopEndsInTheMiddleOfItsWork ends loops whose requests cause further requests, each at another moment. Each must
+// end without an error.
 func TestALoopEndsInTheMiddleOfItsWork(t *testing.T) {
 	const rounds, grace = 40, 2 * time.Minute
 	for range rounds {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := runBusyLoop(ctx, t)
-		// The moment is what is being varied; nothing is waited for.
+		// The test varies the moment; it waits for nothing.
 		time.Sleep(rand.N(10 * time.Millisecond))
 		cancel()
 		select {
@@ -35,8 +35,7 @@ func TestALoopEndsInTheMiddleOfItsWork(t *testing.T) {
 	}
 }
 
-// runBusyLoop runs a loop with the settings of virt-controller's, in which every
-// request that is worked off is followed by another.
+// runBusyLoop runs a loop with virt-controller's settings, in which every finished request causes another one.
 func runBusyLoop(ctx context.Context, t *testing.T) <-chan error {
 	t.Helper()
 	var queue workqueue.TypedRateLimitingInterface[reconcile.Request]

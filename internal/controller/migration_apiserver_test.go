@@ -27,7 +27,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// migrate asks for a migration, as admission leaves it.
+// migrate creates a migration, as admission leaves it.
 func (w *world) migrate(name, vmi string) *v1.VirtualMachineInstanceMigration {
 	w.t.Helper()
 	m := &v1.VirtualMachineInstanceMigration{
@@ -38,7 +38,7 @@ func (w *world) migrate(name, vmi string) *v1.VirtualMachineInstanceMigration {
 	return m
 }
 
-// migration is the migration of a name, nil when there is none.
+// migration returns a migration, or nil.
 func (w *world) migration(name string) *v1.VirtualMachineInstanceMigration {
 	m := &v1.VirtualMachineInstanceMigration{}
 	err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, m)
@@ -69,7 +69,7 @@ func (w *world) awaitMigrationGone(name string) {
 	})
 }
 
-// awaitAbort waits until the source of a VMI's migration is asked to abort it.
+// awaitAbort waits until the VMI asks the migration's source to abort it.
 func (w *world) awaitAbort(vmi string) {
 	w.t.Helper()
 	w.eventually("the source to be asked", func() (bool, string) {
@@ -102,7 +102,7 @@ func (w *world) startContainer(pod *corev1.Pod) {
 	})
 }
 
-// endContainer plays the kubelet whose virt-launcher has ended with that word.
+// endContainer plays the kubelet whose virt-launcher has ended with this exit.
 func (w *world) endContainer(pod *corev1.Pod, exit launch.Exit) {
 	w.t.Helper()
 	said, err := json.Marshal(exit)
@@ -114,7 +114,7 @@ func (w *world) endContainer(pod *corev1.Pod, exit launch.Exit) {
 	})
 }
 
-// says plays a virt-handler that writes what it knows, and nothing else.
+// says plays a virt-handler that writes only its own facts.
 func (w *world) says(vmi string, by vmistatus.Writer, f vmistatus.Facts) {
 	w.t.Helper()
 	f.Now = time.Now()
@@ -139,7 +139,7 @@ func (w *world) targetSays(m *v1.VirtualMachineInstanceMigration, f vmistatus.Ta
 	w.says(m.Spec.VMIName, vmistatus.TargetHandler, vmistatus.Facts{Target: vmistatus.Known(f)})
 }
 
-// bringTo plays everybody else until a migration is in a phase, and returns its target pod.
+// bringTo plays all other parts until a migration is in a phase, and returns its target pod.
 func (w *world) bringTo(m *v1.VirtualMachineInstanceMigration, phase v1.VirtualMachineInstanceMigrationPhase, node string) *corev1.Pod {
 	w.t.Helper()
 	target := w.awaitTarget(m)
@@ -162,12 +162,12 @@ func (w *world) bringTo(m *v1.VirtualMachineInstanceMigration, phase v1.VirtualM
 	return target
 }
 
-// phasesOfMigrations are those in which something can go wrong.
+// phasesOfMigrations are the phases in which a migration can fail.
 var phasesOfMigrations = []v1.VirtualMachineInstanceMigrationPhase{
 	v1.MigrationScheduling, v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning,
 }
 
-// awaitStaying waits until a VMI's guest runs where it was, and nothing is left of a migration.
+// awaitStaying waits until a VMI's guest runs at the source, and the migration has left nothing.
 func (w *world) awaitStaying(name string, source, target *corev1.Pod) {
 	w.t.Helper()
 	w.eventually("nothing to be left of the migration", func() (bool, string) {
@@ -207,7 +207,7 @@ func TestAMigrationFromItsBeginningToItsEndAndBack(t *testing.T) {
 		})
 		source = target
 	}
-	// The guest's end is seen in the pod that it has got to.
+	// The guest's end counts in the pod in which it is.
 	w.endContainer(source, launch.Exit{Reason: launch.ReasonGuestShutdown, Incoming: launch.IncomingRan})
 	w.awaitPhase("vmi", v1.Succeeded)
 	for i := range 3 {
@@ -220,7 +220,7 @@ func TestAMigrationFromItsBeginningToItsEndAndBack(t *testing.T) {
 	}
 }
 
-// expectHandedOver looks at a VMI whose target is being made ready on a node.
+// expectHandedOver checks a VMI whose target is being prepared on a node.
 func (w *world) expectHandedOver(source, target *corev1.Pod, node string) {
 	w.t.Helper()
 	vmi := w.vmi("vmi")
@@ -233,7 +233,7 @@ func (w *world) expectHandedOver(source, target *corev1.Pod, node string) {
 	}
 }
 
-// expectArrived looks at a VMI whose guest has got to the target pod on a node.
+// expectArrived checks a VMI whose guest has arrived in the target pod on a node.
 func (w *world) expectArrived(target *corev1.Pod, node string) {
 	w.t.Helper()
 	vmi := w.vmi("vmi")
@@ -252,7 +252,7 @@ func (w *world) expectArrived(target *corev1.Pod, node string) {
 	}
 }
 
-// A migration costs the API server no more writes than it has steps.
+// A migration must cost the API server no more writes than it has steps.
 func TestTheWritesOfAMigration(t *testing.T) {
 	w := newWorld(t, clockStands)
 	w.createVMI("vmi")
@@ -274,7 +274,7 @@ func TestTheWritesOfAMigration(t *testing.T) {
 	}
 	for write, most := range map[string]int{
 		"POST pods": 1, "PATCH pods/status": 1, "DELETE pods": 1,
-		// Handed over, switched, the source forgotten.
+		// Target ready, switched over, source cleared.
 		"PATCH virtualmachineinstances": 3,
 		// Scheduling, PreparingTarget, TargetReady, Running, Succeeded; the finalizer.
 		"PATCH virtualmachineinstancemigrations/status": 5, "PATCH virtualmachineinstancemigrations": 1,
@@ -305,7 +305,7 @@ func TestAMigrationThatIsCancelledInEachPhase(t *testing.T) {
 			w.sourceSays(m, vmistatus.SourceMigration{Failure: "aborted", Abort: v1.MigrationAbortSucceeded})
 		}
 		w.awaitStaying(name, source, target)
-		if phase != v1.MigrationScheduling { // without a node it goes at once
+		if phase != v1.MigrationScheduling { // without a node it is deleted at once
 			w.finishPod(target)
 		}
 		w.awaitMigrationGone(m.Name)
@@ -333,7 +333,7 @@ func TestATargetPodThatVanishesInEachPhase(t *testing.T) {
 			t.Errorf("in phase %s it failed without a reason: %+v", phase, m.Status)
 		}
 		w.awaitStaying(name, source, target)
-		// It is never made again.
+		// It must not be made again.
 		w.awaitSettled()
 		for _, pod := range w.pods() {
 			if pod.Name == target.Name {
@@ -343,7 +343,7 @@ func TestATargetPodThatVanishesInEachPhase(t *testing.T) {
 	}
 }
 
-// Two leaders at once, of which each world's is one: all look after all namespaces.
+// Two leaders at once, because each world's loops serve all namespaces.
 func TestTwoLeadersMigrateTogether(t *testing.T) {
 	w := newWorld(t)
 	newWorld(t)
@@ -395,7 +395,7 @@ func TestMigrationsGoOnWithTheNextLeader(t *testing.T) {
 	}
 }
 
-// allow sets how many migrations may run at a time.
+// allow sets the limits of parallel migrations.
 func (w *world) allow(cluster, node uint32) {
 	w.t.Helper()
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: "kubevirt", Namespace: w.namespace}}
@@ -454,7 +454,7 @@ func TestNoMoreMigrateAtATimeThanIsAllowed(t *testing.T) {
 	}
 }
 
-// While a migration goes on, the VMI stays until both pods have ended.
+// A VMI that is deleted during a migration must stay until both pods have ended.
 func TestAVMIThatIsDeletedWhileItMigrates(t *testing.T) {
 	w := newWorld(t)
 	for i, phase := range phasesOfMigrations {
@@ -469,7 +469,7 @@ func TestAVMIThatIsDeletedWhileItMigrates(t *testing.T) {
 				return w.vmi(name).Status.MigrationState.AbortRequested, "it is not"
 			})
 		}
-		w.phase(name, v1.Succeeded) // virt-handler of the source has ended the guest
+		w.phase(name, v1.Succeeded) // the source's virt-handler has ended the guest
 		w.endContainer(source, launch.Exit{Reason: launch.ReasonHostShutdown})
 		if phase == v1.MigrationRunning {
 			w.awaitSettled()
@@ -488,7 +488,7 @@ func TestAVMIThatIsDeletedWhileItMigrates(t *testing.T) {
 	}
 }
 
-// The name of a target pod may be taken, and the pod of a migration that is gone may be left.
+// Another pod may have the name of a target pod, and a deleted migration may have left its pod.
 func TestPodsThatAreNotAMigrations(t *testing.T) {
 	w := newWorld(t)
 	w.createVMI("vmi")
@@ -517,7 +517,8 @@ func TestPodsThatAreNotAMigrations(t *testing.T) {
 	}
 }
 
-// A migration goes without having been canceled when somebody takes its finalizer off: it is canceled then.
+// A migration's finalizer is removed by hand, so that it vanishes without having been canceled. It must be canceled
+// then.
 func TestAMigrationThatVanishesInEachPhase(t *testing.T) {
 	w := newWorld(t)
 	unfinished := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
@@ -562,7 +563,7 @@ func TestOfTheMigrationsThatHaveEndedTheNewestStay(t *testing.T) {
 	}
 }
 
-// What the API server refuses is said, and the guest stays.
+// A quota refuses the target pod. The migration must report it, and the guest must stay.
 func TestATargetPodThatAQuotaRefuses(t *testing.T) {
 	w := newWorld(t)
 	w.createVMI("vmi")
@@ -588,8 +589,8 @@ func TestATargetPodThatAQuotaRefuses(t *testing.T) {
 	}
 }
 
-// A source that is deleted by force after it has sent its guest may run on for as long as
-// its kubelet takes; the guest's end is not concluded from it.
+// A source pod that was deleted by force after it sent its guest may run on until its kubelet ends it. Its absence must
+// not count as the guest's end.
 func TestASourcePodThatVanishesWhileItsGuestMoves(t *testing.T) {
 	w := newWorld(t)
 	w.nodeSays(corev1.ConditionTrue, time.Hour)

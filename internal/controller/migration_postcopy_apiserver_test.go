@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// allowPostCopy has the cluster's migrations be allowed post-copy, or not.
+// allowPostCopy allows or forbids post-copy in the cluster.
 func (w *world) allowPostCopy(allowed bool) {
 	w.t.Helper()
 	w.allow(20, 20)
@@ -25,8 +25,8 @@ func (w *world) allowPostCopy(allowed bool) {
 	w.seesKubeVirt()
 }
 
-// postCopyNode makes a node that runs guests and that no other test's VMI selects; label is what its virt-handler
-// has found out of post-copy.
+// postCopyNode makes a node for guests that no other test's VMI selects; label has its virt-handler's result about
+// post-copy.
 func (w *world) postCopyNode(name, label string, edit func(*corev1.Node)) {
 	w.t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "-" + name, Labels: map[string]string{
@@ -40,8 +40,8 @@ func (w *world) postCopyNode(name, label string, edit func(*corev1.Node)) {
 	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), node) })
 }
 
-// A target pod has userfaultfd where post-copy is allowed, no node that it may come to lacks the profile, and one
-// has it for use. In every other case it is as it ever was.
+// A target pod must get userfaultfd if post-copy is allowed, every possible node has the profile, and one of them
+// supports post-copy. In every other case it must be as without post-copy.
 func TestWhichTargetPodsMayHaveUserfaultfd(t *testing.T) {
 	asIs := func(*corev1.Node) {}
 	w := newWorld(t)

@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/rules/components"
 )
 
-// serviceMonitors is the definition of Prometheus's operator, as far as it matters here.
+// serviceMonitors returns the definition of Prometheus's operator, reduced to the fields that matter here.
 func serviceMonitors() *apiextensionsv1.CustomResourceDefinition {
 	anything := true
 	kind := components.ServiceMonitorKind
@@ -37,7 +37,8 @@ func serviceMonitors() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// monitored awaits a ServiceMonitor and the account that may find the pods; neither, if account is empty.
+// monitored waits for a ServiceMonitor and the account that may find the pods; with an empty account, until there is
+// neither.
 func (w *world) monitored(namespace string, account string) {
 	w.t.Helper()
 	w.eventually("the ServiceMonitor in "+namespace+" for the account "+account, func() (bool, string) {
@@ -63,10 +64,10 @@ func (w *world) monitored(namespace string, account string) {
 	})
 }
 
-// theAuthorities is what virt-api has published of the metrics' authorities.
+// theAuthorities stands for the CAs of the metrics that virt-api has published.
 const theAuthorities = "an authority"
 
-// metricsAuthorities is what Prometheus is to know the components by, where there is something.
+// metricsAuthorities returns the CAs by which Prometheus verifies the components, if there are any.
 func (w *world) metricsAuthorities(namespace string) (string, bool) {
 	var found corev1.ConfigMap
 	err := w.client.Get(w.ctx, client.ObjectKey{Namespace: namespace, Name: components.MetricsAuthorities}, &found)
@@ -85,7 +86,7 @@ func TestPrometheusIsToldOfTheMetrics(t *testing.T) {
 	w.do("creating the definition", w.client.Create(w.ctx, definition))
 	t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), serviceMonitors()) })
 	w.monitored(w.namespace, "")
-	// It is told as soon as virt-api has made an authority.
+	// They must be copied as soon as virt-api has published one.
 	w.do("publishing the authority", w.client.Create(w.ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: certs.TrustConfigMap}, Data: map[string]string{certs.MetricsTrust(): theAuthorities},
 	}))
@@ -109,7 +110,7 @@ func TestPrometheusIsToldOfTheMetrics(t *testing.T) {
 		status, message := w.synchronized()
 		return status == corev1.ConditionFalse, message
 	})
-	// Nobody is Prometheus where nobody is named, and there is none of the usual ones.
+	// Without a named account and without the usual ones there is no Prometheus.
 	w.say(func(spec *v1.KubeVirtSpec) {
 		spec.MonitorNamespace, spec.ServiceMonitorNamespace, spec.MonitorAccount = "", "", ""
 	})

@@ -39,7 +39,7 @@ func (c *movedClock) pass(d time.Duration) {
 	c.at.Store(&next)
 }
 
-// onMultus gives the template an interface on a network of that name, and others after it.
+// onMultus adds interfaces on networks with these names to the template.
 func onMultus(names ...string) func(*v1.VirtualMachineInstanceSpec) {
 	return func(spec *v1.VirtualMachineInstanceSpec) {
 		for _, name := range names {
@@ -50,7 +50,7 @@ func onMultus(names ...string) func(*v1.VirtualMachineInstanceSpec) {
 	}
 }
 
-// attachTo plays Multus, or an attacher: the pod is on these networks.
+// attachTo plays Multus, or an attacher: it sets the pod's networks.
 func (w *world) attachTo(pod *corev1.Pod, names ...string) {
 	w.t.Helper()
 	entries := []string{`{"name":"cbr0","interface":"eth0"}`}
@@ -61,7 +61,7 @@ func (w *world) attachTo(pod *corev1.Pod, names ...string) {
 	w.do("saying what the pod is attached to", w.client.Patch(w.ctx, &corev1.Pod{ObjectMeta: pod.ObjectMeta}, client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
-// awaitRequired waits until the condition MigrationRequired has a status; "" until it is gone.
+// awaitRequired waits until the condition MigrationRequired has a status; "" waits until there is none.
 func (w *world) awaitRequired(status corev1.ConditionStatus) *v1.VirtualMachineInstanceCondition {
 	w.t.Helper()
 	var c *v1.VirtualMachineInstanceCondition
@@ -72,7 +72,7 @@ func (w *world) awaitRequired(status corev1.ConditionStatus) *v1.VirtualMachineI
 	return c
 }
 
-// awaitAsked waits until the pod asks for these networks, and no others of ours.
+// awaitAsked waits until the pod requests exactly these of our networks.
 func (w *world) awaitAsked(pod *corev1.Pod, names ...string) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("the pod to ask for %v", names), func() (bool, string) {
@@ -88,7 +88,7 @@ func (w *world) awaitAsked(pod *corev1.Pod, names ...string) {
 	})
 }
 
-// look has the loops look at the VMI again: its time has passed, which wakes nobody.
+// look triggers a reconciliation of the VMI, because the passing of time triggers none.
 func (w *world) look() {
 	w.t.Helper()
 	vmi := w.vmi("vm")
@@ -97,7 +97,7 @@ func (w *world) look() {
 	w.do("waking the loop", w.client.Patch(w.ctx, vmi, client.MergeFrom(before)))
 }
 
-// plugging is a world with a VM that runs, whose template changes reach it.
+// plugging returns a world with a running VM whose template changes reach it.
 func plugging(t *testing.T) (*world, *movedClock, *corev1.Pod) {
 	t.Helper()
 	clock := newMovedClock()
@@ -109,8 +109,8 @@ func plugging(t *testing.T) (*world, *movedClock, *corev1.Pod) {
 	return w, clock, pod
 }
 
-// TestAnInterfaceIsBroughtByAMigration follows MigrationRequired while nobody attaches anything: ten seconds are not
-// more than ten. It is taken back in time, and asked for again.
+// TestAnInterfaceIsBroughtByAMigration follows MigrationRequired while nobody attaches the interface: it must become
+// True after more than ten seconds. It is reverted in time, and requested again.
 func TestAnInterfaceIsBroughtByAMigration(t *testing.T) {
 	w, clock, pod := plugging(t)
 	first := *clock.at.Load()
@@ -140,7 +140,7 @@ func TestAnInterfaceIsBroughtByAMigration(t *testing.T) {
 	if c := w.awaitRequired(corev1.ConditionTrue); c.Reason != v1.VirtualMachineInstanceReasonAutoMigrationDueToLiveUpdate {
 		t.Errorf("the condition says %+v", c)
 	}
-	// An attacher that comes after eleven seconds.
+	// This attacher comes after eleven seconds.
 	w.attachTo(pod, "blue", "green")
 	w.awaitRequired("")
 	if pods := w.pods(); len(pods) != 1 {
@@ -148,7 +148,8 @@ func TestAnInterfaceIsBroughtByAMigration(t *testing.T) {
 	}
 }
 
-// TestADeviceOfTheNodeIsBroughtAtOnce: nobody attaches a device in place, and what comes with it has not to wait either.
+// TestADeviceOfTheNodeIsBroughtAtOnce checks that a device needs a migration at once, because nobody attaches one in
+// place, and that other interfaces in the same change need not wait either.
 func TestADeviceOfTheNodeIsBroughtAtOnce(t *testing.T) {
 	w, _, pod := plugging(t)
 	w.changeTemplate(func(spec *v1.VirtualMachineInstanceSpec) {
@@ -171,7 +172,8 @@ func TestADeviceOfTheNodeIsBroughtAtOnce(t *testing.T) {
 	}
 }
 
-// TestAnInterfaceIsAttachedInPlace: no migration is asked for, of one that comes and one that goes at once.
+// TestAnInterfaceIsAttachedInPlace checks that no migration is requested when one interface is plugged and one
+// unplugged at once.
 func TestAnInterfaceIsAttachedInPlace(t *testing.T) {
 	w, clock, pod := plugging(t)
 	w.changeTemplate(onMultus("blue"))
@@ -201,7 +203,7 @@ func TestAnInterfaceIsAttachedInPlace(t *testing.T) {
 	w.awaitRequired("")
 }
 
-// TestAStagedInterfaceWaits for the restart, also where the pod has been attached by somebody else.
+// TestAStagedInterfaceWaits for the restart, even if another controller has attached it to the pod.
 func TestAStagedInterfaceWaits(t *testing.T) {
 	w, clock, pod := plugging(t)
 	w.setRollout(v1.VMRolloutStrategyStage)
@@ -218,12 +220,12 @@ func TestAStagedInterfaceWaits(t *testing.T) {
 	w.awaitRestartRequired("")
 }
 
-// onNetwork has the template's interface blue be on a network.
+// onNetwork moves the template's interface blue to a network.
 func onNetwork(name string) func(*v1.VirtualMachineInstanceSpec) {
 	return func(spec *v1.VirtualMachineInstanceSpec) { spec.Networks[0].Multus.NetworkName = name }
 }
 
-// attachBlue plays Multus of a pod in which the interface blue is on a network.
+// attachBlue plays Multus for a pod whose interface blue is on a network.
 func (w *world) attachBlue(pod *corev1.Pod, network string) {
 	w.t.Helper()
 	text := fmt.Sprintf(`[{"name":"%s/%s","interface":%q}]`, w.namespace, network, layout.SecondaryInterface("blue"))
@@ -232,7 +234,7 @@ func (w *world) attachBlue(pod *corev1.Pod, network string) {
 	w.do("saying what the pod is attached to", w.client.Patch(w.ctx, pod, client.MergeFrom(before)))
 }
 
-// onBlue is a world with a guest that has the interface blue on the network of that name.
+// onBlue returns a world with a guest that has the interface blue on this network.
 func onBlue(t *testing.T) (*world, *corev1.Pod) {
 	w, _, pod := plugging(t)
 	w.changeTemplate(onMultus("blue"))
@@ -243,7 +245,7 @@ func onBlue(t *testing.T) (*world, *corev1.Pod) {
 	return w, pod
 }
 
-// hasBlue plays virt-handler: QEMU has the interface.
+// hasBlue plays a virt-handler that reports the interface in QEMU.
 func (w *world) hasBlue() {
 	w.t.Helper()
 	vmi := w.vmi("vm")
@@ -252,8 +254,8 @@ func (w *world) hasBlue() {
 	w.do("reporting the guest's interface", w.client.Patch(w.ctx, vmi, client.MergeFrom(before)))
 }
 
-// TestAnInterfaceMovesToAnotherNetwork by a migration, which is required at once. Meanwhile the pod is asked for what it
-// has. It is taken back, staged, and asked of a guest that can't migrate.
+// TestAnInterfaceMovesToAnotherNetwork by a migration, which must be required at once. Meanwhile the pod's request must
+// stay. Then the change is reverted, staged, and made for a guest that can't migrate.
 func TestAnInterfaceMovesToAnotherNetwork(t *testing.T) {
 	w, pod := onBlue(t)
 	moves := "interface blue is to be on network " + w.namespace + "/green, and its launcher pod is on " + w.namespace + "/blue"
@@ -289,7 +291,8 @@ func TestAnInterfaceMovesToAnotherNetwork(t *testing.T) {
 	}
 }
 
-// TestANetworkThatChangesDuringAMigration follows after it: the pod that the guest has come to is on the old one.
+// TestANetworkThatChangesDuringAMigration checks that another migration follows, because the guest's new pod is on the
+// old network.
 func TestANetworkThatChangesDuringAMigration(t *testing.T) {
 	w, source := onBlue(t)
 	m := w.migrate("move", "vm")
@@ -321,8 +324,8 @@ func TestANetworkThatChangesDuringAMigration(t *testing.T) {
 	w.awaitRequired("")
 }
 
-// TestAnInterfaceOfAGuestThatStays is asked for as long as it is wanted: the condition says why no migration brings it,
-// none is made, and an attacher may still bring it.
+// TestAnInterfaceOfAGuestThatStays checks that the interface stays requested. The condition must say why no migration
+// brings it, none may be made, and an attacher may still attach it.
 func TestAnInterfaceOfAGuestThatStays(t *testing.T) {
 	w, clock, pod := plugging(t)
 	kv := w.kubevirt()

@@ -15,7 +15,8 @@ import (
 	"drydock.dev/drydock/internal/rules/schedulable"
 )
 
-// virt-controller may say of a node that virt-handler is away from that it takes no guests, and nothing else of any node.
+// virt-controller may only mark a node without virt-handler as not schedulable for guests, and change nothing else of
+// any node.
 func TestVirtControllerOnlySaysOfNodesThatTheyTakeNoGuests(t *testing.T) {
 	policy := policytest.Load(t, "../../config/rbac/node-policy.yaml", "virt-controller-nodes")
 	node := func(change func(*corev1.Node)) *corev1.Node {

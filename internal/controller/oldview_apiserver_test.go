@@ -14,14 +14,14 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// heldWatch keeps from the loops' cache what the API server tells it of one resource, while it is held.
+// heldWatch delays the API server's events of one resource for the loops' cache, while it is held.
 type heldWatch struct {
 	resource string
 	mu       sync.Mutex
 	held     chan struct{}
 }
 
-// hold begins to hold the watch, and returns what lets it go.
+// hold begins to hold the watch; letGo ends it.
 func (h *heldWatch) hold() (letGo func()) {
 	held := make(chan struct{})
 	h.mu.Lock()
@@ -65,8 +65,8 @@ func (b heldBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The guest runs, and the cache does not show it yet: its migration is not judged by that, for it could not be taken
-// back.
+// The guest runs, but the cache does not show it yet. Its migration must not fail because of that, for a failure is
+// final.
 func TestAMigrationIsNotFailedByAnOldView(t *testing.T) {
 	w := newWorld(t)
 	w.stop()

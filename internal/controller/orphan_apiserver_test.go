@@ -20,8 +20,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
 
-// The cluster's garbage collector takes the VM off the revisions of its template, its type and its preference, and off one that
-// earlier versions have made, whose fields are not sorted.
+// The cluster's garbage collector removes the VM as owner from the revisions of its template, its type and its
+// preference, and from one of an earlier version with unsorted fields. A new VM must still use them.
 func TestAVMIsOrphanedFromItsRevisions(t *testing.T) {
 	w := newWorld(t)
 	w.createType("three", 3)
@@ -54,8 +54,8 @@ func TestAVMIsOrphanedFromItsRevisions(t *testing.T) {
 	}
 }
 
-// Of two VMs with a disk of one name the second one does not get what the first one has left behind, and its end does not
-// delete it. A VM of the first one's name gets it.
+// Two VMs have a disk of the same name. The second must not get the disk that the first left behind, and its end must
+// not delete that disk. A new VM with the first one's name must get it.
 func TestAnOrphanedDataVolumeIsNoOtherVMs(t *testing.T) {
 	w := newWorld(t)
 	first := w.createVMWithDisk("first")
@@ -84,8 +84,8 @@ func TestAnOrphanedDataVolumeIsNoOtherVMs(t *testing.T) {
 	})
 }
 
-// collectorKnows waits until the cluster's garbage collector knows the objects of a kind: until it has deleted the last of
-// them, whose owner does not exist. An object that it does not know when the owner is orphaned is collected later.
+// collectorKnows waits until the cluster's garbage collector knows the objects of a kind: it must delete last, whose
+// owner does not exist. It would later collect an object that it does not know when the owner is orphaned.
 func (w *world) collectorKnows(last client.Object) {
 	w.t.Helper()
 	last.SetNamespace(w.namespace)
@@ -117,7 +117,7 @@ func (w *world) createVMWithDisk(name string) *v1.VirtualMachine {
 	return vm
 }
 
-// disk is the DataVolume disk, nil for none.
+// disk returns the DataVolume disk, or nil.
 func (w *world) disk() *cdiv1.DataVolume {
 	w.t.Helper()
 	dv := &cdiv1.DataVolume{}

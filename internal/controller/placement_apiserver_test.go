@@ -21,7 +21,7 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
-// createVMWithDisks makes a VM that is to run, with a blank DataVolume for each disk, in a class.
+// createVMWithDisks makes a running VM, with a blank DataVolume of a class for each disk.
 func (w *world) createVMWithDisks(name, class string, disks ...string) {
 	w.t.Helper()
 	spec := testSpec()
@@ -47,7 +47,7 @@ func (w *world) createVMWithDisks(name, class string, disks ...string) {
 	w.do("creating the VM", w.client.Create(w.ctx, vm))
 }
 
-// awaitProvisioning waits for the provisioning pod of the VMI of a name.
+// awaitProvisioning waits for the provisioning pod of a VMI.
 func (w *world) awaitProvisioning(name string) *corev1.Pod {
 	w.t.Helper()
 	var pod corev1.Pod
@@ -62,13 +62,13 @@ func (w *world) awaitProvisioning(name string) *corev1.Pod {
 	return &pod
 }
 
-// provisioning are the provisioning pods of the namespace.
+// provisioning returns the provisioning pods of the namespace.
 func (w *world) provisioning() []corev1.Pod {
 	w.t.Helper()
 	return slices.DeleteFunc(w.pods(), func(pod corev1.Pod) bool { return pod.Annotations[v1.EphemeralProvisioningObject] == "" })
 }
 
-// provisioningPods are the names of the provisioning pods of the namespace.
+// provisioningPods returns the names of the namespace's provisioning pods.
 func (w *world) provisioningPods() []string {
 	var names []string
 	for _, pod := range w.provisioning() {
@@ -119,7 +119,7 @@ func TestAVMsDisksAreBoundBeforeTheyAreFilled(t *testing.T) {
 		t.Errorf("after a restart the provisioning pods are %v", names)
 	}
 
-	// The scheduler finds no node, says so, and finds one.
+	// The scheduler finds no node, reports it, and finds one.
 	w.podStatus(pod, func(s *corev1.PodStatus) {
 		s.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
 			Reason: corev1.PodReasonUnschedulable, Message: "0/2 nodes are available"}}
@@ -152,8 +152,8 @@ func TestAVMsDisksAreBoundBeforeTheyAreFilled(t *testing.T) {
 	t.Logf("writes: %s", strings.Join(w.writes.of(w.namespace), ", "))
 }
 
-// TestTheLoopsMayEndWhileDisksArePlaced ends the loops again and again on the way
-// of several VMs' disks, each time a little later.
+// TestTheLoopsMayEndWhileDisksArePlaced restarts the loops again and again while disks of several VMs are placed, each
+// time a little later. All VMs must start.
 func TestTheLoopsMayEndWhileDisksArePlaced(t *testing.T) {
 	const vms = 4
 	w := newWorld(t)
@@ -206,7 +206,7 @@ func TestAStoppedVMLeavesNoProvisioningPod(t *testing.T) {
 	if first.Name == second.Name {
 		t.Error("the second VMI's pod has the name of the first's")
 	}
-	// An eviction: the pod goes and is made again.
+	// An eviction: the pod must be made again.
 	w.do("evicting the pod", w.client.Delete(w.ctx, second))
 	w.eventually("another provisioning pod", func() (bool, string) {
 		again := w.awaitProvisioning("stopped")
@@ -231,7 +231,7 @@ func TestAVMWaitsForItsDisksAndSaysWhatIsWrong(t *testing.T) {
 		t.Error("a VMI or a provisioning pod was made for a disk that has failed")
 	}
 
-	// Whoever deletes the DataVolume gets another.
+	// A deleted DataVolume must be made again.
 	old := w.dv("one")
 	w.do("deleting the DataVolume", w.client.Delete(w.ctx, old))
 	w.sweepDV(old)

@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
 
-// TestAVMIFollowsItsTemplatesVolumes: a volume that is put into the template of a
-// running VM, and taken out again, reaches the VMI without a restart.
+// TestAVMIFollowsItsTemplatesVolumes adds a volume to the template of a running VM, and removes it. Both must reach the
+// VMI without a restart.
 func TestAVMIFollowsItsTemplatesVolumes(t *testing.T) {
 	w := newWorld(t)
 	w.createVM("vm", v1.RunStrategyAlways)
@@ -49,8 +49,8 @@ func TestAVMIFollowsItsTemplatesVolumes(t *testing.T) {
 	has(false)
 }
 
-// TestARunningVMIHearsOfAClaimThatHasGrown plays virt-handler, which has told of
-// the claim, and the storage that has made it larger.
+// TestARunningVMIHearsOfAClaimThatHasGrown plays a virt-handler that has reported the claim, and storage that has made
+// it larger. The VMI must get the new size.
 func TestARunningVMIHearsOfAClaimThatHasGrown(t *testing.T) {
 	w := newWorld(t)
 	w.createVMI("vmi")

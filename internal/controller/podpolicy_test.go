@@ -33,7 +33,7 @@ var (
 	administrator  = &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}}
 )
 
-// podPolicies are those of config/rbac/pod-policy.yaml.
+// podPolicies are the policies of config/rbac/pod-policy.yaml.
 type podPolicies []*policytest.Policy
 
 func podPolicy(t *testing.T) podPolicies {
@@ -42,7 +42,7 @@ func podPolicy(t *testing.T) podPolicies {
 	return podPolicies{policytest.Load(t, manifest, "drydock-pods"), policytest.Load(t, manifest, "drydock-pod-labels")}
 }
 
-// Answer is why a write is refused, empty when it is not.
+// Answer returns the reason why a write is refused, or "".
 func (p podPolicies) Answer(t testing.TB, w policytest.Write) string {
 	t.Helper()
 	said := ""
@@ -77,7 +77,7 @@ func labeled(pod *corev1.Pod, key, value string) *corev1.Pod {
 	return pod
 }
 
-// GHSA-9m94-w2vq-hcf9: a pod with the launcher's labels is taken for a launcher.
+// GHSA-9m94-w2vq-hcf9: a tenant's pod with the launcher's labels was taken for a launcher.
 func TestGHSA9m94w2vqhcf9NobodyButVirtControllerMakesPodsWithItsLabels(t *testing.T) {
 	policy := podPolicy(t)
 	forged := attachmentPod()
@@ -166,7 +166,7 @@ func TestNobodyRelabelsDrydocksPodsOrChangesTheirImages(t *testing.T) {
 	}
 }
 
-// aLauncherPod is what a launcher pod on a claim has for rules to go by.
+// aLauncherPod returns the parts of a launcher pod with a claim that rules read.
 func aLauncherPod() *corev1.Pod {
 	pod := attachmentPod()
 	pod.Labels[v1.AppLabel] = layout.LauncherApp
@@ -182,8 +182,8 @@ func aLauncherPod() *corev1.Pod {
 	return pod
 }
 
-// TestNobodyChangesWhatRulesGoBy takes each label and annotation that rules go by off pods of each kind, changes it, and puts
-// it on: the policy's lists are those of package podlabels.
+// TestNobodyChangesWhatRulesGoBy removes, changes and adds each label and annotation that rules read, on pods of each
+// kind: the policy's lists must be those of package podlabels.
 func TestNobodyChangesWhatRulesGoBy(t *testing.T) {
 	policy := podPolicy(t)
 	edits := map[string]func(set map[string]string, key string){

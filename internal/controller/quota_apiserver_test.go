@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// limitByQuota has the namespace admit no pod without limits.
+// limitByQuota makes the namespace refuse pods without limits.
 func (w *world) limitByQuota() {
 	w.t.Helper()
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "limits", Namespace: w.namespace}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
@@ -27,7 +27,7 @@ func (w *world) limitByQuota() {
 	})
 }
 
-// hasLimits looks at the limits of a pod's container: CPUs, and how many times its request the memory.
+// hasLimits checks the limits of a pod's container: the CPUs, and the memory as a multiple of its request.
 func (w *world) hasLimits(pod *corev1.Pod, cpus string, times int64) {
 	w.t.Helper()
 	r := pod.Spec.Containers[0].Resources
@@ -36,8 +36,8 @@ func (w *world) hasLimits(pod *corev1.Pod, cpus string, times int64) {
 	}
 }
 
-// Every pod that is made for a VM is admitted: the provisioning pod, the launcher pod, and the one that the guest migrates to. The
-// pod of a guest that gets more CPUs may use them.
+// Every pod of a VM must be admitted: the provisioning pod, the launcher pod, and the target pod. A guest that gets
+// more CPUs must be allowed to use them.
 func TestAVMRunsWhereAQuotaAsksForLimits(t *testing.T) {
 	w := newWorld(t)
 	w.limitByQuota()
@@ -62,7 +62,8 @@ func TestAVMRunsWhereAQuotaAsksForLimits(t *testing.T) {
 	w.hasLimits(w.awaitTarget(w.migrate("move", "vmi")), "1", 3)
 }
 
-// A limit range that gives containers less than a VM requests makes no pod that can't be; one that gives enough is left to.
+// A limit range gives containers less than a VM requests: no impossible pod may be made. If it gives enough, its limits
+// must be used.
 func TestAVMRunsWhereALimitRangeGivesLess(t *testing.T) {
 	w := newWorld(t)
 	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: w.namespace}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{

@@ -21,16 +21,15 @@ import (
 
 const manifestRBAC = "../../config/rbac/controller.yaml"
 
-// leastPrivilege gives the loops of this world exactly the rights that the
-// manifest gives to virt-controller, in the world's namespace instead of its
-// own, so that every test is one of the manifest, too.
+// leastPrivilege gives the loops of this world exactly virt-controller's rights from the manifest, in the world's
+// namespace, so that every test also tests the manifest.
 func (w *world) leastPrivilege() rest.ImpersonationConfig {
 	w.t.Helper()
 	account := "system:serviceaccount:" + w.namespace + ":kubevirt-controller"
 	for _, object := range w.manifest(manifestRBAC) {
 		w.grant(object.Object, account)
 	}
-	// Roles and their bindings come to the authorizer one by one: one right of each role is awaited.
+	// The authorizer learns roles and bindings one by one: the test waits for one right of each role.
 	inForce := func(right authorizationv1.ResourceAttributes) {
 		w.t.Helper()
 		w.eventually("the right to "+right.Verb+" "+right.Resource+" to be in force", func() (bool, string) {
@@ -44,7 +43,7 @@ func (w *world) leastPrivilege() rest.ImpersonationConfig {
 	return rest.ImpersonationConfig{UserName: account, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
 }
 
-// manifest reads the objects of a file, in which some texts are replaced by others.
+// manifest reads the objects of a file after replacing texts.
 func (w *world) manifest(file string, replace ...string) []*unstructured.Unstructured {
 	w.t.Helper()
 	objects, err := readManifest(file, replace...)
@@ -70,7 +69,7 @@ func readManifest(file string, replace ...string) ([]*unstructured.Unstructured,
 	}
 }
 
-// grant makes one object of the manifest, for this world.
+// grant creates one object of the manifest for this world.
 func (w *world) grant(raw map[string]any, account string) {
 	w.t.Helper()
 	data, err := sigyaml.Marshal(raw)

@@ -33,7 +33,6 @@ func (w *world) awaitReplicas(n int) {
 	})
 }
 
-// createSet makes a replica set of so many VMIs.
 func (w *world) createSet(replicas int32) *v1.VirtualMachineInstanceReplicaSet {
 	w.t.Helper()
 	match := map[string]string{"app": "set"}

@@ -19,8 +19,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// runInNode brings the VM's VMI to Running on a node of the test's own that has so much CPU, and its guest to one
-// socket. It returns the pod's name.
+// runInNode brings the VM's VMI to Running on a node of the test's own with this much CPU, and its guest to one socket.
+// It returns the pod's name.
 func (w *world) runInNode(cpu string) string {
 	w.t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "-node"}}
@@ -35,7 +35,7 @@ func (w *world) runInNode(cpu string) string {
 	return pod.Name
 }
 
-// hasSockets plays virt-handler: the VMI's guest has so many.
+// hasSockets plays a virt-handler that reports the guest's sockets.
 func (w *world) hasSockets(n uint32) {
 	w.t.Helper()
 	vmi := w.vmi("vm")
@@ -45,7 +45,7 @@ func (w *world) hasSockets(n uint32) {
 	w.do("reporting the guest's sockets", w.client.Patch(w.ctx, vmi, client.MergeFrom(before)))
 }
 
-// grants plays the kubelet: the pod's container has what is asked for, or the node says why not.
+// grants plays the kubelet: it allocates the request, or reports why the node can't.
 func (w *world) grants(name, pending string) {
 	w.t.Helper()
 	pod := w.launcher(name)
@@ -66,7 +66,7 @@ func (w *world) launcher(name string) *corev1.Pod {
 	return pod
 }
 
-// awaitRequest waits until the pod asks for so much CPU.
+// awaitRequest waits until the pod requests this much CPU.
 func (w *world) awaitRequest(name, cpu string) {
 	w.t.Helper()
 	w.eventually("the pod to ask for "+cpu, func() (bool, string) {
@@ -75,13 +75,15 @@ func (w *world) awaitRequest(name, cpu string) {
 	})
 }
 
-// awaitCPUChange waits until the VMI says that of its CPUs; "" waits until it says nothing.
+// awaitCPUChange waits until the VMI's condition about its CPUs has this reason and message; "" waits until there is
+// none.
 func (w *world) awaitCPUChange(reason, part string) {
 	w.t.Helper()
 	w.awaitChange(v1.VirtualMachineInstanceVCPUChange, reason, part)
 }
 
-// awaitChange waits until a condition of the VMI has a reason, and a message with a part; "" waits until there is none.
+// awaitChange waits until a condition of the VMI has a reason, and a message that contains part; "" waits until there
+// is none.
 func (w *world) awaitChange(change v1.VirtualMachineInstanceConditionType, reason, part string) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("%s to be %s", change, reason), func() (bool, string) {
@@ -97,8 +99,8 @@ func withSockets(n uint32) func(*v1.VirtualMachineInstanceSpec) {
 	return func(spec *v1.VirtualMachineInstanceSpec) { spec.Domain.CPU = &v1.CPU{Sockets: n} }
 }
 
-// TestThePodOfAGuestGrowsAndShrinksWithIt plays the kubelet and virt-handler for a guest that gets CPUs and gives
-// them back.
+// TestThePodOfAGuestGrowsAndShrinksWithIt plays the kubelet and virt-handler for a guest that gets CPUs and gives them
+// back. The pod's request must follow.
 func TestThePodOfAGuestGrowsAndShrinksWithIt(t *testing.T) {
 	w := newWorld(t)
 	w.setRollout(v1.VMRolloutStrategyLiveUpdate)
@@ -118,7 +120,7 @@ func TestThePodOfAGuestGrowsAndShrinksWithIt(t *testing.T) {
 	w.hasSockets(3)
 	w.awaitCPUChange("", "")
 
-	// The guest gives back first.
+	// The guest must release them first.
 	w.changeTemplate(withSockets(2))
 	w.awaitCPUChange("GuestChanges", "CPUs in 3 sockets, and is to have them in 2")
 	w.awaitRequest(pod, "300m")
@@ -126,7 +128,7 @@ func TestThePodOfAGuestGrowsAndShrinksWithIt(t *testing.T) {
 	w.awaitRequest(pod, "200m")
 	w.awaitCPUChange("", "")
 
-	// A change of mind leaves nothing behind.
+	// A reverted change leaves nothing behind.
 	w.changeTemplate(withSockets(4))
 	w.awaitRequest(pod, "400m")
 	w.changeTemplate(withSockets(2))

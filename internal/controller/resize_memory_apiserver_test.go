@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// hasMemory plays virt-handler: the VMI's guest was started with 1Gi, is given so much, and has so much.
+// hasMemory plays a virt-handler that reports a guest that was started with 1Gi, and its requested and present memory.
 func (w *world) hasMemory(given, has string) {
 	w.t.Helper()
 	vmi := w.vmi("vm")
@@ -24,8 +24,8 @@ func (w *world) hasMemory(given, has string) {
 	w.do("reporting the guest's memory", w.client.Patch(w.ctx, vmi, client.MergeFrom(before)))
 }
 
-// awaitMemory waits until the pod asks for the memory of a guest of so many GiB: what it needs beside that is less than
-// another one.
+// awaitMemory waits until the pod requests the memory of a guest of this many GiB, plus an overhead of less than one
+// GiB.
 func (w *world) awaitMemory(name string, gib int64) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("the pod to ask for %d GiB", gib), func() (bool, string) {
@@ -34,7 +34,8 @@ func (w *world) awaitMemory(name string, gib int64) {
 	})
 }
 
-// awaitMemoryChange waits until the VMI says that of its memory; "" waits until it says nothing.
+// awaitMemoryChange waits until the VMI's condition about its memory has this reason and message; "" waits until there
+// is none.
 func (w *world) awaitMemoryChange(reason, part string) {
 	w.t.Helper()
 	w.awaitChange(v1.VirtualMachineInstanceMemoryChange, reason, part)
@@ -62,6 +63,7 @@ func (w *world) runWithRoom() (pod string) {
 }
 
 // TestThePodOfAGuestFollowsItsMemory plays the kubelet and virt-handler for a guest that gets memory and gives it back.
+// The pod's request must follow.
 func TestThePodOfAGuestFollowsItsMemory(t *testing.T) {
 	w := newWorld(t)
 	pod := w.runWithRoom()
@@ -77,7 +79,7 @@ func TestThePodOfAGuestFollowsItsMemory(t *testing.T) {
 	w.hasMemory("3Gi", "3Gi")
 	w.awaitMemoryChange("", "")
 
-	// The guest gives back first, as far as it does.
+	// The guest must release it first, as far as it can.
 	w.changeTemplate(withMemory("1Gi"))
 	w.awaitMemoryChange("GuestChanges", "The guest has 3Gi of memory, and is to have 1Gi.")
 	w.awaitMemory(pod, 3)
@@ -88,7 +90,7 @@ func TestThePodOfAGuestFollowsItsMemory(t *testing.T) {
 	w.grants(pod, "")
 	w.awaitMemoryChange("", "")
 
-	// A change of mind leaves nothing behind.
+	// A reverted change leaves nothing behind.
 	w.changeTemplate(withMemory("4Gi"))
 	w.awaitMemory(pod, 4)
 	w.changeTemplate(withMemory("1Gi"))

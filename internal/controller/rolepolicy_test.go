@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/components"
 )
 
-// virt-controller may do one thing to three roles: say whether each extends the one of its name.
+// virt-controller may change one thing in three roles: whether each extends the cluster's role of its name.
 func TestVirtControllerOnlyLabelsRoles(t *testing.T) {
 	policy := policytest.Load(t, "../../config/rbac/role-policy.yaml", "drydock-roles")
 	const prefix = "rbac.authorization.k8s.io/aggregate-to-"

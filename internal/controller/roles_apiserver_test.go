@@ -26,7 +26,7 @@ func (w *world) usersRoles() {
 	}
 }
 
-// aggregated awaits that the three roles are, or are not.
+// aggregated waits until the three roles are aggregated, or are not.
 func (w *world) aggregated(want bool) {
 	w.t.Helper()
 	for _, name := range []string{"admin", "edit", "view"} {

@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// setRollout has the cluster's rollout strategy be another, and waits until the loops have seen that.
+// setRollout changes the cluster's rollout strategy, and waits until the loops have seen it.
 func (w *world) setRollout(strategy v1.VMRolloutStrategy) {
 	w.t.Helper()
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: clusterconfig.Name, Namespace: w.namespace}}
@@ -32,7 +32,6 @@ func (w *world) setRollout(strategy v1.VMRolloutStrategy) {
 	w.seesKubeVirt()
 }
 
-// changeTemplate changes the spec in the template of the VM "vm".
 func (w *world) changeTemplate(change func(*v1.VirtualMachineInstanceSpec)) {
 	w.t.Helper()
 	vm := w.vm("vm")
@@ -41,7 +40,7 @@ func (w *world) changeTemplate(change func(*v1.VirtualMachineInstanceSpec)) {
 	w.do("changing the template", w.client.Patch(w.ctx, vm, client.MergeFrom(before)))
 }
 
-// awaitRestartRequired waits until the condition says that; "" waits until it is gone.
+// awaitRestartRequired waits until the condition names this path; "" waits until there is none.
 func (w *world) awaitRestartRequired(path string) {
 	w.t.Helper()
 	w.eventually("RestartRequired to name "+path, func() (bool, string) {
@@ -54,7 +53,7 @@ func (w *world) awaitRestartRequired(path string) {
 	})
 }
 
-// awaitZone waits until the VMI is to be in a zone.
+// awaitZone waits until the VMI's node selector has a zone.
 func (w *world) awaitZone(zone string) {
 	w.t.Helper()
 	w.eventually("the VMI to be for zone "+zone, func() (bool, string) {
@@ -79,7 +78,7 @@ func TestWhatAGuestRunsByFollowsTheTemplate(t *testing.T) {
 	w.run("vm")
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 
-	// Staged, until the strategy changes, which nothing of the VM does.
+	// Staged until the strategy changes, which changes nothing in the VM.
 	w.changeTemplate(zone("a"))
 	w.awaitRestartRequired("spec.template.spec.nodeSelector")
 	w.setRollout(v1.VMRolloutStrategyLiveUpdate)
@@ -94,7 +93,7 @@ func TestWhatAGuestRunsByFollowsTheTemplate(t *testing.T) {
 	w.awaitSettled()
 	w.awaitRestartRequired("")
 
-	// What the VMI has is what counts, not what it was started with.
+	// The VMI's present value counts, not the one from its start.
 	w.setRollout(v1.VMRolloutStrategyStage)
 	w.changeTemplate(zone(""))
 	w.awaitRestartRequired("spec.template.spec.tolerations")

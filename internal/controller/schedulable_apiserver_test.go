@@ -24,10 +24,10 @@ import (
 	"drydock.dev/drydock/internal/rules/schedulable"
 )
 
-// guestsLabel is by which virt-handler's DaemonSet selects nodes here. Its value is the world's namespace.
+// guestsLabel is the label by which virt-handler's DaemonSet selects nodes here. Its value is the world's namespace.
 const guestsLabel = "example.com/guests"
 
-// ofNode gives the writes of the loops to a node.
+// ofNode returns the loops' writes to a node.
 func (w *writes) ofNode(name string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,7 +40,7 @@ func (w *writes) ofNode(name string) []string {
 	return out
 }
 
-// guestNode makes a node that says that it takes guests, with so many devices of virt-handler's. The test plays its
+// guestNode makes a node that is schedulable for guests, with this many of virt-handler's devices. The test plays its
 // kubelet.
 func (w *world) guestNode(prefix, devices string, labels map[string]string) *corev1.Node {
 	w.t.Helper()
@@ -60,7 +60,7 @@ func (w *world) guestNode(prefix, devices string, labels map[string]string) *cor
 	return node
 }
 
-// devices plays the kubelet: so many devices are offered.
+// devices plays a kubelet that offers this many devices.
 func (w *world) devices(node *corev1.Node, count string) {
 	w.t.Helper()
 	patch := fmt.Sprintf(`{"status":{"allocatable":{%q:%q}}}`, layout.ResourceTUN, count)
@@ -82,8 +82,8 @@ func (w *world) awaitTakesGuests(node *corev1.Node, want string) {
 	})
 }
 
-// stillTakesGuests has the loop look at the node, and makes sure that nothing is written. The loop looks at one node after
-// the other: when a node that has nothing and came after this one is marked, it has looked.
+// stillTakesGuests triggers the loop for the node, and checks that it writes nothing. The loop handles one node after
+// the other: when a later node without virt-handler is marked, it has handled this one.
 func (w *world) stillTakesGuests(when string, node *corev1.Node, writes int) {
 	w.t.Helper()
 	touch := client.RawPatch(types.MergePatchType, []byte(fmt.Sprintf(`{"metadata":{"annotations":{"example.com/when":%q}}}`, when)))
@@ -97,7 +97,7 @@ func (w *world) stillTakesGuests(when string, node *corev1.Node, writes int) {
 	}
 }
 
-// nodePolicy has the policy of virt-controller's writes to nodes hold for the loops.
+// nodePolicy applies the policy of virt-controller's writes to nodes to the loops.
 func (w *world) nodePolicy() {
 	w.t.Helper()
 	const account = "system:serviceaccount:%s:kubevirt-controller"
@@ -123,7 +123,7 @@ func (w *world) nodePolicy() {
 	}
 }
 
-// handlerWanting makes virt-handler's DaemonSet, which wants the world's nodes. The cluster's own controller makes its pods.
+// handlerWanting makes virt-handler's DaemonSet for the world's nodes. The cluster's own controller makes its pods.
 func (w *world) handlerWanting() *appsv1.DaemonSet {
 	w.t.Helper()
 	labels := map[string]string{v1.AppLabel: "virt-handler"}
@@ -139,7 +139,7 @@ func (w *world) handlerWanting() *appsv1.DaemonSet {
 	return ds
 }
 
-// place has the DaemonSet want other nodes, as workloads.nodePlacement does.
+// place changes the DaemonSet's node selector, as workloads.nodePlacement does.
 func (w *world) place(ds *appsv1.DaemonSet, value string) {
 	w.t.Helper()
 	w.do("placing virt-handler", retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -151,7 +151,7 @@ func (w *world) place(ds *appsv1.DaemonSet, value string) {
 	}))
 }
 
-// awaitHandler waits until a pod of virt-handler's is on a node that is not the one of the UID, and is kept there.
+// awaitHandler waits for a virt-handler pod on a node other than the one with the UID, and keeps it there.
 func (w *world) awaitHandler(node *corev1.Node, but types.UID) *corev1.Pod {
 	w.t.Helper()
 	var found corev1.Pod
@@ -165,7 +165,7 @@ func (w *world) awaitHandler(node *corev1.Node, but types.UID) *corev1.Pod {
 	return &found
 }
 
-// goesByTheLabel makes a pod on the node that virt-controller's caches do not have, and that is for nodes which take guests.
+// goesByTheLabel makes a pod on the node that needs schedulable nodes and is not in virt-controller's caches.
 func (w *world) goesByTheLabel(node *corev1.Node) *corev1.Pod {
 	w.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "by-the-label"}}
@@ -199,10 +199,10 @@ func TestANodeThatVirtHandlerLeavesSaysSo(t *testing.T) {
 	w.end("guest", guest, v1.Succeeded)
 	w.stillTakesGuests("while a pod is there that a kubelet would end by the label", node, 0)
 	w.removePod(other)
-	w.labelNode(node, "zone", "a") // Something of the node changes, as it does every five minutes.
+	w.labelNode(node, "zone", "a") // The node changes, as nodes do every five minutes.
 	w.awaitTakesGuests(node, "false")
 
-	// At rest nothing is written, whatever the kubelet reports.
+	// In a steady state nothing is written, whatever the kubelet reports.
 	w.labelNode(node, "zone", "b")
 	w.devices(node, "0")
 	empty := w.guestNode("empty-", "0", nil)
@@ -213,7 +213,7 @@ func TestANodeThatVirtHandlerLeavesSaysSo(t *testing.T) {
 
 	w.place(ds, w.namespace)
 	handler = w.awaitHandler(node, handler.UID)
-	w.labelNode(node, v1.NodeSchedulable, "true") // virt-handler's
+	w.labelNode(node, v1.NodeSchedulable, "true") // as virt-handler does
 	w.stillTakesGuests("when virt-handler is back, before the kubelet offers its devices", node, 1)
 	w.devices(node, "1k")
 	w.stillTakesGuests("when virt-handler is back", node, 1)
@@ -222,7 +222,8 @@ func TestANodeThatVirtHandlerLeavesSaysSo(t *testing.T) {
 	w.stillTakesGuests("when virt-handler has crashed", node, 1)
 }
 
-// virt-handler leaves an empty node: its DaemonSet's pod goes last, and nothing else tells.
+// virt-handler leaves an empty node: the deletion of its DaemonSet's pod is the last event about it. The node must be
+// marked.
 func TestAnEmptyNodeThatVirtHandlerLeavesSaysSo(t *testing.T) {
 	w := newWorld(t)
 	node := w.guestNode("leaves-", "1k", map[string]string{guestsLabel: w.namespace})
@@ -236,7 +237,7 @@ func TestAnEmptyNodeThatVirtHandlerLeavesSaysSo(t *testing.T) {
 	w.awaitTakesGuests(node, "false")
 }
 
-// virt-controller dies before it has written anything.
+// virt-controller dies before it has written. The next one must mark the nodes.
 func TestTheNextVirtControllerMarksNodesThatVirtHandlerHasLeft(t *testing.T) {
 	w := newWorld(t)
 	w.stop()
@@ -246,7 +247,7 @@ func TestTheNextVirtControllerMarksNodesThatVirtHandlerHasLeft(t *testing.T) {
 	w.awaitTakesGuests(node, "false")
 }
 
-// A node of which the label was taken away by hand, and one without a DaemonSet to judge by.
+// Two nodes must not be marked: one whose label was removed by hand, and one without a DaemonSet to compare with.
 func TestNobodyMarksNodesWithoutVirtHandlersDaemonSet(t *testing.T) {
 	w := newWorld(t)
 	node := w.guestNode("kept-", "", nil)

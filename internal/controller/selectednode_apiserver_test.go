@@ -53,7 +53,7 @@ func (w *world) readClaim(name string) *corev1.PersistentVolumeClaim {
 	return &claim
 }
 
-// choose plays the scheduler, which has found a node for the pod of a claim.
+// choose plays the scheduler, which has chosen a node for a claim.
 func (w *world) choose(claim, node string) {
 	w.t.Helper()
 	to := w.readClaim(claim)
@@ -99,7 +99,7 @@ func TestALostNodeIsTakenBackFromAClaimThatALauncherPodBinds(t *testing.T) {
 				said := w.warnings(w.readClaim("data"), "SelectedNodeLost")
 				return len(said) == 1, fmt.Sprint(said)
 			})
-			// The scheduler chooses again for the pod that is there, and the VM starts.
+			// The scheduler chooses again for the existing pod, and the VM starts.
 			w.choose("data", testNode)
 			w.bindClaim("data")
 			w.bind(pod)
@@ -121,7 +121,7 @@ func TestANodeIsTakenBackFromWhatDrydockUsesOnly(t *testing.T) {
 	if node := placement.SelectedNode(w.readClaim("data")); node != dead {
 		t.Errorf("the claim of nobody's VM lost its node, it has %q", node)
 	}
-	// An old choice of a VMI that is gone, found by the next.
+	// The next VMI finds the old choice of a deleted one.
 	w.createVMIOnClaim("vmi", "data")
 	w.awaitReleased("data")
 

@@ -25,12 +25,12 @@ import (
 	"drydock.dev/drydock/internal/controller/fairqueue"
 )
 
-// putOff bounds how long a loop puts off what it is still busy with: a read that its cache lags behind, or
-// one of the first few attempts of what fails. Longer are the times of a plan.
+// putOff is the longest delay of a request that still counts as work: a read that its cache lags behind, or one of the
+// first few retries. The times of a plan are longer.
 const putOff = time.Second
 
-// awaitSettled waits until the loops have handled the last change: every event handler has been called with the last
-// version of every object that the API server has of the kind, and no queue has anything to do. No time stands for it.
+// awaitSettled waits until the loops have handled the last change: every event handler has received the last version of
+// every object that the API server has of the kind, and all queues are empty. It does not depend on time.
 func (w *world) awaitSettled() {
 	w.t.Helper()
 	w.eventually("the loops to settle", func() (bool, string) {
@@ -48,14 +48,14 @@ func (w *world) awaitSettled() {
 	})
 }
 
-// progress is what the loops of a manager have seen and have still to do.
+// progress records what the loops of a manager have received and have left to do.
 type progress struct {
 	mu sync.Mutex
-	// steps counts the events that were handled and the requests that were queued.
+	// steps counts handled events and queued requests.
 	steps    int
 	handlers []*observedHandler
 	queues   []*observedQueue
-	// loops is how many queues there will be.
+	// loops is the final number of queues.
 	loops int
 }
 
@@ -65,7 +65,7 @@ func (p *progress) count() int {
 	return p.steps
 }
 
-// kinds are those that the loops watch.
+// kinds returns the kinds that the loops watch.
 func (p *progress) kinds() []schema.GroupVersionKind {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +78,7 @@ func (p *progress) kinds() []schema.GroupVersionKind {
 	return kinds
 }
 
-// working says what the loops have to do; "" for nothing.
+// working describes the loops' open work, or returns "".
 func (p *progress) working() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *progress) working() string {
 	return ""
 }
 
-// unseen says what of the API server's objects the event handlers have not been told of; "" for nothing. Objects of
+// unseen describes an object of the API server that the event handlers have not received, or returns "". Objects of
 // other tests' namespaces do not count.
 func (w *world) unseen() string {
 	w.t.Helper()
@@ -118,7 +118,7 @@ func (w *world) unseen() string {
 // concerns reports whether objects of the namespace count.
 func (w *world) concerns(namespace string) bool { return namespace == "" || namespace == w.namespace }
 
-// versions are the resource versions of what there is of a kind, as far as the loops watch it.
+// versions returns the resource versions of the objects of a kind, within the loops' watch.
 func (w *world) versions(kind schema.GroupVersionKind) map[client.ObjectKey]string {
 	w.t.Helper()
 	options := []client.ListOption{client.InNamespace(w.namespace)}
@@ -137,7 +137,7 @@ func (w *world) versions(kind schema.GroupVersionKind) map[client.ObjectKey]stri
 	return out
 }
 
-// observedManager is a manager that shows the progress of its loops.
+// observedManager is a manager that records the progress of its loops.
 type observedManager struct {
 	ctrl.Manager
 	progress *progress
@@ -147,7 +147,7 @@ func (m observedManager) GetCache() cache.Cache {
 	return observedCache{m.Manager.GetCache(), m.Manager, m.progress}
 }
 
-// Add gives a loop a queue that can be observed. The type of loops is controller-runtime's own; its fields are not.
+// Add gives a loop an observable queue. The type of loops is controller-runtime's own; its fields are not.
 func (m observedManager) Add(runnable manager.Runnable) error {
 	if value := reflect.Indirect(reflect.ValueOf(runnable)); value.Kind() == reflect.Struct {
 		if field := value.FieldByName("NewQueue"); field.IsValid() {
@@ -158,7 +158,7 @@ func (m observedManager) Add(runnable manager.Runnable) error {
 	return m.Manager.Add(runnable)
 }
 
-// observedCache has informers that record what the event handlers have been told of.
+// observedCache has informers that record the events of the handlers.
 type observedCache struct {
 	cache.Cache
 	manager  ctrl.Manager
@@ -180,7 +180,7 @@ type observedInformer struct {
 	progress *progress
 }
 
-// AddEventHandlerWithOptions is how controller-runtime adds the handlers of a loop.
+// AddEventHandlerWithOptions is called by controller-runtime to add the handlers of a loop.
 func (i observedInformer) AddEventHandlerWithOptions(handler toolscache.ResourceEventHandler, options toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
 	observed := &observedHandler{next: handler, kind: i.kind, progress: i.progress, told: map[client.ObjectKey]string{}}
 	i.progress.mu.Lock()
@@ -189,7 +189,7 @@ func (i observedInformer) AddEventHandlerWithOptions(handler toolscache.Resource
 	return i.Informer.AddEventHandlerWithOptions(observed, options)
 }
 
-// observedHandler records what a loop's handler has been told of, after it has put into the queue what follows.
+// observedHandler records an event after the loop's handler has queued its requests.
 type observedHandler struct {
 	next     toolscache.ResourceEventHandler
 	kind     schema.GroupVersionKind
@@ -235,16 +235,16 @@ func (h *observedHandler) versions(count func(client.ObjectKey) bool) map[client
 	return out
 }
 
-// observedQueue is client-go's queue, and counts. Its own metrics are exact: they change under the queue's lock.
+// observedQueue is client-go's queue with counters. The queue's own metrics are exact: they change under its lock.
 type observedQueue struct {
 	workqueue.TypedInterface[reconcile.Request]
 	name     string
 	progress *progress
 	// served is set as soon as a worker waits, which it does when every source of the loop has synced.
 	served bool
-	// unfinished are the requests that wait or are worked on.
+	// unfinished counts the requests that are queued or in work.
 	unfinished int
-	// delayed are those that come within putOff.
+	// delayed are the requests that come within putOff.
 	delayed map[reconcile.Request]struct{}
 }
 
@@ -268,7 +268,7 @@ func (q *observedQueue) Get() (reconcile.Request, bool) {
 	return q.TypedInterface.Get()
 }
 
-// Add is also called when a delay is over.
+// Add is also called at the end of a delay.
 func (q *observedQueue) Add(request reconcile.Request) {
 	q.TypedInterface.Add(request)
 	q.progress.mu.Lock()
@@ -277,7 +277,7 @@ func (q *observedQueue) Add(request reconcile.Request) {
 	q.progress.steps++
 }
 
-// observedDelays records what is put off for a short time.
+// observedDelays records short delays.
 type observedDelays struct {
 	workqueue.TypedDelayingInterface[reconcile.Request]
 	queue *observedQueue
@@ -292,7 +292,7 @@ func (d observedDelays) AddAfter(request reconcile.Request, delay time.Duration)
 	d.TypedDelayingInterface.AddAfter(request, delay)
 }
 
-// queueCounters counts the requests of a queue: each that it takes in is one more, and each that is done one less.
+// queueCounters counts the requests of a queue: up when it takes one in, and down when one is done.
 type queueCounters struct{ queue *observedQueue }
 
 // change counts requests.

@@ -25,10 +25,9 @@ import (
 	"drydock.dev/drydock/internal/rules/restore"
 )
 
-// These tests use the storage of the embedded cluster: its claims, VolumeSnapshots and what is filled
-// from them are real.
+// These tests use the storage of the embedded cluster: its claims, VolumeSnapshots and their restored claims are real.
 
-// boundAtOnce is its class whose claims need no pod.
+// boundAtOnce is the cluster's class whose claims need no pod.
 const boundAtOnce = "local-immediate"
 
 func (w *world) createBoundClaim(name string) {
@@ -48,7 +47,7 @@ func (w *world) createBoundClaim(name string) {
 	})
 }
 
-// createVMOn makes a VM that is stopped, with a disk on each of the claims.
+// createVMOn makes a stopped VM with a disk on each of the claims.
 func (w *world) createVMOn(name string, claims ...string) *v1.VirtualMachine {
 	w.t.Helper()
 	vm := &v1.VirtualMachine{
@@ -76,7 +75,7 @@ func (w *world) edit(name string, change func(*v1.VirtualMachine)) {
 	w.do("changing the VM "+name, w.client.Patch(w.ctx, vm, client.MergeFrom(from)))
 }
 
-// shiftedClock runs as the machine's does, ahead of it by what a test says.
+// shiftedClock is the machine's clock with an offset.
 type shiftedClock struct{ ahead atomic.Int64 }
 
 func (c *shiftedClock) apply(o *options) {
@@ -85,7 +84,7 @@ func (c *shiftedClock) apply(o *options) {
 
 func (c *shiftedClock) set(ahead time.Duration) { c.ahead.Store(int64(ahead)) }
 
-// expire waits until a snapshot says what it waits for, and has its time be over.
+// expire waits until a snapshot reports why it waits, and moves the clock past its deadline.
 func (c *shiftedClock) expire(w *world, name, why string) {
 	w.t.Helper()
 	s := &snapshotv1.VirtualMachineSnapshot{}
@@ -100,7 +99,7 @@ func (c *shiftedClock) expire(w *world, name, why string) {
 		deadline = own.Duration
 	}
 	c.set(deadline)
-	// Any change has it looked at.
+	// Any change triggers a reconciliation.
 	w.do("changing the snapshot", w.client.Patch(w.ctx, s, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"time":"is over"}}}`))))
 }
 
@@ -151,7 +150,7 @@ func (w *world) awaitRestore(name, what string, is func(*snapshotv1.VirtualMachi
 	return r
 }
 
-// claimsLeft are the names of the claims that are not on their way out.
+// claimsLeft returns the names of the claims that are not being deleted.
 func (w *world) claimsLeft() []string {
 	w.t.Helper()
 	var list corev1.PersistentVolumeClaimList
@@ -194,7 +193,7 @@ func (w *world) remove(object client.Object, name string) {
 	})
 }
 
-// oldContent has a content say nothing of the UUID, as those do that are older than its rule.
+// oldContent removes the UUID from a content, as in contents that are older than its rule.
 func (w *world) oldContent(s *snapshotv1.VirtualMachineSnapshot) {
 	w.t.Helper()
 	var content snapshotv1.VirtualMachineSnapshotContent
@@ -207,7 +206,7 @@ func uuidOf(vm *v1.VirtualMachine) string {
 	return string(vm.Spec.Template.Spec.Domain.Firmware.UUID)
 }
 
-// A VM with two disks is snapshotted, restored to new VMs and in place.
+// A VM with two disks is snapshotted, and restored to new VMs and in place.
 func TestScenarios4And8And13SnapshotAndRestore(t *testing.T) {
 	w := newWorld(t)
 	w.createBoundClaim("one")
@@ -217,7 +216,7 @@ func TestScenarios4And8And13SnapshotAndRestore(t *testing.T) {
 	s := w.snapshotOfTwoDisks(vm)
 	w.restoreToNew(vm)
 
-	// Scenario 8: the VM has got another UUID since.
+	// Scenario 8: the VM has a new UUID since.
 	w.edit("vm", func(vm *v1.VirtualMachine) {
 		firmware.Set(&vm.Spec.Template.Spec, "11111111-b3ef-428c-8861-06e72d69f223")
 	})
@@ -232,7 +231,7 @@ func TestScenarios4And8And13SnapshotAndRestore(t *testing.T) {
 	if uuidOf(restored) != uuidOf(vm) || restored.Status.RestoreInProgress != nil || restored.UID != vm.UID || !strings.HasPrefix(lastClaim(restored), "restore-") {
 		t.Errorf("the VM that was restored in place is %+v", restored)
 	}
-	// The same with the names as they were, twice: the second replaces what the first has made.
+	// The same with the original names, twice: the second restore must replace the objects of the first.
 	for _, name := range []string{"r-names", "r-again"} {
 		w.restore(name, "snap", "vm", func(r *snapshotv1.VirtualMachineRestoreSpec) {
 			r.VolumeRestorePolicy = new(snapshotv1.VolumeRestorePolicyInPlace)
@@ -257,7 +256,7 @@ func TestScenarios4And8And13SnapshotAndRestore(t *testing.T) {
 	w.forgetSnapshot()
 }
 
-// snapshotOfTwoDisks makes the snapshot "snap" of the VM, and counts what it costs.
+// snapshotOfTwoDisks makes the snapshot "snap" of the VM, and counts its writes.
 func (w *world) snapshotOfTwoDisks(vm *v1.VirtualMachine) *snapshotv1.VirtualMachineSnapshot {
 	w.t.Helper()
 	w.awaitSettled()
@@ -272,7 +271,7 @@ func (w *world) snapshotOfTwoDisks(vm *v1.VirtualMachine) *snapshotv1.VirtualMac
 		w.t.Errorf("the VM is still locked by %s", *by)
 	}
 	w.awaitSettled()
-	// How often the storage says something on the way is not in the loop's hands.
+	// The loop does not control how often the storage reports a change.
 	if writes := granted(w.writes.of(w.namespace)[before:]); len(writes) > 14 {
 		w.t.Errorf("a snapshot of two disks takes %d writes: %q", len(writes), writes)
 	} else {
@@ -300,7 +299,7 @@ func (w *world) restoreToNew(vm *v1.VirtualMachine) {
 	}
 }
 
-// forgetSnapshot deletes the snapshot: everything goes with it, and what was restored stays.
+// forgetSnapshot deletes the snapshot: its objects must be deleted, and restored ones must stay.
 func (w *world) forgetSnapshot() {
 	w.t.Helper()
 	claims := w.claimsLeft()
@@ -319,7 +318,7 @@ func (w *world) forgetSnapshot() {
 	w.remove(&snapshotv1.VirtualMachineRestore{}, "r-late")
 }
 
-// lastClaim is the claim of the VM's last disk.
+// lastClaim returns the claim of the VM's last disk.
 func lastClaim(vm *v1.VirtualMachine) string {
 	volumes := vm.Spec.Template.Spec.Volumes
 	return volumes[len(volumes)-1].PersistentVolumeClaim.ClaimName
@@ -364,7 +363,7 @@ func TestSnapshotsThatFailLeaveNothing(t *testing.T) {
 	w.snapshot("online", "runs")
 	expires("online", "the VM runs is being started")
 
-	// One of three can't be snapshotted: it is named, and the others are kept.
+	// One of three disks can't be snapshotted: it must be named, and the others kept.
 	w.createVMOn("three", "one", "path", "two")
 	w.snapshot("three", "three")
 	s := w.awaitSnapshot("three", snapshotv1.Succeeded)
@@ -381,7 +380,7 @@ func TestSnapshotsThatFailLeaveNothing(t *testing.T) {
 	}
 }
 
-// localClaim makes a claim on a volume that no driver snapshots.
+// localClaim makes a claim on a volume that no driver can snapshot.
 func (w *world) localClaim(name string, edits ...func(*corev1.PersistentVolume)) {
 	w.t.Helper()
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("4Mi")}
@@ -445,7 +444,8 @@ func TestRestoresThatFailLeaveNothing(t *testing.T) {
 	fails("quota", "exceeded quota")
 	w.do("taking the quota away", w.client.Delete(w.ctx, quota))
 
-	// A target that runs: one restore does not wait, the other one stops it. Nothing starts it before that is done.
+	// A running target: one restore must not wait, the other must stop it. Nothing may start it before the restore is
+	// done.
 	w.strategy(v1.RunStrategyAlways)
 	w.eventually("a VMI", func() (bool, string) { return w.vmi("vm") != nil, "there is none" })
 	w.run("vm")
@@ -470,7 +470,7 @@ func TestRestoresThatFailLeaveNothing(t *testing.T) {
 	}
 }
 
-// The loops are ended at every step of a snapshot and of restores, and begin again with empty memories.
+// The loops are restarted with empty memories at every step of a snapshot and of restores.
 func TestTheLoopsMayEndDuringASnapshotAndARestore(t *testing.T) {
 	w := newWorld(t)
 	w.createBoundClaim("one")
@@ -496,7 +496,7 @@ func TestTheLoopsMayEndDuringASnapshotAndARestore(t *testing.T) {
 	if vm := w.vm("vm"); vm.Status.RestoreInProgress != nil || vm.Status.SnapshotInProgress != nil {
 		t.Errorf("the VM is still locked: %+v", vm.Status)
 	}
-	// One that is deleted in the middle leaves nothing.
+	// A restore that is deleted in the middle must leave nothing.
 	w.restore("away", "snap", "away", func(r *snapshotv1.VirtualMachineRestoreSpec) {
 		r.VolumeRestorePolicy = new(snapshotv1.VolumeRestorePolicyPrefixTargetName)
 	})

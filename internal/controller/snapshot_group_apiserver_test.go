@@ -21,13 +21,13 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
-// label puts a label on a claim, as its user could.
+// label labels a claim, as its user could.
 func (w *world) label(claim, key string) error {
 	object := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: claim}}
 	return w.client.Patch(w.ctx, object, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, key)))
 }
 
-// backups are the names of the VolumeSnapshots of a snapshot's content.
+// backups returns the names of the VolumeSnapshots in a snapshot's content.
 func (w *world) backups(s *snapshotv1.VirtualMachineSnapshot) (names []string) {
 	w.t.Helper()
 	var content snapshotv1.VirtualMachineSnapshotContent
@@ -38,8 +38,9 @@ func (w *world) backups(s *snapshotv1.VirtualMachineSnapshot) (names []string) {
 	return names
 }
 
-// The disks of a VM are snapshotted by one VolumeGroupSnapshot if their driver has a class for that: stopped, running without
-// being held, and running while its agent has frozen it. A group of other volumes than were meant fails, and leaves nothing.
+// The disks of a VM must be snapshotted by one VolumeGroupSnapshot if their driver has a class for that: while the VM
+// is stopped, while it runs without being frozen, and while its agent has frozen it. A group with other volumes than
+// intended must fail, and leave nothing.
 func TestAVMIsSnapshottedByOneVolumeGroupSnapshot(t *testing.T) {
 	n, late := &node{}, &atomic.Int64{}
 	w := newWorld(t, func(o *options) {
@@ -52,7 +53,7 @@ func TestAVMIsSnapshottedByOneVolumeGroupSnapshot(t *testing.T) {
 	d.claim("other", nil)
 	vm := w.createVMOn("vm", "one", "two")
 	w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
-	// What was a disk of the VM once, or never was.
+	// This claim was once a disk of the VM, or never was.
 	w.do("labeling a claim", w.label("other", snapshot.GroupLabel(vm)))
 
 	w.awaitSettled()
@@ -62,7 +63,7 @@ func TestAVMIsSnapshottedByOneVolumeGroupSnapshot(t *testing.T) {
 	w.awaitSettled()
 	writes := granted(w.writes.of(w.namespace)[before:])
 	t.Logf("the first snapshot by a group takes %d writes, two of them for the labels and one for that of somebody else: %q", len(writes), writes)
-	// How often the storage says something on the way is not in the loop's hands.
+	// The loop does not control how often the storage reports a change.
 	if len(writes) > 15 {
 		t.Errorf("a snapshot takes %d writes", len(writes))
 	}
@@ -82,7 +83,7 @@ func TestAVMIsSnapshottedByOneVolumeGroupSnapshot(t *testing.T) {
 	w.nothingIsLeft(d, 0)
 }
 
-// nothingIsLeft awaits that there are only so many contents, and their groups.
+// nothingIsLeft waits until there are only this many contents with their groups.
 func (w *world) nothingIsLeft(d *groupDriver, want int) {
 	w.t.Helper()
 	w.eventually("groups and VolumeSnapshots to go", func() (bool, string) {
@@ -93,7 +94,7 @@ func (w *world) nothingIsLeft(d *groupDriver, want int) {
 	})
 }
 
-// restoreFromGroup restores the snapshot to a new VM, whose claims are filled from the members.
+// restoreFromGroup restores the snapshot to a new VM, whose claims must be filled from the members.
 func (w *world) restoreFromGroup(d *groupDriver, names []string) {
 	w.t.Helper()
 	d.volume("copy-one")
@@ -112,7 +113,7 @@ func (w *world) restoreFromGroup(d *groupDriver, names []string) {
 	}
 }
 
-// snapshotsOfAGroupThatFail has somebody label another claim meanwhile, and the driver fail.
+// snapshotsOfAGroupThatFail labels another claim during the snapshot, and then makes the driver fail.
 func (w *world) snapshotsOfAGroupThatFail(d *groupDriver, vm *v1.VirtualMachine, late *atomic.Int64) {
 	w.t.Helper()
 	fails := func(name, why string) {
@@ -139,7 +140,7 @@ func (w *world) snapshotsOfAGroupThatFail(d *groupDriver, vm *v1.VirtualMachine,
 	d.set(func(d *groupDriver) { d.refusal = "" })
 }
 
-// snapshotsOfGroupsThatRun snapshots the VM while it runs, without and with an agent.
+// snapshotsOfGroupsThatRun snapshots the running VM, without and with an agent.
 func (w *world) snapshotsOfGroupsThatRun(n *node) {
 	w.t.Helper()
 	w.strategy(v1.RunStrategyAlways)
@@ -155,7 +156,7 @@ func (w *world) snapshotsOfGroupsThatRun(n *node) {
 		w.awaitSettled()
 		writes := granted(w.writes.of(w.namespace)[before:])
 		w.t.Logf("the snapshot %s by a group takes %d writes: %q", name, len(writes), writes)
-		// The VM that runs is none that a snapshot of it changes.
+		// A snapshot does not change the running VM.
 		if len(writes) > 14 {
 			w.t.Errorf("the snapshot %s takes %d writes", name, len(writes))
 		}

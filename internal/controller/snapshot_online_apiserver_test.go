@@ -20,16 +20,16 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
-// node stands in for the node that a guest runs on: it holds the guest still in a variable.
+// node plays a guest's node: a variable stands for the frozen guest.
 type node struct {
 	mu   sync.Mutex
 	hold launch.Hold
-	// holds and releases are how often it was held and let go.
+	// holds and releases count the freezes and thaws.
 	holds, releases int
-	// refusal is what Quiesce answers, nil to hold the guest. breaks has the hold end when somebody verifies it.
+	// refusal is Quiesce's error, or nil. breaks ends the freeze when it is verified.
 	refusal error
 	breaks  bool
-	// cuts counts the VolumeSnapshots, and idle how often somebody looked while the guest was held and there was none.
+	// cuts counts the VolumeSnapshots, and idle the checks while the guest was frozen and there was none.
 	cuts func() int
 	idle int
 }
@@ -76,8 +76,8 @@ func (n *node) set(change func(*node)) {
 	change(n)
 }
 
-// A VM that runs is snapshotted while its guest is held; if it was not held all the time, or can't be, the snapshot
-// fails, and nothing of it stays.
+// A running VM must be snapshotted while its guest is frozen. If the guest was not frozen all the time, or can't be,
+// the snapshot must fail, and leave nothing.
 func TestAVMThatRunsIsSnapshotted(t *testing.T) {
 	n, clock := &node{}, &shiftedClock{}
 	w := newWorld(t, clock.apply, func(o *options) { o.guests = n })
@@ -135,7 +135,7 @@ func TestAVMThatRunsIsSnapshotted(t *testing.T) {
 	w.snapshotOfAVMThatIsDeleted(n)
 }
 
-// snapshotOfAVMThatIsDeleted deletes the VM while its snapshot waits for the guest to be held.
+// snapshotOfAVMThatIsDeleted deletes the VM while its snapshot waits for the freeze.
 func (w *world) snapshotOfAVMThatIsDeleted(n *node) {
 	w.t.Helper()
 	n.set(func(n *node) {

@@ -22,7 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/restore"
 )
 
-// createShapedVM makes a stopped VM with a disk whose guest has the three CPUs of the type "three", and the claim.
+// createShapedVM makes a claim, and a stopped VM on it whose guest has the three CPUs of the type "three".
 func (w *world) createShapedVM(name string) {
 	w.t.Helper()
 	w.createBoundClaim("one")
@@ -46,7 +46,7 @@ func (w *world) createShapedVM(name string) {
 	}))
 }
 
-// owners are the kinds of those who own the only ControllerRevision of an instance type.
+// owners returns the kinds of the owners of the only ControllerRevision of an instance type.
 func (w *world) owners() []string {
 	w.t.Helper()
 	var list appsv1.ControllerRevisionList
@@ -60,8 +60,8 @@ func (w *world) owners() []string {
 	return kinds
 }
 
-// The VM is deleted, and so is its type: a VM that is restored from its snapshot has the same shape, and keeps it when the
-// snapshot is deleted, too.
+// The VM and its type are deleted. A VM that is restored from its snapshot must have the same shape, and keep it when
+// the snapshot is deleted, too.
 func TestASnapshotKeepsTheShapeOfItsVM(t *testing.T) {
 	w := newWorld(t)
 	w.createShapedVM("vm")
@@ -95,7 +95,7 @@ func TestASnapshotKeepsTheShapeOfItsVM(t *testing.T) {
 	}
 }
 
-// The revision that a VM goes by was deleted: no snapshot can have the VM's shape.
+// The VM's revision was deleted: no snapshot can have the VM's shape.
 func TestAShapeThatIsLostIsNotSnapshotted(t *testing.T) {
 	w := newWorld(t)
 	w.createShapedVM("vm")
@@ -112,10 +112,10 @@ func TestAShapeThatIsLostIsNotSnapshotted(t *testing.T) {
 	}
 }
 
-// nobodysDriver is a storage driver that is not there (any more).
+// nobodysDriver is a storage driver that does not exist (any more).
 const nobodysDriver = "nobody.example.com"
 
-// claimOfNobody makes a claim whose driver does not answer, and the class of its snapshots.
+// claimOfNobody makes a claim whose driver does not answer, and a snapshot class of that driver.
 func (w *world) claimOfNobody(name string) {
 	w.t.Helper()
 	w.localClaim(name, func(volume *corev1.PersistentVolume) {
@@ -129,7 +129,7 @@ func (w *world) claimOfNobody(name string) {
 	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), class) })
 }
 
-// driverIsGivenUp lets go of what the driver would have to delete, as an administrator does who has no such driver.
+// driverIsGivenUp removes the finalizers that wait for the driver, as an administrator does without the driver.
 func (w *world) driverIsGivenUp() error {
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion("snapshot.storage.k8s.io/v1")
@@ -151,7 +151,7 @@ func (w *world) driverIsGivenUp() error {
 	return nil
 }
 
-// One disk is cut, the driver of the other does not answer: nothing is kept, and the VM goes on.
+// One disk is snapshotted, the driver of the other does not answer: no snapshot may be kept, and the VM must run on.
 func TestStorageThatFailsHalfWay(t *testing.T) {
 	w := newWorld(t)
 	w.createBoundClaim("one")

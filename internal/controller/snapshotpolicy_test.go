@@ -79,7 +79,7 @@ func TestWhichSnapshotsAreAdmitted(t *testing.T) {
 		`spec.source: Invalid value: "/VirtualMachine": a snapshot is of`:  aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) { s.Source.APIGroup = nil }),
 		"spec.source.name: Required value":                                 aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) { s.Source.Name = "" }),
 		`spec.source.name: Invalid value: "A_B": no VM can have that name`: aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) { s.Source.Name = "A_B" }),
-		// All at once, quoted and cut.
+		// All errors at once, with quoted and truncated values.
 		`spec.source: Invalid value: "kubevirt.io/` + strings.Repeat("P", 68) + `": a snapshot is of a VirtualMachine: name its apiGroup kubevirt.io and its kind; ` +
 			`spec.source.name: Invalid value: "\n\"": no VM can have that name: it has at most 253 lower-case letters, digits, dots and dashes, and begins and ends with a letter or digit; ` +
 			`spec.failureDeadline: Invalid value: "-1s": must not be negative; 0 means no deadline`: aSnapshot(func(s *snapshotv1.VirtualMachineSnapshotSpec) {

@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// createVMWithTPM makes a VM whose TPM outlives its guests.
+// createVMWithTPM makes a VM with a persistent TPM.
 func (w *world) createVMWithTPM(name string, strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
 	w.t.Helper()
 	spec := testSpec()
@@ -29,12 +29,11 @@ func (w *world) createVMWithTPM(name string, strategy v1.VirtualMachineRunStrate
 	return vm
 }
 
-// stateOf is what the claim of a VM's state is to be.
+// stateOf returns the expected claim of a VM's state.
 func (w *world) stateOf(vm *v1.VirtualMachine) *corev1.PersistentVolumeClaim {
 	return vmstate.Claim(vmstate.Next(vm), "", nil)
 }
 
-// states are the claims of the namespace.
 func (w *world) states() []corev1.PersistentVolumeClaim {
 	w.t.Helper()
 	var list corev1.PersistentVolumeClaimList
@@ -126,7 +125,8 @@ func TestAStateOfSomebodyElseIsNotUsed(t *testing.T) {
 	}
 }
 
-// TestTheLoopsMayEndWhileAStateIsMade ends the loops again and again, each time a little later.
+// TestTheLoopsMayEndWhileAStateIsMade restarts the loops again and again, each time a little later. There must be one
+// claim.
 func TestTheLoopsMayEndWhileAStateIsMade(t *testing.T) {
 	w := newWorld(t)
 	vm := w.createVMWithTPM("vm", v1.RunStrategyAlways)

@@ -36,8 +36,8 @@ func (w *world) createState(vm *v1.VirtualMachine, edits ...func(*corev1.Persist
 	return claim.UID
 }
 
-// filledState returns the UID of the claim of a VM's state, which must be what its first guest is given and
-// be filled from a VolumeSnapshot.
+// filledState returns the UID of the claim of a VM's state. The claim must be the one for the VM's first guest, and
+// filled from a VolumeSnapshot.
 func (w *world) filledState(name string) types.UID {
 	w.t.Helper()
 	vm := w.vm(name)
@@ -53,8 +53,8 @@ func (w *world) filledState(name string) types.UID {
 	return claim.UID
 }
 
-// A VM's state is snapshotted, and restored in place by every policy, to new VMs, and to a VM that takes the place of
-// the snapshot's; a clone has none of it.
+// A VM's state is snapshotted. It must be restored in place by every policy, to new VMs, and to a VM that replaces the
+// snapshot's; a clone must have none of it.
 func TestAVMsStateIsSnapshottedAndRestored(t *testing.T) {
 	w := newWorld(t)
 	vm := w.createVMWithTPM("vm", v1.RunStrategyHalted)
@@ -114,7 +114,8 @@ func TestAStateThatCantBeSnapshottedIsNamed(t *testing.T) {
 	}
 }
 
-// TestTheLoopsMayEndWhileAStateIsRestored ends the loops again and again, each time a little later.
+// TestTheLoopsMayEndWhileAStateIsRestored restarts the loops again and again, each time a little later. The state must
+// be restored.
 func TestTheLoopsMayEndWhileAStateIsRestored(t *testing.T) {
 	w := newWorld(t)
 	was := w.createState(w.createVMWithTPM("vm", v1.RunStrategyHalted))

@@ -49,7 +49,7 @@ func TestOfALauncherPodOnlyWhatIsReadIsKept(t *testing.T) {
 	}
 }
 
-// What Multus says of a pod may be anybody's text.
+// Anybody may have written the network status of a pod.
 func TestWhatAPodSaysOfItsNetworksIsKeptWithinBounds(t *testing.T) {
 	for length, kept := range map[int]bool{nichotplug.MaxAnnotation: true, nichotplug.MaxAnnotation + 1: false} {
 		pod := podWith("virt-launcher")

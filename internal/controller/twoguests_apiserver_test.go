@@ -26,7 +26,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// nodeSays has the test's node answer or not, for so long.
+// nodeSays sets the Ready condition of the test's node, since this long ago.
 func (w *world) nodeSays(ready corev1.ConditionStatus, since time.Duration) {
 	w.t.Helper()
 	node := &corev1.Node{}
@@ -39,15 +39,14 @@ func (w *world) nodeSays(ready corev1.ConditionStatus, since time.Duration) {
 	w.do("writing the node's status", w.client.Status().Patch(w.ctx, node, client.MergeFrom(before)))
 }
 
-// disown takes the owner references off a pod, as a user or the garbage collector
-// may.
+// disown removes the owner references from a pod, as a user or the garbage collector may.
 func (w *world) disown(pod *corev1.Pod) {
 	w.t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))
 	w.do("taking the owner off the pod", w.client.Patch(w.ctx, pod.DeepCopy(), patch))
 }
 
-// desert takes the finalizers off a VMI and deletes it.
+// desert removes the finalizers from a VMI and deletes it.
 func (w *world) desert(vmi *v1.VirtualMachineInstance) {
 	w.t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
@@ -93,7 +92,7 @@ func (w *world) deleting(pod *corev1.Pod) bool {
 	return err != nil || stored.DeletionTimestamp != nil
 }
 
-// finishPod plays the kubelet that has ended a pod's processes and lets it go.
+// finishPod plays the kubelet that has ended a pod's processes and removes the pod.
 func (w *world) finishPod(pod *corev1.Pod) {
 	w.t.Helper()
 	w.podStatus(pod, func(s *corev1.PodStatus) { s.Phase = corev1.PodSucceeded })
@@ -131,7 +130,7 @@ func TestAPodWithoutItsOwnerIsKeptWhileItsGuestRuns(t *testing.T) {
 	if vmi := w.vmi("vm"); vmi == nil || vmi.Status.Phase != v1.Running || w.deleting(pod) {
 		t.Errorf("the guest was given up: %+v", vmi)
 	}
-	// It is noticed, too, how the guest ends.
+	// The guest's phase must follow its end, too.
 	w.end("vm", pod, v1.Failed)
 	w.successor(first)
 }
@@ -193,7 +192,7 @@ func TestAPodThatIsNobodysIsNeitherUsedNorDeleted(t *testing.T) {
 	}
 }
 
-// claimName is the claim that VMIs want for themselves.
+// claimName is the claim that each of the VMIs wants for itself.
 const claimName = "data"
 
 func claimDisk() ([]v1.Volume, []v1.Disk) {
@@ -258,7 +257,7 @@ func TestOfTwoVMIsThatStartOnOneDiskOneMakesWay(t *testing.T) {
 			}
 		}
 		if winner == "" && loser != "" {
-			// The kubelet's part in making way.
+			// The kubelet's part when a guest gives way.
 			for _, pod := range pods {
 				if w.deleting(pod) {
 					w.do("removing", client.IgnoreNotFound(w.client.Delete(w.ctx, pod, client.GracePeriodSeconds(0))))
@@ -294,7 +293,7 @@ func TestAPodDeletedByForceIsNotTheEndOfItsGuest(t *testing.T) {
 	if vmi := w.vmi("vm"); vmi == nil || len(w.pods()) != 0 {
 		t.Fatalf("while the guest may run, the VMI is %+v and there are %d pods", vmi, len(w.pods()))
 	}
-	w.phase("vm", v1.Failed) // virt-handler says that it has ended
+	w.phase("vm", v1.Failed) // virt-handler reports its end
 	w.awaitPod(w.successor(first))
 }
 
@@ -309,7 +308,7 @@ func TestAPodDeletedByForceIsWaitedForWithoutVirtHandler(t *testing.T) {
 	w.stop()
 	w.nodeSays(corev1.ConditionUnknown, time.Minute)
 	w.goesBy(2 * time.Minute)
-	// The time is over, but nobody knows what the node does.
+	// The time is over, but the node's state is unknown.
 	w.awaitReady(first.Name, corev1.ConditionUnknown, v1.PodNotExistsReason)
 	w.awaitPrintable("vm", v1.VirtualMachineStatusUnknown)
 	w.noSuccessor(first)
@@ -372,21 +371,21 @@ func TestAGuestOnANodeThatDoesNotAnswerIsNotReady(t *testing.T) {
 	}
 	w.podStatus(pod, ready(corev1.ConditionTrue, corev1.ConditionTrue))
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
-	// Kubernetes does this to the pods of a node that it does not hear of.
+	// Kubernetes does this to the pods of a silent node.
 	w.podStatus(pod, ready(corev1.ConditionFalse, corev1.ConditionUnknown))
 	w.awaitReady(first.Name, corev1.ConditionFalse, vmistatus.ReasonNodeLost)
 	if vm := w.awaitPrintable("vm", v1.VirtualMachineStatusUnknown); vm.Status.Ready {
 		t.Error("the VM is said to be ready")
 	}
 	w.noSuccessor(first)
-	// The node comes back, and virt-handler with it.
+	// The node is back, and virt-handler with it.
 	w.podStatus(pod, ready(corev1.ConditionTrue, corev1.ConditionTrue))
 	w.phase("vm", v1.Running)
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 	w.awaitSettled()
 }
 
-// mount makes a pod of nobody's that has the claim, and that no scheduler takes.
+// mount makes a pod without an owner that uses the claim, and that no scheduler takes.
 func (w *world) mount(name string) *corev1.Pod {
 	w.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace}, Spec: corev1.PodSpec{
@@ -399,7 +398,7 @@ func (w *world) mount(name string) *corev1.Pod {
 	return pod
 }
 
-// awaitsUpload marks the claim as one that takes an upload.
+// awaitsUpload marks the claim for an upload.
 func (w *world) awaitsUpload() {
 	w.t.Helper()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: claimName, Namespace: w.namespace}}
@@ -407,8 +406,8 @@ func (w *world) awaitsUpload() {
 	w.do("marking the claim", w.client.Patch(w.ctx, claim, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-// TestAClaimIsFilledByNobodyBesideAGuest has the claim of a guest marked for an upload, and one that is marked used by a
-// guest that is to start.
+// TestAClaimIsFilledByNobodyBesideAGuest marks a running guest's claim for an upload, and starts a guest on a marked
+// claim that is being filled. Neither may have both.
 func TestAClaimIsFilledByNobodyBesideAGuest(t *testing.T) {
 	w := newWorld(t)
 	w.uploadAuthority()
@@ -451,7 +450,7 @@ func TestAClaimIsFilledByNobodyBesideAGuest(t *testing.T) {
 	w.run("next")
 }
 
-// TestAClaimIsFreeWhenItsMarkIsGone takes the mark off a claim whose worker listens.
+// TestAClaimIsFreeWhenItsMarkIsGone removes the mark from a claim whose worker listens. A guest must be able to use it.
 func TestAClaimIsFreeWhenItsMarkIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.uploadAuthority()
@@ -476,7 +475,8 @@ func TestAClaimIsFreeWhenItsMarkIsGone(t *testing.T) {
 	}
 }
 
-// TestAClaimIsNotFilledUnderAGuestWhosePodIsGone deletes the pod of a guest by force, under the guest.
+// TestAClaimIsNotFilledUnderAGuestWhosePodIsGone deletes a guest's pod by force while the guest runs. The claim must
+// not be filled.
 func TestAClaimIsNotFilledUnderAGuestWhosePodIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.uploadAuthority()
@@ -492,11 +492,12 @@ func TestAClaimIsNotFilledUnderAGuestWhosePodIsGone(t *testing.T) {
 		notes := w.awaitClaim(claimName).Annotations
 		return notes[layout.AnnRunningReason] == datavolume.ReasonClaimInUse && strings.Contains(notes[layout.AnnRunningMessage], "VMI guest"), fmt.Sprint(notes)
 	})
-	w.phase("guest", v1.Failed) // virt-handler says that it has ended
+	w.phase("guest", v1.Failed) // virt-handler reports its end
 	w.awaitWorker("cdi-upload-" + claimName)
 }
 
-// TestAGuestStartsAgainOnADiskThatWasMarked has the claim of a guest that has a disk marked, without a word that the disk be replaced.
+// TestAGuestStartsAgainOnADiskThatWasMarked marks the claim of a guest for an upload after it was filled, without a
+// request to replace the disk.
 func TestAGuestStartsAgainOnADiskThatWasMarked(t *testing.T) {
 	w := newWorld(t)
 	w.uploadAuthority()
@@ -514,7 +515,7 @@ func TestAGuestStartsAgainOnADiskThatWasMarked(t *testing.T) {
 	w.run("next")
 }
 
-// TestAGuestThatIsAboutToStartGivesWayToAnUpload has the claim marked when the guest's pod is there and has no node.
+// TestAGuestThatIsAboutToStartGivesWayToAnUpload marks the claim when the guest's pod exists without a node.
 func TestAGuestThatIsAboutToStartGivesWayToAnUpload(t *testing.T) {
 	w := newWorld(t)
 	w.createClaim()

@@ -43,7 +43,7 @@ func (w *world) endDeletion(name string, pod *corev1.Pod) {
 	w.removePod(pod)
 }
 
-// successor waits for another VMI than the one with this UID.
+// successor waits for a VMI with another UID.
 func (w *world) successor(than *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	w.t.Helper()
 	var vmi *v1.VirtualMachineInstance
@@ -149,7 +149,7 @@ func TestAGuestThatFailsIsRunAgain(t *testing.T) {
 }
 
 func TestAGuestThatNeverRunsIsInACrashLoop(t *testing.T) {
-	w := newWorld(t, clockStands) // or it may be tried again before anybody has looked
+	w := newWorld(t, clockStands) // or it may be retried before the test has seen it
 	w.createVM("vm", v1.RunStrategyAlways)
 	pod := w.awaitLauncher("vm")
 	w.bind(pod)
@@ -269,7 +269,7 @@ func TestAnOrphanIsAdopted(t *testing.T) {
 	before := orphan.DeepCopy()
 	orphan.OwnerReferences = nil
 	w.do("taking the owner off", w.client.Patch(w.ctx, orphan, client.MergeFrom(before)))
-	// The cluster's own may come first.
+	// The cluster's own garbage collector may come first.
 	var last *v1.VirtualMachine
 	w.eventually("the VM to wait for nothing but the garbage collector", func() (bool, string) {
 		if last = w.vm("vm"); last == nil {

@@ -12,7 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// testSpec is a small guest whose pod no real scheduler takes.
+// testSpec returns a small guest whose pod no real scheduler takes.
 func testSpec() v1.VirtualMachineInstanceSpec {
 	memory := resource.MustParse("128Mi")
 	return v1.VirtualMachineInstanceSpec{
@@ -36,7 +36,7 @@ func TestAVMIsWholeLifeCostsFourWrites(t *testing.T) {
 	w.awaitSettled()
 
 	w.do("deleting the VMI", w.client.Delete(w.ctx, w.vmi("vmi")))
-	w.awaitSettled() // the guest is virt-handler's to end
+	w.awaitSettled() // only virt-handler ends the guest
 	w.phase("vmi", v1.Succeeded)
 	w.awaitPodDeletion(pod)
 	w.removePod(pod)

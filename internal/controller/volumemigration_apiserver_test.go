@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// claimFor makes a claim for one node, which is bound.
+// claimFor makes a bound claim on one node.
 func (w *world) claimFor(class, name string) {
 	w.t.Helper()
 	w.do("creating the claim", w.client.Create(w.ctx, &corev1.PersistentVolumeClaim{
@@ -32,7 +32,7 @@ func (w *world) claimFor(class, name string) {
 	w.bindClaim(name)
 }
 
-// nameClaim has the VM's template name a claim, to be migrated to.
+// nameClaim changes the claim in the VM's template, which starts a storage migration.
 func (w *world) nameClaim(name string) {
 	w.t.Helper()
 	w.eventually("the template to be changed", func() (bool, string) {
@@ -49,7 +49,7 @@ func (w *world) nameClaim(name string) {
 	})
 }
 
-// claimOf is the claim that the spec of the VMI names.
+// claimOf returns the claim in the VMI's spec.
 func (w *world) claimOf() string {
 	for _, v := range w.vmi("vm").Spec.Volumes {
 		if v.Name == "data" {
@@ -68,7 +68,7 @@ func (w *world) awaitMoves(want ...volumemigration.Move) {
 	})
 }
 
-// runOnClaim is a VM that runs on the claim old, and the claim new.
+// runOnClaim runs a VM on the claim old, beside a claim new.
 func (w *world) runOnClaim() (source *corev1.Pod) {
 	w.t.Helper()
 	class := w.storageClass(storagev1.VolumeBindingImmediate)
@@ -91,7 +91,7 @@ func (w *world) runOnClaim() (source *corev1.Pod) {
 	return source
 }
 
-// TestADiskGoesToAnotherClaim: the VMI names the claim that its guest writes to, at every step.
+// TestADiskGoesToAnotherClaim checks at every step that the VMI names the claim to which its guest writes.
 func TestADiskGoesToAnotherClaim(t *testing.T) {
 	w := newWorld(t)
 	w.runOnClaim()
@@ -118,8 +118,8 @@ func TestADiskGoesToAnotherClaim(t *testing.T) {
 	})
 }
 
-// TestADiskThatIsNotToGoToAnotherClaimAnyMore: the migration is stopped when its template is taken back, and the
-// list stays until then.
+// TestADiskThatIsNotToGoToAnotherClaimAnyMore reverts the template. The migration must be canceled, and the list of
+// volumes must stay until it has ended.
 func TestADiskThatIsNotToGoToAnotherClaimAnyMore(t *testing.T) {
 	w := newWorld(t)
 	source := w.runOnClaim()
@@ -142,7 +142,7 @@ func TestADiskThatIsNotToGoToAnotherClaimAnyMore(t *testing.T) {
 	})
 }
 
-// TestAVMIsNotStartedWithAnUnfinishedCopy: its VMI vanishes while its disk is copied.
+// TestAVMIsNotStartedWithAnUnfinishedCopy deletes the VMI while its disk is copied.
 func TestAVMIsNotStartedWithAnUnfinishedCopy(t *testing.T) {
 	w := newWorld(t)
 	source := w.runOnClaim()

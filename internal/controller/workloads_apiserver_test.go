@@ -53,7 +53,7 @@ func (w *world) handlerDaemonSet() *appsv1.DaemonSet {
 	return &d
 }
 
-// say has the KubeVirt object say something else.
+// say changes the KubeVirt object.
 func (w *world) say(change func(*v1.KubeVirtSpec)) {
 	w.t.Helper()
 	kv := w.kubevirt()
@@ -71,7 +71,7 @@ func (w *world) synchronized() (status corev1.ConditionStatus, message string) {
 	return "", "there is no condition"
 }
 
-// patchesOfWorkloads are how often the loops have written to workloads.
+// patchesOfWorkloads counts the loops' writes to workloads.
 func (w *world) patchesOfWorkloads() int {
 	n := 0
 	for _, line := range w.writes.of(w.namespace) {
@@ -106,7 +106,7 @@ func TestTheKubeVirtObjectConfiguresTheWorkloads(t *testing.T) {
 	if n := w.patchesOfWorkloads(); n != 3 {
 		t.Errorf("the workloads were written %d times, want once each", n)
 	}
-	// The next leader has nothing to do.
+	// The next leader must have nothing to do.
 	w.stop()
 	w.startLoops()
 	w.awaitSettled()
@@ -119,7 +119,7 @@ func TestTheKubeVirtObjectConfiguresTheWorkloads(t *testing.T) {
 	})
 	w.awaitConfigured(3)
 	w.awaitSettled()
-	// Without the object the manifests count.
+	// Without the object the manifests apply.
 	w.do("deleting the KubeVirt object", w.client.Delete(w.ctx, w.kubevirt()))
 	w.eventually("what the manifests say", func() (bool, string) {
 		d := w.apiDeployment()
@@ -129,7 +129,7 @@ func TestTheKubeVirtObjectConfiguresTheWorkloads(t *testing.T) {
 	w.awaitSettled()
 }
 
-// awaitConfigured waits until the workloads are as the test's KubeVirt object has them.
+// awaitConfigured waits until the workloads match the test's KubeVirt object.
 func (w *world) awaitConfigured(replicas int32) {
 	w.t.Helper()
 	w.eventually("what the KubeVirt object says", func() (bool, string) {
@@ -145,7 +145,7 @@ func TestWhatTheAPIServerRefusesIsTold(t *testing.T) {
 	w.deploy(nil)
 	kv := &v1.KubeVirt{}
 	kv.Name, kv.Namespace = clusterconfig.Name, w.namespace
-	// Admission refuses it, where virt-api is there.
+	// Where virt-api runs, admission refuses it.
 	kv.Spec.Infra = &v1.ComponentConfig{NodePlacement: &v1.NodePlacement{NodeSelector: map[string]string{"no label": "x"}}}
 	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
 	w.eventually("the refusal to be told", func() (bool, string) {

@@ -23,7 +23,7 @@ func TestOutdatedGuestsAreUpdated(t *testing.T) {
 	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
 	w.options.launcherImage = "example.com/launcher:2"
 	w.startLoops()
-	// The loops of this world see the VMIs of every other one; only this one's is looked at.
+	// The loops of this world see the VMIs of all worlds; the test checks only its own.
 	var m *v1.VirtualMachineInstanceMigration
 	w.eventually("a migration for the update", func() (bool, string) {
 		var list v1.VirtualMachineInstanceMigrationList

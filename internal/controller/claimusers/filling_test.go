@@ -27,7 +27,7 @@ func apiServer(t *testing.T, objects ...client.Object) client.Client {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 }
 
-// podOn is a pod that mounts the claim data.
+// podOn returns a pod that mounts the claim data.
 func podOn(name string, edits ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{}, Annotations: map[string]string{}}}
 	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
@@ -40,7 +40,7 @@ func podOn(name string, edits ...func(*corev1.Pod)) *corev1.Pod {
 	return pod
 }
 
-// forVM has a pod wait for the lock of the VM vm, with a gate.
+// forVM makes a pod wait at a gate for the lock of the VM vm.
 func forVM(pod *corev1.Pod) {
 	pod.Labels[layout.MaintenanceForLabel], pod.Labels[layout.ClaimLabel("data")] = "vm", ""
 	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: layout.MaintenanceGate}}

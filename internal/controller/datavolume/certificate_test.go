@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// TestAWorkersCertificateIsRenewed follows the certificate of a worker that waits
-// for its upload.
+// TestAWorkersCertificateIsRenewed gives a worker that waits for its upload a certificate near its end. It must be
+// replaced.
 func TestAWorkersCertificateIsRenewed(t *testing.T) {
 	authority := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: certs.UploadSecret}, Data: workertlstest.Secret(t)}
 	api := fake.NewClientBuilder().WithObjects(authority).Build()

@@ -26,8 +26,8 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// lagging gives a loop whose cache keeps showing what is deleted, and the number
-// of deletions per pod that the API server is asked for. It knows the pods no more.
+// lagging returns a loop whose cache still shows deleted objects, and counts the requested deletions per pod. The API
+// server no longer has the pods.
 func lagging(t *testing.T, objects ...client.Object) (*Reconciler, map[string]int) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -49,7 +49,7 @@ func lagging(t *testing.T, objects ...client.Object) (*Reconciler, map[string]in
 	return &Reconciler{Client: api, Reader: api, Namespace: "kubevirt", Now: time.Now}, asked
 }
 
-// workerOf is a worker that has done its work for an owner.
+// workerOf returns a worker that has finished for an owner.
 func workerOf(owner client.Object, kind schema.GroupVersionKind, name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -118,7 +118,7 @@ func TestWhichChangesOfAClaimWakeTheLoopOfUploads(t *testing.T) {
 	}
 }
 
-// TestAClaimForgetsItsUploadBeforeItsWorkerIsDeleted: what was allowed for it does not outlive the worker.
+// TestAClaimForgetsItsUploadBeforeItsWorkerIsDeleted checks that the permission to upload does not outlive the worker.
 func TestAClaimForgetsItsUploadBeforeItsWorkerIsDeleted(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", UID: "1234-5", Annotations: map[string]string{
 		layout.AnnOverwrite: "true", layout.AnnPodPhase: "Running", layout.AnnPodReady: "true", layout.AnnContentType: "kubevirt"}}}
@@ -146,7 +146,7 @@ func TestAClaimForgetsItsUploadBeforeItsWorkerIsDeleted(t *testing.T) {
 	}
 }
 
-// wake has the loop look at an object several times.
+// wake reconciles an object several times.
 func wake(t *testing.T, loop reconcile.Reconciler, object client.Object, times int) {
 	t.Helper()
 	for range times {

@@ -17,7 +17,7 @@ import (
 func TestAWorkerIsBelievedAsFarAsItMatters(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("virt-controller was sent elsewhere") }))
 	defer elsewhere.Close()
-	// A busy machine answers late; what is tried here is what the worker answers.
+	// A busy machine answers late; this test is about the content of the answers.
 	defer func(usual time.Duration) { direct.Timeout = usual }(direct.Timeout)
 	direct.Timeout = 4 * time.Minute
 	tests := map[string]struct {
@@ -49,7 +49,7 @@ func TestAWorkerIsBelievedAsFarAsItMatters(t *testing.T) {
 	}
 }
 
-// TestALostConnectionIsToldFromASlowWorker: who refuses or is slow is reached.
+// TestALostConnectionIsToldFromASlowWorker checks that a worker that refuses or is slow counts as reachable.
 func TestALostConnectionIsToldFromASlowWorker(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer slow.Close()

@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// Of a claim that the API server does not let be made, for a quota say, the DataVolume says why: with one write and one event,
-// however often it is tried.
+// The API server refuses a claim, because of a quota say. The DataVolume must report why: with one write and one event,
+// however often the loop tries.
 func TestADataVolumeSaysWhyItsClaimIsRefused(t *testing.T) {
 	for name, test := range map[string]struct{ why, reason string }{
 		"a quota": {"exceeded quota: small, requested: requests.storage=1Gi", "ErrExceededQuota"},

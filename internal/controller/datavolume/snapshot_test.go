@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// The mode that a snapshot's volume had is in its content. A snapshot whose status names the content of another one tells
-// nothing of that.
+// The volume mode of a snapshot is in its content. If the snapshot's status names another snapshot's content, that mode
+// must not count.
 func TestTheModeOfASnapshotIsItsContents(t *testing.T) {
 	for name, test := range map[string]struct {
 		status map[string]any
@@ -55,7 +55,7 @@ func TestTheModeOfASnapshotIsItsContents(t *testing.T) {
 	}
 }
 
-// A cache that does not show the claim yet that a snapshot was restored to must not have its DataVolume let go of it.
+// A claim restored from a snapshot is missing in the cache. Its DataVolume must still not lose its finalizer.
 func TestWhatWasRestoredElsewhereIsDeletedThoughTheCacheLags(t *testing.T) {
 	dv := &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", UID: "1234-5", Finalizers: []string{datavolume.Finalizer}},

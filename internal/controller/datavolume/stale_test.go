@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// Each case gives the version of an object that the cache shows and the one that the API
-// server has, none for "it is gone", and says whether one look makes something.
+// Each case has an object's version in the cache and in the API server, empty for a deleted object, and whether one
+// reconciliation makes a claim.
 var versions = map[string]struct {
 	shown, stored string
 	makes         bool
@@ -27,8 +27,8 @@ var versions = map[string]struct {
 	"it is gone":                         {"7", "", false},
 }
 
-// newest gives the loop an API server that has the object in another version than the
-// cache, or not at all, and counts the claims that it makes.
+// newest returns a loop whose API server has another version of the object than the cache, or none, and a counter of
+// the claims that it makes.
 func newest(t *testing.T, object client.Object, shown, stored string) (r *Reconciler, made *int) {
 	t.Helper()
 	claims := 0
@@ -55,7 +55,7 @@ func newest(t *testing.T, object client.Object, shown, stored string) (r *Reconc
 	return r, &claims
 }
 
-// pendingImport is a DataVolume whose claim is to be made.
+// pendingImport returns a DataVolume whose claim is missing.
 func pendingImport() *cdiv1.DataVolume {
 	return &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", UID: "1234-5"},
@@ -90,7 +90,7 @@ func TestNoWorkerIsMadeForAClaimThatOnlyTheCacheShows(t *testing.T) {
 	for name, c := range versions {
 		t.Run(name, func(t *testing.T) {
 			r, _ := newest(t, claim, c.shown, c.stored)
-			// What every worker is made with comes first.
+			// This is the first object that is made for any worker.
 			begun := errors.New("a worker is being made")
 			r.Settings = func(context.Context) (clusterconfig.Settings, error) { return clusterconfig.Settings{}, begun }
 			loop := &UploadClaims{Reconciler: r}

@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/controller/mutationcache"
 )
 
-// apiServer answers each deletion alike, and notes the UIDs and grace periods that were asked for.
+// apiServer gives each deletion the same answer, and records the requested UIDs and grace periods.
 type apiServer struct {
 	client.Writer
 	answer error

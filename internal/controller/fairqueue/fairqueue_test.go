@@ -20,7 +20,7 @@ func TestNamespacesAreServedInTurn(t *testing.T) {
 		"a/1 a/2 a/3":             "a/1 a/2 a/3",
 		"a/1 a/2 a/3 b/1 b/2":     "a/1 b/1 a/2 b/2 a/3",
 		"a/1 a/2 a/3 a/4 b/1 c/1": "a/1 b/1 c/1 a/2 a/3 a/4",
-		// Where "-" stands, the first is taken meanwhile.
+		// A "-" stands for the removal of the first request.
 		"a/1 a/2 - - a/3 b/1":     "a/1 a/2 a/3 b/1",
 		"a/1 a/2 a/3 - b/1 - a/4": "a/1 a/2 b/1 a/3 a/4",
 	} {
@@ -46,7 +46,8 @@ func TestNamespacesAreServedInTurn(t *testing.T) {
 	}
 }
 
-// TestOneTenantDoesNotKeepAnotherWaiting: thousands of objects of one namespace wait, all of them again and again.
+// TestOneTenantDoesNotKeepAnotherWaiting queues thousands of objects of one namespace again and again. One object of
+// another namespace must be served soon.
 func TestOneTenantDoesNotKeepAnotherWaiting(t *testing.T) {
 	queue := New("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](0, 0))
 	defer queue.ShutDown()

@@ -50,7 +50,7 @@ func TestHowFarAVMIIs(t *testing.T) {
 	}
 }
 
-// A pod's claims are in the API server what the cache does not show yet: before a deletion it is asked.
+// The API server may have a pod's claims before the cache does: the loop must ask it before a deletion.
 func TestWhetherAPodGetsItsNodeNext(t *testing.T) {
 	now := time.Unix(1000, 0)
 	pod := func(edit func(*corev1.Pod)) corev1.Pod {

@@ -21,7 +21,7 @@ import (
 
 const launcherContext = "system_u:system_r:container_kvm_t:s0:c12,c34"
 
-// onNode is a VMI whose launcher is on a node.
+// onNode returns a VMI whose launcher is on a node.
 func onNode(enabled bool, phase v1.VirtualMachineInstancePhase, reported string) (*observation, *corev1.Node) {
 	node := &corev1.Node{}
 	node.Name = "one"
@@ -37,8 +37,8 @@ func onNode(enabled bool, phase v1.VirtualMachineInstancePhase, reported string)
 	return &observation{vmi: vmi, launcher: launcher, host: launcher}, node
 }
 
-// TestNoAttachmentPodIsMadeWithoutTheLaunchersLevel: one with a level of its own would
-// take the labels of its volumes away from whoever uses them.
+// TestNoAttachmentPodIsMadeWithoutTheLaunchersLevel waits for the launcher's level: an attachment pod with a level of
+// its own would relabel its volumes, and lock their users out.
 func TestNoAttachmentPodIsMadeWithoutTheLaunchersLevel(t *testing.T) {
 	own := &corev1.SELinuxOptions{Type: "container_kvm_t"}
 	level := &corev1.SELinuxOptions{Type: "container_kvm_t", Level: "s0:c12,c34"}
@@ -63,7 +63,7 @@ func TestNoAttachmentPodIsMadeWithoutTheLaunchersLevel(t *testing.T) {
 			r := &Reconciler{Client: cluster, Reader: cluster, Recorder: recorder, Now: time.Now,
 				Settings: func(context.Context) (clusterconfig.Settings, error) { return clusterconfig.FromKubeVirt(nil), nil }}
 			attachmentPods := []hotplug.AttachmentPod{{Name: "hp-volume-1"}}
-			// Twice, as the loop does: what is said is said once.
+			// Twice, because the loop must report it only once.
 			for range 2 {
 				if err := r.makePods(t.Context(), s, attachmentPods); (err != nil) != tc.fails {
 					t.Fatal(err)
@@ -102,7 +102,7 @@ func TestNoAttachmentPodIsMadeWithoutTheLaunchersLevel(t *testing.T) {
 	}
 }
 
-// TestTheReportIsEachVMIsOwn: the level of one VMI's pods is that of its own status.
+// TestTheReportIsEachVMIsOwn checks that the level of a VMI's pods comes from its own status.
 func TestTheReportIsEachVMIsOwn(t *testing.T) {
 	s, node := onNode(true, v1.Running, launcherContext)
 	other, _ := onNode(true, v1.Running, "")

@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// clientOf makes a client that knows these objects.
+// clientOf returns a client with these objects.
 func clientOf(t *testing.T, objects ...client.Object) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -37,7 +37,8 @@ func labeled(name string, app, vmi string) *corev1.Pod {
 	return pod
 }
 
-// TestNoAttachmentPodIsDeletedOnACachesWord has a loop whose cache shows no VMI.
+// TestNoAttachmentPodIsDeletedOnACachesWord has a loop whose cache shows no VMI although there is one. The pod must
+// stay.
 func TestNoAttachmentPodIsDeletedOnACachesWord(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Name, vmi.Namespace, vmi.UID = "vm", "ns", "new"

@@ -26,12 +26,11 @@ import (
 // patience bounds every wait of these tests.
 const patience = 4 * time.Minute
 
-// kind is one of the kinds whose objects users write and virt-controller watches.
+// kind is a kind that users write and virt-controller watches.
 type kind struct {
 	schema.GroupVersionKind
 	resource string
-	// malformed is a part of the object that passes a loose definition and fits no
-	// Go type.
+	// malformed is a part of the object that a loose definition accepts and that fits no Go type.
 	malformed map[string]any
 }
 
@@ -47,7 +46,7 @@ var kinds = []kind{
 	{cdiv1.SchemeGroupVersion.WithKind("CDIConfig"), "cdiconfigs", part("spec", "featureGates", "all")},
 }
 
-// part nests the last of the arguments in the fields before it.
+// part nests its last argument in the fields before it.
 func part(path ...any) map[string]any {
 	value := path[len(path)-1]
 	for i := len(path) - 2; i >= 0; i-- {
@@ -66,8 +65,7 @@ func (k kind) object(name string, more map[string]any) map[string]any {
 	return out
 }
 
-// apiServer answers a list with the objects and a watch with the events that are
-// sent to it.
+// apiServer answers a list with the objects and a watch with the given events.
 type apiServer struct {
 	kind   kind
 	listed []map[string]any

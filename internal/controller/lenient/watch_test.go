@@ -40,7 +40,7 @@ func strict(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
 	return serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(scheme)}
 }
 
-// tolerant is that serializer with Serializer around it.
+// tolerant wraps that serializer in Serializer.
 func tolerant(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
 	return Serializer(strict(scheme), scheme, func(Unreadable) {})
 }
@@ -49,11 +49,11 @@ func tolerant(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
 type event struct {
 	Type   watch.EventType
 	Object runtime.Object
-	// Broken is set for what can't be read, an object or the stream.
+	// Broken is set for an unreadable object or stream.
 	Broken bool
 }
 
-// events reads a watch as client-go does, to its end or to what can't be read.
+// events reads a watch as client-go does, to its end or to the first unreadable part.
 func events(t testing.TB, how runtime.NegotiatedSerializer, stream io.Reader) []event {
 	t.Helper()
 	objects, frames, framer, err := runtime.NewClientNegotiator(how, v1.GroupVersion).StreamDecoder(runtime.ContentTypeJSON, nil)
@@ -77,8 +77,7 @@ func events(t testing.TB, how runtime.NegotiatedSerializer, stream io.Reader) []
 	}
 }
 
-// line is an event as the API server writes it: of a custom resource, whose
-// fields it sorts.
+// line formats an event as the API server does for custom resources, with sorted fields.
 func line(t testing.TB, name watch.EventType, object any) []byte {
 	t.Helper()
 	data, err := json.Marshal(object)
@@ -97,8 +96,7 @@ func line(t testing.TB, name watch.EventType, object any) []byte {
 
 var sameTimes = cmp.Comparer(func(a, b metav1.Time) bool { return a.Equal(&b) })
 
-// TestWhatCanBeReadIsReadAsClientGoReadsIt compares the two serializers for every
-// kind with every field filled.
+// TestWhatCanBeReadIsReadAsClientGoReadsIt compares the two serializers for every kind with every field filled.
 func TestWhatCanBeReadIsReadAsClientGoReadsIt(t *testing.T) {
 	scheme := testScheme(t)
 	fill := randfill.NewWithSeed(1).NilChance(0.1).NumElements(1, 2).MaxDepth(14).Funcs(
@@ -145,7 +143,7 @@ func TestWhatCanBeReadIsReadAsClientGoReadsIt(t *testing.T) {
 
 const vmiHead = `{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","metadata":`
 
-// odd are streams that are not what the API server writes, or just so.
+// odd has streams that the API server never writes, or only rarely.
 var odd = map[string]string{
 	"an empty stream":                "",
 	"no line feed at the end":        `{"type":"ADDED","object":` + vmiHead + `{"name":"a"}}}`,
@@ -189,8 +187,7 @@ func TestWhatLooksOddIsReadAsClientGoReadsIt(t *testing.T) {
 	}
 }
 
-// FuzzWatch compares the two serializers for any text: what client-go reads is read
-// alike.
+// FuzzWatch compares the two serializers for any text: both must read every readable event alike.
 func FuzzWatch(f *testing.F) {
 	scheme := testScheme(f)
 	for _, stream := range odd {
@@ -207,13 +204,12 @@ func FuzzWatch(f *testing.F) {
 	})
 }
 
-// runningVMI is an event of a VMI that runs, as an API server sent it.
+// runningVMI is an event of a running VMI from an API server.
 //
 //go:embed testdata/running.json
 var runningVMI []byte
 
-// BenchmarkWatch reads events of a VMI that runs: the price of each version of each
-// VMI in virt-controller.
+// BenchmarkWatch reads events of a running VMI: virt-controller pays this for each version of each VMI.
 func BenchmarkWatch(b *testing.B) {
 	how := tolerant(testScheme(b))
 	b.SetBytes(int64(len(runningVMI)))

@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance"
 )
 
-// indexer has a fake cache know what an index is made of.
+// indexer adds a manager's indexes to a fake cache.
 type indexer struct{ of *fake.ClientBuilder }
 
 func (i indexer) IndexField(_ context.Context, object client.Object, field string, values client.IndexerFunc) error {
@@ -22,7 +22,7 @@ func (i indexer) IndexField(_ context.Context, object client.Object, field strin
 	return nil
 }
 
-// TestWhoHasAClaimPlugged: a cache that shows nobody is not believed.
+// TestWhoHasAClaimPlugged checks that the API server is asked when the cache shows no user.
 func TestWhoHasAClaimPlugged(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {

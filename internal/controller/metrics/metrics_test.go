@@ -18,13 +18,12 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// shelf is a cache with these objects in it.
+// shelf is a cache with these objects.
 type shelf struct {
 	client.Reader
-	vms  []v1.VirtualMachine
-	vmis []v1.VirtualMachineInstance
-	pods []corev1.Pod
-	// migrations are the phases of migrations.
+	vms        []v1.VirtualMachine
+	vmis       []v1.VirtualMachineInstance
+	pods       []corev1.Pod
 	migrations []v1.VirtualMachineInstanceMigrationPhase
 }
 
@@ -127,7 +126,7 @@ kubevirt_vmi_phase_count{node="node2",phase="running"} 2
 	}
 }
 
-// TestWhatIsKnownOfAMachineIsInLabels as KubeVirt has them, whatever tenants and guests say.
+// TestWhatIsKnownOfAMachineIsInLabels compares them with KubeVirt's, for any values from tenants and guests.
 func TestWhatIsKnownOfAMachineIsInLabels(t *testing.T) {
 	elected := make(chan struct{})
 	close(elected)
@@ -169,7 +168,7 @@ kubevirt_vmi_info{evictable="true",flavor="` + flavor + `",guest_os_arch="x86_64
 	}
 }
 
-// TestAGuestThatTakesItsDisksAlongCanBeEvicted where its VM allows that.
+// TestAGuestThatTakesItsDisksAlongCanBeEvicted if its VM allows that.
 func TestAGuestThatTakesItsDisksAlongCanBeEvicted(t *testing.T) {
 	claim := &v1.PersistentVolumeClaimVolumeSource{}
 	claim.ClaimName = "data"

@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 )
 
-// Who cancels a migration knows: that it ends is nothing to be warned of, on the migration and on its VMI.
+// Whoever cancels a migration knows about it: its end must cause no warning, neither on the migration nor on its VMI.
 func TestACanceledMigrationWarnsOfNothing(t *testing.T) {
 	m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
 	failed := m.DeepCopy()
@@ -39,8 +39,8 @@ func TestACanceledMigrationWarnsOfNothing(t *testing.T) {
 	}
 }
 
-// A target pod that no node fits is told once by the event that KubeVirt's clients wait for: when the migration begins to wait
-// for it, and not while it goes on waiting, nor when it fails for it.
+// A target pod that fits no node must be reported once, by the event that KubeVirt's clients wait for: when the
+// migration begins to wait, and neither later nor when it fails for that reason.
 func TestATargetPodThatFitsNowhereIsToldOnce(t *testing.T) {
 	object := func(phase v1.VirtualMachineInstanceMigrationPhase, reason, message string) *v1.VirtualMachineInstanceMigration {
 		m := &v1.VirtualMachineInstanceMigration{}

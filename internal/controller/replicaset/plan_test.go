@@ -28,7 +28,7 @@ func newSet(replicas int32) *v1.VirtualMachineInstanceReplicaSet {
 	}
 }
 
-// member is the replica of a number.
+// member returns the replica with a number.
 func member(number int, edits ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	rs := newSet(0)
 	vmi := newReplica(rs, replicaName(rs, number))
@@ -58,7 +58,7 @@ func readySince(ago time.Duration) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-// unready is a guest that is not Ready for some reason.
+// unready makes a guest not Ready, for a reason.
 func unready(reason string) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
 		vmi.Status.Phase = v1.Running
@@ -142,7 +142,7 @@ func TestNoOldViewMakesOneTooMany(t *testing.T) {
 		rs := newSet(int32(wanted))
 		stored := map[string]*v1.VirtualMachineInstance{}
 		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
-			// Any part of what is stored may not have reached the cache yet.
+			// The cache may lack any of the stored replicas.
 			var seen []*v1.VirtualMachineInstance
 			for number := range 12 {
 				vmi := stored[replicaName(rs, number)]

@@ -22,7 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/restore"
 )
 
-// shell is the loop on an API server that makes no claims for the reason given, nil for none, and a restore on it.
+// shell returns the loop with an API server that refuses claims with this error, unless it is nil, and a restore.
 func shell(t *testing.T, refusal error) (*Reconciler, *snapshotv1.VirtualMachineRestore, *events.FakeRecorder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -50,7 +50,7 @@ func shell(t *testing.T, refusal error) (*Reconciler, *snapshotv1.VirtualMachine
 	return &Reconciler{Client: c, Reader: c, Recorder: recorder, Now: time.Now}, r, recorder
 }
 
-// saying is a plan to take a step, with what Progressing says meanwhile.
+// saying returns a plan with one step and a condition Progressing.
 func saying(r *snapshotv1.VirtualMachineRestore, reason, message string, step restore.Step) restore.Plan {
 	to := r.DeepCopy()
 	to.Status = &snapshotv1.VirtualMachineRestoreStatus{}
@@ -74,8 +74,8 @@ func told(recorder *events.FakeRecorder) (all []string) {
 	}
 }
 
-// Another's admission webhook may say no with any code. What it says is in the status and in an event, and the step is
-// tried again.
+// Another's admission webhook may refuse with any code. Its message must be in the status and in an event, and the step
+// must be tried again.
 func TestWhoHoldsUpARestoreIsSaid(t *testing.T) {
 	const refusal = `admission webhook "w" denied the request: not today`
 	for name, err := range map[string]error{"with a code of its own": apierrors.NewBadRequest(refusal), "without an answer": apierrors.NewInternalError(errorText(refusal))} {
@@ -102,7 +102,7 @@ type errorText string
 
 func (e errorText) Error() string { return string(e) }
 
-// A quota ends the restore, and clients that wait for either event hear of it.
+// A quota ends the restore. Clients that wait for either event must get it.
 func TestAnErrorThatEndsARestoreIsTold(t *testing.T) {
 	loop, r, recorder := shell(t, apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), "claim", errorText("exceeded quota")))
 	plan := saying(r, restore.ReasonNewVM, "the claims are being made", restore.MakeClaims)
@@ -120,8 +120,8 @@ func TestAnErrorThatEndsARestoreIsTold(t *testing.T) {
 	}
 }
 
-// KubeVirt's clients wait for VirtualMachineRestoreError where the snapshot is missing or the target is another VM, and for
-// VirtualMachineRestoreFailed where the target runs.
+// KubeVirt's clients wait for VirtualMachineRestoreError where the snapshot is missing or the target is another VM, and
+// for VirtualMachineRestoreFailed where the target runs.
 func TestWhatHoldsUpARestoreIsTold(t *testing.T) {
 	for reason, want := range map[string][]string{
 		restore.ReasonWaiting:      {"Warning VirtualMachineRestoreError why"},
@@ -145,7 +145,7 @@ func TestWhatHoldsUpARestoreIsTold(t *testing.T) {
 	}
 }
 
-// That a target has to be stopped is told once.
+// A target that has to be stopped must be reported once.
 func TestATargetThatRunsIsTold(t *testing.T) {
 	loop, r, recorder := shell(t, nil)
 	for range 2 {
@@ -160,7 +160,7 @@ func TestATargetThatRunsIsTold(t *testing.T) {
 	}
 }
 
-// The VM becomes the owner of its restore, beside others.
+// The VM must become an owner of its restore, beside others.
 func TestAVMOwnsItsRestore(t *testing.T) {
 	loop, r, _ := shell(t, nil)
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "v1"}}

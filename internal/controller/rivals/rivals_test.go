@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
-// indexer has a cache for tests index as a manager's does.
+// indexer adds a manager's indexes to a cache for tests.
 type indexer struct{ *fake.ClientBuilder }
 
 func (i indexer) IndexField(_ context.Context, object client.Object, field string, extract client.IndexerFunc) error {
@@ -35,7 +35,7 @@ func onClaim(name string, uid types.UID) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// podOf is the launcher pod of a VMI whose guest runs.
+// podOf returns the launcher pod of a VMI whose guest runs.
 func podOf(vmi *v1.VirtualMachineInstance) *corev1.Pod {
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name, pod.UID = vmi.Namespace, launcherpod.Name(vmi), "pod-of-"+vmi.UID
@@ -58,12 +58,12 @@ func TestRivalsAreFoundWithoutTheirLabels(t *testing.T) {
 	}
 	claim := launcherpod.ClaimLabel("data")
 	for name, c := range map[string]struct {
-		// of is the VMI whose guest runs; gone means that its object is.
+		// of is the VMI whose guest runs; gone means that its object is deleted.
 		of   string
 		gone bool
 		lost func(*corev1.Pod)
 		want int
-		// waiting are VMIs on the claim that have no pod.
+		// waiting counts the VMIs on the claim without a pod.
 		waiting int
 	}{
 		"another VM's guest":                                   {"other", false, without(), 1, 0},

@@ -12,7 +12,7 @@ import (
 type needs struct {
 	questions, asked []string
 	fails            string
-	// forgetful asks again for what was answered.
+	// forgetful repeats questions that were answered.
 	forgetful bool
 }
 
@@ -60,7 +60,7 @@ func TestPlan(t *testing.T) {
 
 func TestRounds(t *testing.T) {
 	for name, c := range map[string]struct {
-		// rounds is how many the work takes, fails the one that fails, 0 for none.
+		// rounds is the number of rounds of the work; fails is the round that fails, or 0.
 		rounds, fails int
 		rests         bool
 		taken         int

@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
-// TestWhatAGuestsNodeAnswers: a refusal's words reach who has to decide on them.
+// TestWhatAGuestsNodeAnswers checks that the message of a refusal reaches the caller.
 func TestWhatAGuestsNodeAnswers(t *testing.T) {
 	const path = "/apis/subresources.kubevirt.io/v1/namespaces/ns/virtualmachineinstances/vm/"
 	answers := map[string]struct {

@@ -20,7 +20,7 @@ func pod() *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "p"}}
 }
 
-// server holds the pod, and answers every request with err, nil to serve it.
+// server has the pod, and answers every request with err, unless it is nil.
 func server(t *testing.T, err error) (client.Client, *corev1.Pod) {
 	t.Helper()
 	c := fake.NewClientBuilder().WithObjects(pod()).WithStatusSubresource(&corev1.Pod{}).WithInterceptorFuncs(interceptor.Funcs{
@@ -74,7 +74,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// What a write says of each answer of the API server.
+// Each answer of the API server has its outcome of a write.
 func TestWrites(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer error

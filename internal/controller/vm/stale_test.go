@@ -58,7 +58,7 @@ func always(edits ...func(*v1.VirtualMachine)) *v1.VirtualMachine {
 	return vm
 }
 
-// rerun is a VM that has run, and that runs again after a failure.
+// rerun makes a VM that has run, and that runs again after a failure.
 func rerun(vm *v1.VirtualMachine) {
 	vm.Spec.RunStrategy, vm.Status.RunStrategy = new(v1.RunStrategyRerunOnFailure), v1.RunStrategyRerunOnFailure
 }
@@ -73,8 +73,8 @@ func failed(vm *v1.VirtualMachine) *v1.VirtualMachineInstance {
 	}
 }
 
-// Each case gives what the cache shows and what the API server has, and says whether
-// one look makes a VMI, and whether the VM asks for a start afterwards.
+// Each case has the state in the cache and in the API server, and whether one reconciliation makes a VMI, and whether
+// the VM requests a start afterwards.
 func TestACacheIsNotBelieved(t *testing.T) {
 	changed := func(vm *v1.VirtualMachine) { vm.ResourceVersion = "8" }
 	for name, c := range map[string]struct {
@@ -122,7 +122,8 @@ func TestACacheIsNotBelieved(t *testing.T) {
 	}
 }
 
-// Who deletes a VM alone keeps its guest, also when the cache shows the VMI as the garbage collector had not seen to it yet.
+// A VM that is deleted without its VMI must keep its guest, even if the cache shows the VMI from before the garbage
+// collector orphaned it.
 func TestAVMThatGoesTakesItsOwnGuestOnly(t *testing.T) {
 	goes := func(vm *v1.VirtualMachine) { vm.DeletionTimestamp = &metav1.Time{Time: time.Now()} }
 	owned := failed(always())
@@ -156,7 +157,7 @@ func TestAVMThatGoesTakesItsOwnGuestOnly(t *testing.T) {
 
 func without(vm *v1.VirtualMachine) { vm.Finalizers = nil }
 
-// stage gives the settings of a cluster without a KubeVirt object.
+// stage returns the settings of a cluster without a KubeVirt object.
 func stage(context.Context) (clusterconfig.Settings, error) {
 	return clusterconfig.FromKubeVirt(nil), nil
 }

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// indexer has a cache for tests index as a manager's does.
+// indexer adds a manager's indexes to a cache for tests.
 type indexer struct{ *fake.ClientBuilder }
 
 func (i indexer) IndexField(_ context.Context, object client.Object, field string, extract client.IndexerFunc) error {
