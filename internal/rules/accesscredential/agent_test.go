@@ -30,7 +30,7 @@ func specOf(t *testing.T, text string) *v1.VirtualMachineInstanceSpec {
 	return spec
 }
 
-// secrets reads Secrets by their names; of one that is not there it tells so.
+// secrets returns a reader of Secrets by name, with an error for a missing one.
 func secrets(all map[string][]File) func(Source) ([]File, error) {
 	return func(s Source) ([]File, error) {
 		files, there := all[s.Secret]
@@ -115,7 +115,7 @@ func TestWhatTheAgentIsNotGiven(t *testing.T) {
 
 const noPassword = "the Secret words has something for the user ann that is no password: it must be of 1 to 1024 bytes, and one line"
 
-// numbered are n different lines.
+// numbered returns n different lines.
 func numbered(prefix string, n int) []byte {
 	var b strings.Builder
 	for i := range n {
@@ -124,7 +124,7 @@ func numbered(prefix string, n int) []byte {
 	return []byte(b.String())
 }
 
-// lines are n different lines as long as one.
+// lines returns n different lines, each as long as like.
 func lines(like string, n int) []byte {
 	var b strings.Builder
 	for i := range n {

@@ -57,7 +57,7 @@ func TestSooner(t *testing.T) {
 	}
 }
 
-// TestRetryDoesNotGiveUp tries far more often than it takes to reach the longest delay.
+// TestRetryDoesNotGiveUp retries far more often than it takes to reach the longest delay.
 func TestRetryDoesNotGiveUp(t *testing.T) {
 	tries := 0
 	Retry(t.Context(), Doubling(time.Nanosecond, time.Microsecond), func(context.Context) bool {

@@ -43,7 +43,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// made are the patches of a clone of the manifest, by their paths.
+// made returns the patches of a clone of the manifest, by path.
 func made(t *testing.T, edits ...edit) map[string]any {
 	t.Helper()
 	p := Decide(observed(append([]edit{done}, edits...)...))
@@ -66,7 +66,6 @@ const (
 	firmwarePath = "/spec/template/spec/domain/firmware"
 )
 
-// as reads a patch's value.
 func as[T any](t *testing.T, value any) T {
 	t.Helper()
 	var out T
@@ -109,7 +108,7 @@ func TestAClonesIdentityMayBeGiven(t *testing.T) {
 	if nics := as[[]v1.Interface](t, got[nicsPath]); nics[0].MacAddress != "" || nics[2].MacAddress != "02:00:00:00:00:09" {
 		t.Errorf("the interfaces are %+v", nics)
 	}
-	// A machine without firmware, serial or interfaces gets a UUID and nothing else.
+	// A machine without firmware, serial or interfaces must get a UUID and nothing else.
 	got = made(t, func(o *Observed) {
 		domain := &o.Content.Spec.Source.VirtualMachine.Spec.Template.Spec.Domain
 		domain.Firmware, domain.Devices.Interfaces = nil, nil
@@ -144,7 +143,7 @@ func TestFiltersAndPatchesReachTheRestore(t *testing.T) {
 	if _, ok := got["/spec/template/spec/nodeSelector"]; !ok || len(got) != 7 {
 		t.Errorf("the patches are %v", got)
 	}
-	// The clone's own come first: a patch has the last word.
+	// The clone's own patches come first: the user's patch overrides them.
 	r := Decide(observed(done, func(o *Observed) { o.Clone.Spec.Patches = []string{`{"op":"remove","path":"/spec/x"}`} })).Restore
 	if last := r.Spec.Patches[len(r.Spec.Patches)-1]; !strings.Contains(last, "/spec/x") {
 		t.Errorf("the last patch is %s", last)
@@ -164,7 +163,7 @@ func TestWhatMayBePatched(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	// What package vmpatch refuses is refused before anything is made.
+	// A patch that package vmpatch refuses must be refused before any object is made.
 	o := observed(func(o *Observed) {
 		o.Clone.Spec.Patches = []string{`{"op":"copy","OP":"add","from":"/spec","path":"/spec/x"}`}
 	})

@@ -30,7 +30,7 @@ var (
 
 type edit func(*Observed)
 
-// observed is a clone of a VM that was just made.
+// observed is a new clone of a VM.
 func observed(edits ...edit) Observed {
 	o := Observed{
 		Clone: &clonev1.VirtualMachineClone{
@@ -49,14 +49,14 @@ func observed(edits ...edit) Observed {
 	return o
 }
 
-// ofSnapshot has the clone be one of the snapshot golden.
+// ofSnapshot makes it a clone of the snapshot golden.
 func ofSnapshot(o *Observed) {
 	o.Clone.Spec.Source, o.Source = &corev1.TypedLocalObjectReference{Kind: "VirtualMachineSnapshot", Name: "golden"}, nil
 }
 
 func owned(o *Observed) []metav1.OwnerReference { return (&decision{o: *o}).owner() }
 
-// snap is the snapshot that is restored, with what it says of itself.
+// snap adds the restored snapshot, with its phase and condition.
 func snap(phase snapshotv1.VirtualMachineSnapshotPhase, says string) edit {
 	return func(o *Observed) {
 		o.Snapshot = &snapshotv1.VirtualMachineSnapshot{
@@ -75,7 +75,7 @@ func snap(phase snapshotv1.VirtualMachineSnapshotPhase, says string) edit {
 
 func done(o *Observed) { snap(snapshotv1.Succeeded, "")(o) }
 
-// restoring is the clone's restore, which says so of itself.
+// restoring adds the clone's restore, with its condition.
 func restoring(kind snapshotv1.ConditionType, says string) edit {
 	return func(o *Observed) {
 		o.Restore = &snapshotv1.VirtualMachineRestore{
@@ -96,7 +96,7 @@ func target(o *Observed) {
 	o.Clone.OwnerReferences = []metav1.OwnerReference{Owner(o.Target)}
 }
 
-// notAdopted has the clone owned by somebody else alone.
+// notAdopted makes another object the only owner of the clone.
 func notAdopted(o *Observed) {
 	o.Clone.OwnerReferences = []metav1.OwnerReference{{Kind: "Other", Name: "copy", UID: "o1"}}
 }
@@ -214,7 +214,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// conditions agree with the phase, and names are there from the beginning.
+// conditions checks that the conditions fit the phase, and that the names are set from the beginning.
 func conditions(t *testing.T, s clonev1.VirtualMachineCloneStatus, reason string) {
 	t.Helper()
 	for kind, want := range map[clonev1.ConditionType]bool{
@@ -318,7 +318,7 @@ func TestNamesOfClaims(t *testing.T) {
 	}
 }
 
-// manifest is the VM as the snapshot has it.
+// manifest is the VM in the snapshot.
 func manifest() *snapshotv1.VirtualMachine {
 	vm := &snapshotv1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Name: "vm", Labels: map[string]string{"team/a": "1", "app": "x"}, Annotations: map[string]string{"note": "n", "net/ip": "1"}},
@@ -333,7 +333,7 @@ func manifest() *snapshotv1.VirtualMachine {
 	return vm
 }
 
-// The target owns its clone beside others, and controls nothing.
+// The target must own its clone beside others, and control nothing.
 func TestTheOwnerOfAClone(t *testing.T) {
 	want := metav1.OwnerReference{APIVersion: v1.GroupVersion.String(), Kind: "VirtualMachine", Name: "copy", UID: "t1"}
 	if got := Owner(&v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "copy", UID: "t1"}}); got != want {
@@ -341,7 +341,7 @@ func TestTheOwnerOfAClone(t *testing.T) {
 	}
 }
 
-// What another's admission webhook says is in the conditions until the step is taken.
+// The message of another's admission webhook must stay in the conditions until the step is done.
 func TestARefusalForNowIsSaid(t *testing.T) {
 	o := observed(done)
 	plan := Decide(o)

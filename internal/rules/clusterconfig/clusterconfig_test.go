@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/networkbinding"
 )
 
-// usual are the settings of a cluster of which nobody has set anything.
+// usual returns the settings of a cluster without any configuration.
 func usual(edits ...func(*Settings)) Settings {
 	s := Settings{
 		ImagePullPolicy: "IfNotPresent", RolloutStrategy: "Stage", ReferencePolicy: "reference", CommonTypes: true, EvictionStrategy: "None", MachineType: "pc-q35-7.2",
@@ -146,7 +146,7 @@ func TestWhatTheKubeVirtObjectSets(t *testing.T) {
 	}
 }
 
-// allOfMigrations sets every field to another value than the default's.
+// allOfMigrations sets every field to a value other than the default.
 func allOfMigrations() *v1.MigrationConfiguration {
 	return &v1.MigrationConfiguration{
 		NodeDrainTaintKey: new("example.com/drain"), ParallelOutboundMigrationsPerNode: new(uint32(3)), ParallelMigrationsPerCluster: new(uint32(9)),
@@ -156,7 +156,7 @@ func allOfMigrations() *v1.MigrationConfiguration {
 	}
 }
 
-// What a component does with its settings must not reach the watched object.
+// A component's changes of its settings must not reach the watched object.
 func TestSettingsShareNothingWithTheObject(t *testing.T) {
 	kv := &v1.KubeVirt{}
 	kv.Spec.Configuration.MigrationConfiguration = allOfMigrations()

@@ -9,7 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// object is a KubeVirt object of an age, with its key as CPU model.
+// object is a KubeVirt object of this age; its key is its CPU model.
 func object(namespace, name string, made int64) v1.KubeVirt {
 	kv := v1.KubeVirt{}
 	kv.Namespace, kv.Name, kv.CreationTimestamp = namespace, name, metav1.NewTime(time.Unix(made, 0))

@@ -33,7 +33,7 @@ func TestWhatServersAccept(t *testing.T) {
 	}
 }
 
-// A server that has ciphers of its own keeps them where none are said.
+// A server with ciphers of its own must keep them if none are configured.
 func TestAServerKeepsItsCiphers(t *testing.T) {
 	own := []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}
 	config := &tls.Config{CipherSuites: own}

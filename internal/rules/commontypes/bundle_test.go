@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden file")
 
-// The bundle as text, an object a line: what a change of the tables means for users is in the difference.
+// The bundle as text, one object per line: a diff shows the effect of a changed table on users.
 func TestTheBundle(t *testing.T) {
 	var text strings.Builder
 	for _, object := range Instancetypes() {
@@ -55,7 +55,7 @@ func line(t *testing.T, out *strings.Builder, object metav1.Object, spec any) {
 	fmt.Fprintf(out, "%s (%s) %s %s\n", object.GetName(), object.GetAnnotations()[displayAnnotation], strings.Join(labels, ","), encoded)
 }
 
-// Every object can be created, and no name is there twice.
+// Every object must be valid, and every name unique.
 func TestObjectsAreValid(t *testing.T) {
 	names := map[string]bool{}
 	check := func(kind string, object metav1.Object) {
@@ -81,7 +81,7 @@ func TestObjectsAreValid(t *testing.T) {
 	}
 }
 
-// What one caller does to an object does not show in the next one's.
+// A caller's change of an object must not appear in the next caller's.
 func TestEachCallMakesNewObjects(t *testing.T) {
 	first := Preferences()[0]
 	first.Spec.Devices.PreferredDiskBus, first.Labels["x"] = "sata", "y"

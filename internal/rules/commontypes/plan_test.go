@@ -13,7 +13,7 @@ import (
 
 type instancetypes = []*instancetypev1.VirtualMachineClusterInstancetype
 
-// served gives objects back as an API server does: encoded and decoded, with a version.
+// served returns objects as an API server does: encoded and decoded, with a version.
 func served[T any](t *testing.T, objects []T) []T {
 	t.Helper()
 	text, err := json.Marshal(objects)
@@ -154,7 +154,7 @@ func TestWhatIsDoneAboutTheTypesThatAreThere(t *testing.T) {
 	}
 }
 
-// An update keeps what others have put on the object, and is not one for the next plan.
+// An update must keep the fields of others, and the next plan must have no update.
 func TestAnUpdate(t *testing.T) {
 	old := served(t, Preferences())
 	old[0].Spec.Devices.PreferredDiskBus = "sata"

@@ -28,7 +28,7 @@ import (
 
 var types = applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)
 
-// server is the part of an API server that knows who owns which field.
+// server is the part of an API server that tracks the owners of fields.
 type server struct {
 	t      *testing.T
 	fields managedfieldstest.TestFieldManager
@@ -36,7 +36,7 @@ type server struct {
 	kind   schema.GroupVersionKind
 }
 
-// manifest is a workload as the project's manifests have it.
+// manifest returns a workload from the project's manifests.
 func manifest(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	files, err := filepath.Glob("../../../config/deploy/*.yaml")
@@ -65,7 +65,7 @@ func manifest(t *testing.T, name string) *unstructured.Unstructured {
 	return nil
 }
 
-// newServer has a workload as kubectl has applied it.
+// newServer has a workload that kubectl has applied.
 func newServer(t *testing.T, name string) *server {
 	t.Helper()
 	object := manifest(t, name)
@@ -83,7 +83,6 @@ func (s *server) kubectl(object *unstructured.Unstructured) {
 	}
 }
 
-// plan asks for the plan of the moment.
 func (s *server) plan(kv *v1.KubeVirt) (*unstructured.Unstructured, error) {
 	live := s.fields.Live()
 	if s.kind.Kind == "Deployment" {
@@ -107,7 +106,7 @@ func (s *server) decode(live runtime.Object, into runtime.Object) {
 	}
 }
 
-// follow applies plans until there is none, and returns how many there were.
+// follow applies plans until there is none, and returns their number.
 func (s *server) follow(kv *v1.KubeVirt) int {
 	s.t.Helper()
 	for n := range 4 {
@@ -130,7 +129,7 @@ func (s *server) follow(kv *v1.KubeVirt) int {
 	return 0
 }
 
-// workload is the workload as it is.
+// workload returns the present workload.
 func (s *server) workload() (replicas *int32, template corev1.PodTemplateSpec) {
 	s.t.Helper()
 	d := &appsv1.Deployment{}
@@ -138,7 +137,7 @@ func (s *server) workload() (replicas *int32, template corev1.PodTemplateSpec) {
 	return d.Spec.Replicas, d.Spec.Template
 }
 
-// spec is the workload's spec as text.
+// spec returns the workload's spec as text.
 func (s *server) spec() string {
 	s.t.Helper()
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.fields.Live())
@@ -152,7 +151,7 @@ func (s *server) spec() string {
 	return string(text)
 }
 
-// mine are the fields that Manager owns.
+// mine returns the fields that Manager owns.
 func (s *server) mine() string {
 	for _, entry := range s.fields.ManagedFields() {
 		if entry.Manager == Manager {
@@ -242,7 +241,7 @@ func TestWhatTheKubeVirtObjectSaysNoMoreIsAsTheManifestsHaveIt(t *testing.T) {
 			if diff := cmp.Diff(before, s.spec()); diff != "" {
 				t.Errorf("%s is not as it was: %s", name, diff)
 			}
-			// Who applies the same manifest again takes over what was given back.
+			// Applying the same manifest again takes over the fields that were given back.
 			s.kubectl(manifest(t, name))
 			s.follow(kv)
 			if diff := cmp.Diff(before, s.spec()); diff != "" || s.mine() != "" {
@@ -334,8 +333,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A component that something has made too large is started anew before its node is out of memory, whatever else the
-// KubeVirt object says of it, and collects its garbage before that.
+// A component with too much memory must be restarted before its node is out of memory, whatever the KubeVirt object
+// says of it, and must collect its garbage before that.
 func TestEachComponentHasALimitOfMemory(t *testing.T) {
 	for _, name := range []string{API, Controller, Handler} {
 		s := newServer(t, name)
@@ -366,8 +365,8 @@ customizeComponents:
 	}
 }
 
-// The kubelet asks from the moment on at which a container runs, and warns of each answer that says no: the first question
-// waits until the component listens, and the second has as long as a start may take.
+// The kubelet probes from the start of a container on, and warns of each failed probe: the first probe must wait until
+// the component listens, and the second as long as a start may take.
 func TestAComponentThatStartsIsNotWarnedOf(t *testing.T) {
 	for _, name := range []string{API, Controller, Handler} {
 		_, template := newServer(t, name).workload()

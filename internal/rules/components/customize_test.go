@@ -12,7 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// patched is a KubeVirt object with patches.
+// patched returns a KubeVirt object with patches.
 func patched(patches ...v1.CustomizeComponentsPatch) *v1.KubeVirt {
 	kv := &v1.KubeVirt{}
 	kv.Spec.CustomizeComponents.Patches = patches
@@ -77,8 +77,8 @@ func TestPatchesChangeWhatThePodsNeed(t *testing.T) {
 	}
 }
 
-// Who may write the KubeVirt object gets no right on nodes or in the cluster by it.
-// rights are patches of virt-api that would give who writes them rights, or take away what guests and users need.
+// The right to write the KubeVirt object must give no rights on nodes or in the cluster. rights has patches of virt-api
+// that would give rights to their author, or remove something that guests and users need.
 func rights() map[string]string {
 	container := func(fields string) string {
 		return `{"spec":{"template":{"spec":{"containers":[{"name":"virt-api",` + fields + `}]}}}}`

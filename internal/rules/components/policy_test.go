@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/policytest"
 )
 
-// The policy by which an API server holds virt-controller to what this package decides. Each plan of these tests is judged
-// by it (server.follow).
+// The API server holds virt-controller to this package's decisions by this policy. server.follow judges each plan of
+// these tests by it.
 
 var (
 	virtController = &user.DefaultInfo{Name: "system:serviceaccount:kubevirt:kubevirt-controller"}
@@ -40,7 +40,7 @@ func loadWorkloadPolicy(t *testing.T) *policytest.Policy {
 	return workloadPolicy.policy
 }
 
-// live is the workload as it is.
+// live returns the present workload.
 func (s *server) live() *unstructured.Unstructured {
 	s.t.Helper()
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.fields.Live())
@@ -52,16 +52,16 @@ func (s *server) live() *unstructured.Unstructured {
 	return object
 }
 
-// resource is that of the workload's kind.
+// resource returns the resource of the workload's kind.
 func (s *server) resource() string { return strings.ToLower(s.kind.Kind) + "s" }
 
-// judged is why virt-controller may not change the workload so.
+// judged returns the reason why virt-controller may not make this change, or "".
 func (s *server) judged(before, after *unstructured.Unstructured) string {
 	s.t.Helper()
 	return loadWorkloadPolicy(s.t).Answer(s.t, policytest.Write{By: virtController, Resource: s.resource(), Old: before, New: after})
 }
 
-// patchedBy is the workload with a patch that nobody judges.
+// patchedBy returns the workload with a patch that nobody judges.
 func (s *server) patchedBy(patch string) *unstructured.Unstructured {
 	s.t.Helper()
 	before, err := s.live().MarshalJSON()
@@ -143,7 +143,7 @@ func named(object *unstructured.Unstructured, name string) *unstructured.Unstruc
 	return object
 }
 
-// A workload that an administrator has switched off keeps nobody from following the KubeVirt object.
+// A workload that an administrator has scaled to zero must not stop virt-controller from following the KubeVirt object.
 func TestThePolicyLetsThroughWhatItDoesNotJudge(t *testing.T) {
 	s := newServer(t, API)
 	off := s.patchedBy(`{"spec":{"replicas":0}}`)

@@ -14,9 +14,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// A disk of the size that spec.storage asks for fits into its claim beside
-// whatever share the file system takes, and not a mebibyte of the claim is more
-// than that needs.
+// A disk of the size in spec.storage must fit into its claim whatever share the file system takes, and the claim must
+// be less than a mebibyte larger than needed.
 func TestTheDiskThatIsAskedForFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		asked := rapid.Int64Range(1, 64<<40).Draw(t, "size")
@@ -28,7 +27,7 @@ func TestTheDiskThatIsAskedForFits(t *testing.T) {
 		o := Observed{DataVolume: dv, Config: config}
 		o.Claim = newClaim(o, methodImport)
 		disk, fits := DiskSize(o), diskOf(o.Claim, config)
-		// A size in bytes of many digits is not exact as a floating point number.
+		// A floating point number can't hold a size in bytes with many digits exactly.
 		if disk < asked || disk-asked >= mebibyte || fits < disk-mebibyte {
 			t.Fatalf("asked for %d: the disk has %d, %d fit into the claim", asked, disk, fits)
 		}

@@ -15,8 +15,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// cloning is a DataVolume of 2 GiB that clones a claim of that size beside it, on
-// storage whose driver clones.
+// cloning is a DataVolume of 2 GiB that clones a claim of that size in its namespace, on storage whose driver clones.
 func cloning() Observed {
 	o := Observed{
 		DataVolume: newDV(cloneOf("ns", "image"), inPhase(cdiv1.Pending)), Class: class(storagev1.VolumeBindingImmediate), Config: ConfigOf(nil), Now: noon,
@@ -31,10 +30,10 @@ func cloning() Observed {
 	return o
 }
 
-// named is how a DataVolume and its claim are called.
+// named is the name of a DataVolume and its claim.
 var named = metav1.ObjectMeta{Name: "disk", Namespace: "ns"}
 
-// asksFor gives the DataVolume a claim by the letter.
+// asksFor makes the DataVolume request a claim by spec.pvc.
 func asksFor(size string, mode corev1.PersistentVolumeMode) func(*Observed) {
 	return func(o *Observed) {
 		o.DataVolume.Spec.Storage = nil
@@ -167,7 +166,7 @@ func TestWhyASnapshotCannotBeRestored(t *testing.T) {
 	}
 }
 
-// Whoever asks for a clone of what is still being made is told, and warned only of what somebody has to do something about.
+// A clone of an unfinished source must be reported, with a warning only if somebody has to act.
 func TestWhatPassesByItselfIsNoWarning(t *testing.T) {
 	of := func(source cdiv1.DataVolumeSource) Observed {
 		o := cloning()
@@ -243,7 +242,7 @@ func TestWhatPassesByItselfIsNoWarning(t *testing.T) {
 	}
 }
 
-// A driver of a claim's source says nothing about the claim: only a snapshot's counts.
+// The driver of a claim's source says nothing about the claim: only a snapshot's counts.
 func TestWhatIsKnownOfASnapshotDoesNotStopTheCloneOfAClaim(t *testing.T) {
 	o := cloning()
 	o.Source.SnapshotDriver, o.Source.RestoreSize = "other", 5<<30

@@ -43,7 +43,7 @@ func TestTheShareOfAFileSystemIsThatOfItsClass(t *testing.T) {
 	}
 }
 
-// Who uploads is mostly outside of the cluster: no Service is named there.
+// Most uploads come from outside of the cluster, so the URL must name no Service.
 func TestWhereUploadsAreSent(t *testing.T) {
 	for name, test := range map[string]struct {
 		override *string
@@ -54,7 +54,7 @@ func TestWhereUploadsAreSent(t *testing.T) {
 		"an address is set": {new("upload.example.com"), "upload.example.com"},
 	} {
 		config := &cdiv1.CDIConfig{Spec: cdiv1.CDIConfigSpec{UploadProxyURLOverride: test.override}}
-		config.Status.UploadProxyURL = new("cdi-uploadproxy.kubevirt.svc") // of an earlier version
+		config.Status.UploadProxyURL = new("cdi-uploadproxy.kubevirt.svc") // from an earlier version
 		got := ""
 		if url := ConfigStatus(config).UploadProxyURL; url != nil {
 			got = *url

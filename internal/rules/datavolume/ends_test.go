@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// What has ended: its worker goes, and whether the claim can be used stays true.
+// After its end, a DataVolume's worker must be deleted, and the condition Ready must stay true to the claim.
 func TestWhatIsDoneAfterTheEnd(t *testing.T) {
 	worker := func(edits ...func(*corev1.Pod)) *corev1.Pod {
 		pod := podOf(newDV(httpSource()), completed())
@@ -119,8 +119,7 @@ func TestWhichClassAClaimIsMadeFor(t *testing.T) {
 	}
 }
 
-// Only the driver's clone needs a source at rest when its claim is made: a copy is read
-// later.
+// Only the driver's clone needs an unused source when its claim is made: a copy reads it later.
 func TestWhoWaitsForTheSourcesWritersWithItsClaim(t *testing.T) {
 	for name, test := range map[string]struct {
 		edit func(*Observed)
@@ -163,7 +162,7 @@ func TestASourcePodThatEndedIsMadeAgain(t *testing.T) {
 	}
 }
 
-// The driver makes the volume before the claim is bound, and is at work until it is.
+// The driver makes the volume before the claim is bound, and its work ends with the binding.
 func TestTheDriverIsAtWorkBeforeTheClaimIsBound(t *testing.T) {
 	clone := cloning()
 	clone.DataVolume.Status.Phase = cdiv1.CloneScheduled
@@ -178,7 +177,7 @@ func TestTheDriverIsAtWorkBeforeTheClaimIsBound(t *testing.T) {
 	restore.Claim.Status.Phase = corev1.ClaimPending
 	imports := Observed{DataVolume: newDV(httpSource(), inPhase(cdiv1.Pending)), Class: class(storagev1.VolumeBindingImmediate), Config: ConfigOf(nil), Now: noon}
 	imports.Claim = claimOf(imports, corev1.ClaimPending)
-	// Nobody comes whose node the driver could take, and the DataVolume asks not to wait.
+	// No consumer will come whose node the driver could take, and the DataVolume asks not to wait.
 	nobody := restore
 	nobody.DataVolume = newDV(cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Name: "snap"}}, inPhase(cdiv1.Pending), annotated(layout.AnnImmediate, ""))
 	nobody.Class = class(storagev1.VolumeBindingWaitForFirstConsumer)
@@ -202,8 +201,7 @@ func TestTheDriverIsAtWorkBeforeTheClaimIsBound(t *testing.T) {
 	}
 }
 
-// After some phases the next step is known to be due at once; the others end with what
-// somebody else does.
+// After some phases the next step is due at once; the others end with somebody else's step.
 func TestWhenThereIsMoreToDoAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		phase  cdiv1.DataVolumePhase
@@ -232,8 +230,7 @@ func TestWhenThereIsMoreToDoAtOnce(t *testing.T) {
 	}
 }
 
-// A worker is asked how far it is while it runs in one phase; what the next phase changes
-// is written first.
+// A worker must be asked for its progress while it runs in one phase; a change of phase must be written first.
 func TestWhenAWorkerIsAskedHowFarItIs(t *testing.T) {
 	for name, test := range map[string]struct {
 		phase    cdiv1.DataVolumePhase
@@ -256,8 +253,8 @@ func TestWhenAWorkerIsAskedHowFarItIs(t *testing.T) {
 	}
 }
 
-// A worker that no connection reaches is at work, and why nobody knows how far it is, and no upload arrives, is said once its
-// network has had time to be made.
+// A worker that no connection reaches still works. The DataVolume must say why its progress is unknown and no upload
+// arrives, after its network has had time to be made.
 func TestAWorkerThatCanNotBeReachedSaysWhatMayKeepDrydockFromIt(t *testing.T) {
 	for name, test := range map[string]struct {
 		ran         time.Duration

@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// A worker is tried again for days; its owner hears once of each reason.
+// A worker is retried for days; its owner must get one event per reason.
 func TestAFailureIsToldOncePerReason(t *testing.T) {
 	o := Observed{
 		DataVolume: newDV(httpSource(), inPhase(cdiv1.ImportInProgress)), Class: class(storagev1.VolumeBindingImmediate),
@@ -59,7 +59,8 @@ func TestAFailureIsToldOncePerReason(t *testing.T) {
 	}
 }
 
-// Of a container image that can't be had the conditions say ImagePullFailed, whoever pulls it; of another source what has failed.
+// If a container image can't be pulled the conditions must say ImagePullFailed, whoever pulls it; for another source
+// they must name the failure.
 func TestAnImageThatCantBePulledIsSaidToBe(t *testing.T) {
 	image := cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: new("docker://example.com/disk:1")}}
 	byNode := cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: new("docker://example.com/disk:1"), PullMethod: new(cdiv1.RegistryPullNode)}}
@@ -96,7 +97,7 @@ func TestAnImageThatCantBePulledIsSaidToBe(t *testing.T) {
 	}
 }
 
-// What ends the DataVolume, or stops it, has an event of its own.
+// A failure that ends or stops the DataVolume must have an event of its own.
 func TestAFailureForGoodIsToldAsSuch(t *testing.T) {
 	o := Observed{
 		DataVolume: newDV(httpSource(), inPhase(cdiv1.ImportInProgress)), Class: class(storagev1.VolumeBindingImmediate),

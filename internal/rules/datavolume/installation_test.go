@@ -10,7 +10,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// TestWhatCDIObjectsDo: the oldest one configures, the others say which one does, and what is not Drydock's is left alone.
+// TestWhatCDIObjectsDo: the oldest object must be used, the others must name it, and objects that are not Drydock's
+// must be left alone.
 func TestWhatCDIObjectsDo(t *testing.T) {
 	began := time.Unix(1_000_000, 0)
 	object := func(name string, age time.Duration, edits ...func(*cdiv1.CDI)) cdiv1.CDI {
@@ -65,7 +66,8 @@ func TestWhatCDIObjectsDo(t *testing.T) {
 	}
 }
 
-// TestAChangedSentenceKeepsItsTransition: an object that still does not count, of another one, has not changed its condition.
+// TestAChangedSentenceKeepsItsTransition: another object becomes the used one. The condition of an unused object must
+// keep its transition time, because only its message changes.
 func TestAChangedSentenceKeepsItsTransition(t *testing.T) {
 	began := time.Unix(1_000_000, 0)
 	first := cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(began)}}

@@ -18,27 +18,26 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// model is a cluster with one DataVolume, in which everything may happen at any
-// time: caches lag, the controller dies between two actions, the driver, the
-// kubelet and users do what they may. It checks after each step what must never
-// be, and at the end that everything comes to rest.
+// model is a cluster with one DataVolume, in which all events may happen at any time: caches lag, the controller dies
+// between two actions, and the driver, the kubelet and users act. It checks the invariants after each step, and at the
+// end that the cluster comes to rest.
 type model struct {
-	// Versions that the API server has stored; the last one is in force, nil is
-	// "does not exist". Caches may show any version from the last seen one on.
+	// Stored versions in the API server; the last one is current, and nil means "does not exist". Caches may show any
+	// version from the last seen one on.
 	dvs    history[cdiv1.DataVolume]
 	claims history[corev1.PersistentVolumeClaim]
 	pods   history[corev1.Pod]
 	class  *storagev1.StorageClass
 	now    time.Time
 	made   int
-	// phases are those that a watch has seen.
+	// phases are the phases that a watch has seen.
 	phases   []cdiv1.DataVolumePhase
 	progress float64
 	// filled is the claim that a worker has filled to the end.
 	filled types.UID
-	// user is a pod of somebody else's that uses the claim, "" for none.
+	// user is another's pod that uses the claim, or "".
 	user string
-	// meddled says that somebody deleted the claim.
+	// meddled means that a user deleted the claim.
 	meddled bool
 }
 
@@ -50,7 +49,7 @@ type history[T any] struct {
 func (h *history[T]) last() *T   { return h.versions[len(h.versions)-1] }
 func (h *history[T]) write(v *T) { h.versions = append(h.versions, v) }
 
-// cached is a version that a cache may show.
+// cached returns a version that a cache may show.
 func (h *history[T]) cached(t *rapid.T, name string) *T {
 	h.seen = rapid.IntRange(h.seen, len(h.versions)-1).Draw(t, name)
 	return h.versions[h.seen]
@@ -71,8 +70,7 @@ func newModel(t *rapid.T) *model {
 	return m
 }
 
-// controller is one round of the loop on what its caches show, cut off after
-// budget actions as if the process had died.
+// controller is one round of the loop with its caches, cut off after budget actions as if the process had died.
 func (m *model) controller(t *rapid.T, o Observed, budget int) {
 	if o.DataVolume == nil {
 		return
@@ -90,7 +88,7 @@ func (m *model) controller(t *rapid.T, o Observed, budget int) {
 	}
 	if fmt.Sprint(plan.Status) != fmt.Sprint(o.DataVolume.Status) && spend(&budget) {
 		if !current() {
-			return // the API server refuses: somebody wrote first
+			return // the API server refuses, because of another write
 		}
 		m.writeStatus(t, o.DataVolume.DeepCopy(), plan.Status)
 	}
@@ -106,7 +104,7 @@ func (m *model) createClaim(claim *corev1.PersistentVolumeClaim) {
 	m.claims.write(claim)
 }
 
-// deleteWorker deletes the pod, if it is still this one.
+// deleteWorker deletes the pod if it has this UID.
 func (m *model) deleteWorker(uid types.UID) {
 	if pod := m.pods.last(); pod != nil && pod.UID == uid {
 		m.deletePod()
@@ -133,8 +131,8 @@ func (m *model) createWorker(t *rapid.T, worker *Worker, dv *cdiv1.DataVolume) {
 	m.pods.write(pod)
 }
 
-// plan decides, and answers what is asked, as the loop does. The plan still needs
-// something when the DataVolume turns out to be another version.
+// plan decides and answers questions, as the loop does. The plan still has open questions when the DataVolume turns out
+// to be another version.
 func (m *model) plan(t *rapid.T, o *Observed) (plan Plan, current func() bool) {
 	current = func() bool {
 		return m.dvs.last() != nil && m.dvs.last().ResourceVersion == o.DataVolume.ResourceVersion
@@ -166,7 +164,7 @@ func spend(budget *int) bool {
 	return *budget >= 0
 }
 
-// watch sees every version of the DataVolume and holds it to the rules.
+// watch sees every version of the DataVolume and checks it.
 func (m *model) watch(t *rapid.T, dv *cdiv1.DataVolume) {
 	if phase := dv.Status.Phase; len(m.phases) == 0 || m.phases[len(m.phases)-1] != phase {
 		m.phases = append(m.phases, phase)
@@ -198,7 +196,7 @@ func (m *model) deletePod() {
 	}
 }
 
-// kubelet lets the worker go one step on.
+// kubelet moves the worker one step on.
 func (m *model) kubelet(t *rapid.T) {
 	pod := m.pods.last()
 	claim := m.claims.last()
@@ -240,7 +238,7 @@ func (m *model) bind() {
 	m.claims.write(claim)
 }
 
-// removed ends what is terminating, and what has lost its owner.
+// removed deletes terminating objects, and those that have lost their owner.
 func (m *model) removed() {
 	if pod := m.pods.last(); pod != nil && (pod.DeletionTimestamp != nil || m.dvs.last() == nil) {
 		m.pods.write(nil)
@@ -299,7 +297,7 @@ func TestNothingIsFilledTwiceOrHalfOrLeftBehind(t *testing.T) {
 	})
 }
 
-// succeed has a worker that is at work fill its claim.
+// succeed lets a working worker fill its claim.
 func (m *model) succeed() {
 	pod, claim := m.pods.last(), m.claims.last()
 	if pod == nil || claim == nil || pod.DeletionTimestamp != nil || podstatus.Terminal(pod) || new(observeWorker(pod)).permanent() {
@@ -311,8 +309,7 @@ func (m *model) succeed() {
 	m.pods.write(pod)
 }
 
-// rest lets everybody do his work, with caches that are up to date and a worker
-// that succeeds.
+// rest lets every part work until nothing changes, with current caches and a worker that succeeds.
 func (m *model) rest(t *rapid.T) {
 	for range 60 {
 		m.controller(t, Observed{DataVolume: m.dvs.last(), Claim: m.claims.last(), Worker: m.pods.last()}, 9)
@@ -322,7 +319,7 @@ func (m *model) rest(t *rapid.T) {
 		}
 		m.succeed()
 	}
-	// Whatever version of it a cache may still show, nothing is made any more.
+	// Whatever version a cache may still show, nothing may be made any more.
 	for _, dv := range m.dvs.versions {
 		m.controller(t, Observed{DataVolume: dv, Claim: m.claims.last(), Worker: m.pods.last()}, 9)
 	}

@@ -56,7 +56,7 @@ func class(mode storagev1.VolumeBindingMode) *storagev1.StorageClass {
 	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "local.csi.drydock.dev", VolumeBindingMode: &mode}
 }
 
-// Whoever says that a claim is filled brings it: an import would be in its place.
+// A claim that is annotated as filled comes from the user: an import would take its place.
 func TestAClaimThatIsSaidToBeFilledIsNotMade(t *testing.T) {
 	for _, said := range []string{"disk", "true", ""} {
 		p := decide(Observed{DataVolume: newDV(httpSource(), inPhase(cdiv1.Pending), annotated(AnnPrePopulated, said)), Config: ConfigOf(nil), Now: noon})
@@ -67,8 +67,7 @@ func TestAClaimThatIsSaidToBeFilledIsNotMade(t *testing.T) {
 	}
 }
 
-// decide gives the plan when all that it may depend on was asked for, and was as it was
-// observed.
+// decide returns the plan after all questions, with every object as it was observed.
 func decide(o Observed) Plan {
 	o.Confirmed, o.WarningAsked, o.Source.WritersAsked, o.UsersAsked = true, true, true, true
 	if o.Progress == nil {
@@ -77,7 +76,7 @@ func decide(o Observed) Plan {
 	return Decide(o)
 }
 
-// claimOf is the DataVolume's claim as Decide asks for it.
+// claimOf is the DataVolume's claim as Decide plans it.
 func claimOf(o Observed, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
 	claim := newClaim(o, methodCopy)
 	claim.Status.Phase = phase
@@ -114,7 +113,7 @@ func completed() corev1.PodStatus {
 	return ended(corev1.PodSucceeded, 0, transfer.Result{Reason: transfer.ReasonCompleted})
 }
 
-// restarting is a worker that the kubelet will start again.
+// restarting is a worker that the kubelet will restart.
 func restarting(restarts int32, result transfer.Result) corev1.PodStatus {
 	status := ended(corev1.PodRunning, 1, result)
 	c := &status.ContainerStatuses[0]
@@ -123,7 +122,7 @@ func restarting(restarts int32, result transfer.Result) corev1.PodStatus {
 	return status
 }
 
-// actions names what a plan does beside the status.
+// actions names a plan's actions beside the status.
 func actions(p Plan) string {
 	var out []string
 	for name, done := range map[string]bool{
@@ -144,8 +143,8 @@ func TestEachStateHasOneNextStep(t *testing.T) {
 		phase  cdiv1.DataVolumePhase
 		source cdiv1.DataVolumeSource
 		edit   func(*Observed)
-		// want is the phase afterwards, does what is done beside it, says the
-		// Running condition as "status reason: message".
+		// want is the resulting phase, does has the other actions, says is the Running condition as "status reason:
+		// message".
 		want cdiv1.DataVolumePhase
 		does string
 		says string
@@ -540,7 +539,7 @@ func TestWhatIsAskedFirst(t *testing.T) {
 	}
 }
 
-// pendingSince makes the DataVolume's claim, which nobody has bound for that long.
+// pendingSince adds the DataVolume's claim, unbound for that long.
 func pendingSince(age time.Duration) func(*Observed) {
 	return func(o *Observed) {
 		o.Claim = claimOf(*o, corev1.ClaimPending)

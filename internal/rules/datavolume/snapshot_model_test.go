@@ -15,14 +15,14 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// elsewhere is a cluster with a DataVolume of a snapshot in another namespace, where nothing goes by ownership. Caches lag,
-// the controller dies between two actions, and users delete what they may.
+// elsewhere is a cluster with a DataVolume of a snapshot in another namespace, where owner references do not work.
+// Caches lag, the controller dies between two actions, and users delete objects.
 type elsewhere struct {
 	dvs              history[cdiv1.DataVolume]
 	claims, restored history[corev1.PersistentVolumeClaim]
 	workers, readers history[corev1.Pod]
 	snapshotGone     bool
-	// filled says that a worker has copied all.
+	// filled means that a worker has copied all.
 	filled bool
 	made   int
 	now    time.Time
@@ -40,7 +40,7 @@ func newElsewhere() *elsewhere {
 	return m
 }
 
-// observed is what caches show; what decides whether the DataVolume lets go is asked of the API server.
+// observed is the view of the caches; the API server is asked before the DataVolume loses its finalizer.
 func (m *elsewhere) observed(t *rapid.T) Observed {
 	o := Observed{
 		DataVolume: m.dvs.cached(t, "dv"), Claim: m.claims.cached(t, "claim"), Worker: m.workers.cached(t, "worker"),
@@ -150,7 +150,8 @@ func (m *elsewhere) pod(dv *cdiv1.DataVolume) *corev1.Pod {
 	return pod
 }
 
-// writeDV writes on condition that nobody has written since; a DataVolume that is being deleted goes with its last finalizer.
+// writeDV writes on condition that nobody has written since; a DataVolume that is being deleted disappears with its
+// last finalizer.
 func (m *elsewhere) writeDV(current func() bool, budget *int, edit func(*cdiv1.DataVolume)) bool {
 	if !spend(budget) || !current() {
 		return false
@@ -194,7 +195,7 @@ func (m *elsewhere) deleteDV() {
 	}
 }
 
-// bind is the driver, which makes the volumes of both claims.
+// bind plays the driver, which makes the volumes of both claims.
 func (m *elsewhere) bind() {
 	for _, claims := range []*history[corev1.PersistentVolumeClaim]{&m.claims, &m.restored} {
 		if claim := claims.last(); claim != nil && claim.Status.Phase != corev1.ClaimBound {
@@ -205,7 +206,7 @@ func (m *elsewhere) bind() {
 	}
 }
 
-// copies is the kubelet: the pods run, and when both do and the reader has its claim, the worker ends.
+// copies plays the kubelet: the pods run, and when both do and the reader has its claim, the worker ends.
 func (m *elsewhere) copies() {
 	run := func(pods *history[corev1.Pod], status corev1.PodStatus) {
 		if pod := pods.last(); pod != nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
@@ -228,7 +229,8 @@ func (m *elsewhere) copies() {
 	run(&m.workers, running())
 }
 
-// removed ends what is terminating and what has lost its owner. A claim is protected as long as a pod with a node has it.
+// removed deletes terminating objects and those that have lost their owner. A claim is protected as long as a pod with
+// a node has it.
 func (m *elsewhere) removed() {
 	gone := m.dvs.last() == nil
 	if pod := m.workers.last(); pod != nil && (gone || pod.DeletionTimestamp != nil) {
@@ -245,7 +247,7 @@ func (m *elsewhere) removed() {
 	}
 }
 
-// Of a snapshot that is copied nothing stays in its namespace, whatever dies and whoever deletes what in the middle.
+// A copied snapshot must leave nothing in its namespace, whatever dies and whatever users delete in the middle.
 func TestNothingOfACopiedSnapshotIsLeftBehind(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newElsewhere()
@@ -284,7 +286,7 @@ func TestNothingOfACopiedSnapshotIsLeftBehind(t *testing.T) {
 			m.now = m.now.Add(3 * time.Second)
 		}
 		m.rests(t)
-		// Whatever version a cache may still show, nothing is made any more.
+		// Whatever version a cache may still show, nothing may be made any more.
 		for _, dv := range m.dvs.versions {
 			o := m.newest()
 			if o.DataVolume = dv; m.dvs.last() == nil || Ended(m.dvs.last()) {

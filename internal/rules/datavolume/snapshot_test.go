@@ -17,7 +17,7 @@ import (
 
 const file, device = corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock
 
-// ofSnapshot is a DataVolume that asks for a claim of a mode from a snapshot of 1 GiB, by spec.storage or by spec.pvc.
+// ofSnapshot is a DataVolume that requests a claim of a mode from a snapshot of 1 GiB, by spec.storage or by spec.pvc.
 func ofSnapshot(namespace string, taken, wanted corev1.PersistentVolumeMode, byPVC bool) Observed {
 	o := Observed{
 		DataVolume: newDV(cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: namespace, Name: "snap"}}),
@@ -32,7 +32,7 @@ func ofSnapshot(namespace string, taken, wanted corev1.PersistentVolumeMode, byP
 	return o
 }
 
-// cluster does what is planned, and lets the driver and the kubelet go on after it.
+// cluster executes plans, and then lets the driver and the kubelet act.
 type cluster struct {
 	Observed
 	did    []string
@@ -96,7 +96,7 @@ func (c *cluster) note(format string, args ...any) {
 	c.did = append(c.did, fmt.Sprintf(format, args...))
 }
 
-// settle goes on until a round does nothing.
+// settle repeats rounds until one does nothing.
 func (c *cluster) settle() {
 	for range 30 {
 		before := fmt.Sprint(c.did, c.phases)
@@ -107,8 +107,8 @@ func (c *cluster) settle() {
 	}
 }
 
-// The driver restores a snapshot only to its own mode and namespace. Any other claim is filled with a copy of what it is
-// restored to, of which nothing is left.
+// The driver restores a snapshot only to its own mode and namespace. Any other claim must be filled with a copy of a
+// restored claim, of which nothing may be left.
 func TestASnapshotOfAnotherModeOrNamespaceIsCopied(t *testing.T) {
 	const uid = "11111111-2222-3333-4444-555555555555"
 	copied := func(namespace string, mode corev1.PersistentVolumeMode) string {
@@ -157,7 +157,7 @@ func TestASnapshotOfAnotherModeOrNamespaceIsCopied(t *testing.T) {
 	}
 }
 
-// A claim that is filled with a copy has room for the disk.
+// A claim that is filled with a copy must have room for the disk.
 func TestHowLargeTheCopyOfASnapshotIs(t *testing.T) {
 	for name, test := range map[string]struct {
 		taken, wanted corev1.PersistentVolumeMode
@@ -182,7 +182,7 @@ func TestHowLargeTheCopyOfASnapshotIs(t *testing.T) {
 	}
 }
 
-// From another namespace a snapshot is copied only for who may clone from there.
+// A snapshot of another namespace must be copied only with the right to clone from there.
 func TestACopyOfASnapshotNeedsTheRightToClone(t *testing.T) {
 	o := ofSnapshot("golden", file, file, false)
 	o.DataVolume.Status.Phase = cdiv1.Pending
@@ -192,7 +192,7 @@ func TestACopyOfASnapshotNeedsTheRightToClone(t *testing.T) {
 	}
 }
 
-// What a snapshot is restored to can be missing, somebody else's, or without a volume, at any moment.
+// The restored claim can be missing, another's, or without a volume, at any moment.
 func TestWhatACopyOfASnapshotWaitsFor(t *testing.T) {
 	now := metav1.NewTime(noon)
 	phase := func(p corev1.PersistentVolumeClaimPhase) func(*Observed) {
@@ -251,7 +251,8 @@ func TestWhatACopyOfASnapshotWaitsFor(t *testing.T) {
 	}
 }
 
-// A DataVolume that is deleted in the middle lets go of the other namespace only when nothing of it is there.
+// A DataVolume that is deleted in the middle must keep its finalizer until nothing of it is left in the other
+// namespace.
 func TestADataVolumeThatGoesTakesWhatWasRestoredAlong(t *testing.T) {
 	o := ofSnapshot("golden", file, device, true)
 	o.DataVolume.Finalizers, o.DataVolume.DeletionTimestamp = []string{Finalizer}, &metav1.Time{Time: noon}

@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// What a worker says of its progress is what people read in the condition Running.
+// People read a worker's progress in the condition Running.
 func TestProgressIsPutInWords(t *testing.T) {
 	for name, test := range map[string]struct {
 		said *transfer.Progress

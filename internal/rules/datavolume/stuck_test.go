@@ -84,8 +84,8 @@ func TestWhoseEventsAreAskedFor(t *testing.T) {
 	}
 }
 
-// A claim that its provisioner gives no volume is looked at again without an event that wakes the loop, however the volume
-// is to be filled, and the DataVolume's Bound condition says why it waits.
+// A claim gets no volume from its provisioner. However the volume is to be filled, the loop must look again without an
+// event, and the DataVolume's Bound condition must say why it waits.
 func TestAClaimWithoutAVolumeSaysWhy(t *testing.T) {
 	refused := &objectevent.Warning{Reason: "ProvisioningFailed", Message: "the volume's mode is another"}
 	restored := newDV(cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Name: "snap"}}, inPhase(cdiv1.CloneFromSnapshotSourceInProgress))

@@ -101,8 +101,7 @@ func TestWhatIsSaidOfAClaim(t *testing.T) {
 	}
 }
 
-// What a pod's other conditions say is not taken for a word about its node, or its being
-// ready.
+// Other conditions of a pod must not count as its scheduling or readiness.
 func TestWhichConditionsOfAWorkerCount(t *testing.T) {
 	conditions := func(list ...corev1.PodCondition) *corev1.Pod {
 		return podOf(newDV(httpSource()), corev1.PodStatus{Phase: corev1.PodPending, Conditions: list})

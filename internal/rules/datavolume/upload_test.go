@@ -104,7 +104,7 @@ func TestTheClaimOfAnUploadSaysHowFarItIs(t *testing.T) {
 	tests := map[string]struct {
 		phase  cdiv1.DataVolumePhase
 		worker *corev1.PodStatus
-		// says is "phase ready", empty when nothing is to be written.
+		// says is "phase ready", or empty when nothing is to be written.
 		says string
 	}{
 		"nothing before there is a worker":    {phase: cdiv1.PVCBound},
@@ -190,7 +190,7 @@ func TestAClaimInUseTakesNoUpload(t *testing.T) {
 	}
 }
 
-// An upload replaces content only when that was asked for, and what it has begun to write itself.
+// An upload must replace content only on request, or if it began to write that content itself.
 func TestWhenAnUploadReplacesContent(t *testing.T) {
 	ready := running()
 	ready.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -199,7 +199,7 @@ func TestWhenAnUploadReplacesContent(t *testing.T) {
 		mark, says string
 		worker     *corev1.PodStatus
 		keeps      bool
-		// notes is what the claim is to say, and its mark with it if that is the worker's UID.
+		// notes are the claim's expected annotations, with its mark if that is the worker's UID.
 		notes string
 	}{
 		"nobody has asked":                         {"", "", nil, true, "false"},
@@ -255,7 +255,7 @@ func uploading(keeps bool, status corev1.PodStatus) *corev1.Pod {
 	}}
 }
 
-// A worker of a version before this one, say, has not asked whether the claim is empty.
+// For example, a worker of an earlier version has not asked whether the claim is empty.
 func TestAnUploadsWorkerIsReplacedThatAnswersOtherwiseThanTheClaim(t *testing.T) {
 	ready := running()
 	ready.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -291,7 +291,7 @@ func TestAnUploadsWorkerIsReplacedThatAnswersOtherwiseThanTheClaim(t *testing.T)
 	}
 }
 
-// What was allowed for one upload, and what became of it, goes with its mark.
+// The permission of one upload, and its result, must be removed with its mark.
 func TestAClaimThatIsNotMarkedAnyMoreForgetsItsUpload(t *testing.T) {
 	said := func() map[string]string {
 		return map[string]string{layout.AnnOverwrite: "true", layout.AnnPodPhase: "Failed", layout.AnnPodReady: "false",

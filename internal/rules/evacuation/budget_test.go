@@ -60,8 +60,7 @@ func TestWhichVMIsNeedABudget(t *testing.T) {
 	}
 }
 
-// A budget is for the launcher pods and target pods of guests that are to be kept, and for
-// nothing else.
+// A budget must cover the launcher pods and target pods of guests that must not be evicted, and no other pods.
 func TestWhichPodsTheBudgetIsFor(t *testing.T) {
 	selector, err := metav1.LabelSelectorAsSelector(Budget("ns").Spec.Selector)
 	if err != nil {

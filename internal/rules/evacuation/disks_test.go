@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// onLocalDisk has the guest's disk be on a claim for one node, and returns its VM, which lets a drain move it.
+// onLocalDisk puts the guest's disk on a claim for one node, and returns its VM, which lets a drain move it.
 func onLocalDisk(vmi *v1.VirtualMachineInstance) *v1.VirtualMachine {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "vm-uid",
 		Annotations: map[string]string{volumemigration.DrainAnnotation: volumemigration.DrainMigrate}}}
@@ -97,7 +97,7 @@ func TestWhichVMIsAreMarked(t *testing.T) {
 	}
 }
 
-// TestAGuestWhoseDisksGoWithItIsWaitedFor: it is marked, and never stopped because of them.
+// TestAGuestWhoseDisksGoWithItIsWaitedFor: it must be marked, and never stopped because of its disks.
 func TestAGuestWhoseDisksGoWithItIsWaitedFor(t *testing.T) {
 	for _, strategy := range []v1.EvictionStrategy{always, ifPossible} {
 		s := newScene(strategy)

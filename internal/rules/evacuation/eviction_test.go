@@ -37,7 +37,7 @@ func (s *scene) immovable() {
 	}}
 }
 
-// migrating has the guest be on its way to pod "target", on node "b".
+// migrating moves the guest to pod "target", on node "b".
 func (s *scene) migrating() *v1.VirtualMachineInstanceMigrationState {
 	s.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
 		MigrationUID: "m", SourceNode: "a", SourcePod: s.pod.Name, TargetNode: "b", TargetPod: "target",

@@ -23,7 +23,7 @@ func node(cordoned bool) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{Unschedulable: cordoned}}
 }
 
-// evacuating adds a migration that was made for the evacuation.
+// evacuating adds a migration for the evacuation.
 func (o *Observed) evacuating(uid types.UID, phase v1.VirtualMachineInstanceMigrationPhase) *v1.VirtualMachineInstanceMigration {
 	m := o.next()
 	m.UID, m.Status.Phase = uid, phase
@@ -32,7 +32,7 @@ func (o *Observed) evacuating(uid types.UID, phase v1.VirtualMachineInstanceMigr
 	return m
 }
 
-// failed is one that has failed so long ago.
+// failed adds one that failed this long ago.
 func (o *Observed) failed(uid types.UID, ago time.Duration) {
 	m := o.evacuating(uid, v1.MigrationFailed)
 	m.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{
@@ -40,7 +40,7 @@ func (o *Observed) failed(uid types.UID, ago time.Duration) {
 	}
 }
 
-// usersOwn is a migration that a user has made, annotated as he likes.
+// usersOwn adds a user's migration with arbitrary annotations.
 func (o *Observed) usersOwn(phase v1.VirtualMachineInstanceMigrationPhase) {
 	m := o.evacuating("users", phase)
 	m.Spec.Priority = new(v1.PriorityUserTriggered)

@@ -39,8 +39,7 @@ func version(t *testing.T, uid types.UID) uuid.Version {
 	return u.Version()
 }
 
-// The numbers are those of the table in the enhancement that defines the
-// persistence of firmware UUIDs.
+// The numbers are those of the table in the enhancement that defines the persistence of firmware UUIDs.
 
 func TestScenario1ExistingStoppedVMWithoutUUIDGetsLegacy(t *testing.T) {
 	s := spec("")
@@ -60,8 +59,8 @@ func TestScenario2ExistingStoppedVMWithUUIDIsLeftAlone(t *testing.T) {
 }
 
 func TestScenario3ExistingRunningVMWithoutUUIDGetsWhatItsGuestHas(t *testing.T) {
-	// A guest that runs without a UUID in its spec was given the legacy one;
-	// the template must name the same, or the guest changes at its next start.
+	// A guest that runs without a UUID in its spec was given the legacy one; the template must get the same, or the
+	// guest changes at its next start.
 	running := spec(Legacy("cirros"))
 	template := spec("")
 	Persist(template, "cirros")
@@ -101,8 +100,7 @@ func TestScenario7NewRunningVMKeepsWhatAdmissionGave(t *testing.T) {
 	s := spec("")
 	Create(s)
 	atAdmission := got(s)
-	// Started: the VM controller looks at it, and the VMI made of it is
-	// admitted.
+	// Started: the VM controller persists the UUID, and its VMI is admitted.
 	if Persist(s, "cirros") || Create(s) || got(s) != atAdmission {
 		t.Errorf("UUID is %q, want %q from admission", got(s), atAdmission)
 	}
@@ -151,8 +149,8 @@ func TestScenario12NewStandAloneVMIWithoutUUIDGetsRandom(t *testing.T) {
 }
 
 func TestScenario13OldBackupsAgreeWithOldGuests(t *testing.T) {
-	// What a guest named "testvm" was given by releases that derived it. A
-	// change of this value would break every backup made then.
+	// Releases that derived the UUID gave this one to a guest named "testvm". A change of this value would break every
+	// backup from then.
 	const want = types.UID("5a9fc181-957e-5c32-9e5a-2de5e9673531")
 	if Legacy("testvm") != want {
 		t.Errorf("legacy UUID is %q, want %q", Legacy("testvm"), want)
@@ -162,8 +160,8 @@ func TestScenario13OldBackupsAgreeWithOldGuests(t *testing.T) {
 	}
 }
 
-// rfc9562 is the UUID of version 5 of a name, as section 5.5 of RFC 9562 defines it: SHA-1 of the name space's bytes and the
-// name, the first 16 bytes of it, and in them version and variant.
+// rfc9562 returns the UUID of version 5 of a name, as section 5.5 of RFC 9562 defines it: the first 16 bytes of the
+// SHA-1 of the name space's bytes and the name, with version and variant set.
 func rfc9562(namespace [16]byte, name string) types.UID {
 	sum := sha1.Sum(append(namespace[:], name...))
 	id := sum[:16]
@@ -210,8 +208,7 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// Whatever the object and whatever the order of the writers, once a UUID is
-// there no rule takes it away or replaces it.
+// Whatever the object and the order of the writers, once a UUID is set no rule may remove or replace it.
 func TestUUIDIsStable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := spec(rapid.SampledFrom([]types.UID{"", given}).Draw(t, "given"))

@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// A guest that starts uses KVM where it can. One that arrives goes on with what it runs with.
+// A guest that starts must use KVM where it can. One that arrives must keep its accelerator.
 func TestWhatAQEMUIsStartedWith(t *testing.T) {
 	const (
 		kvm      = corev1.ConditionTrue

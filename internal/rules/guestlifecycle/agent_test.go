@@ -11,8 +11,8 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// TestWhatAnAgentLacks: the condition names the commands that this VMI needs, and no other; it stands until an agent says
-// what it has.
+// TestWhatAnAgentLacks: the condition must name the commands that this VMI needs, and no other; it must stay until an
+// agent lists its commands.
 func TestWhatAnAgentLacks(t *testing.T) {
 	byAgent := v1.AccessCredential{SSHPublicKey: &v1.SSHPublicKeyAccessCredential{
 		PropagationMethod: v1.SSHPublicKeyAccessCredentialPropagationMethod{QemuGuestAgent: &v1.QemuGuestAgentSSHPublicKeyAccessCredentialPropagation{}},

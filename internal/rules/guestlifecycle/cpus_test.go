@@ -34,7 +34,7 @@ func TestWhenCPUsArePlugged(t *testing.T) {
 		state string
 		pod   *Pod
 		want  int
-		// emulated means that QEMU does not run it with KVM.
+		// emulated means that QEMU runs without KVM.
 		emulated bool
 	}{
 		"more, emulated":                  {vmi: cpuVMI(), has: 2, state: "running", pod: has("3"), want: 6, emulated: true},

@@ -65,7 +65,7 @@ func TestTheMemoryOfTheStartIsSaidOnce(t *testing.T) {
 	}
 }
 
-// What only the guest knows comes after what virt-handler made, in one order.
+// Interfaces that only the guest knows must follow virt-handler's, always in the same order.
 func TestInterfacesOfTheGuest(t *testing.T) {
 	vmi := instance()
 	vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}
@@ -84,7 +84,7 @@ func TestInterfacesOfTheGuest(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s=%s %s %q %v x%d %s", i.Name, i.InterfaceName, i.MAC, i.IP, i.IPs, i.QueueCount, i.InfoSource))
 	}
 	want := []string{
-		// The agent knows no address yet: what virt-handler knows stays.
+		// The agent knows no address yet: virt-handler's must stay.
 		`default=eth0 02:00:00:00:00:01 "10.0.0.5" [10.0.0.5 fd00::5] x1 domain, guest-agent`,
 		`second=eth1 02:00:00:00:00:02 "10.9.9.9" [10.9.9.9 fd00::9] x4 domain, guest-agent, multus-status`,
 		`=docker0 0a:00:00:00:00:02 "" [] x0 guest-agent`, `=veth0 0a:00:00:00:00:01 "" [] x0 guest-agent`, `=veth0 0a:00:00:00:00:03 "" [] x0 guest-agent`,
@@ -94,7 +94,7 @@ func TestInterfacesOfTheGuest(t *testing.T) {
 	}
 }
 
-// Whatever the guest makes of a card, and in whichever order it says so, the card is the card.
+// Whatever the guest builds on a card, and in whatever order it lists it, the card must be recognized.
 func TestTheCardIsToldFromWhatIsMadeOfIt(t *testing.T) {
 	const mac = "02:00:00:00:00:01"
 	for names, want := range map[string]string{
@@ -118,7 +118,7 @@ func TestTheCardIsToldFromWhatIsMadeOfIt(t *testing.T) {
 	}
 }
 
-// A disk that came while the guest ran keeps its name, whatever comes and goes beside it.
+// A disk that was plugged into a running guest must keep its name, whatever is plugged and unplugged beside it.
 func TestNamesOfDisksThatCome(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	add := func(name string, bus v1.DiskBus, hot bool) {
@@ -127,7 +127,7 @@ func TestNamesOfDisksThatCome(t *testing.T) {
 		}})
 		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: bus}}})
 	}
-	add("first", "", true) // in front of what the guest starts with
+	add("first", "", true) // before the disks of the start
 	add("root", v1.DiskBusVirtio, false)
 	add("kept", v1.DiskBusSCSI, true)
 	add("data", v1.DiskBusSATA, false)
@@ -135,7 +135,7 @@ func TestNamesOfDisksThatCome(t *testing.T) {
 	have := []v1.VolumeStatus{
 		{Name: "kept", Target: "sdf", HotplugVolume: &v1.HotplugVolumeStatus{}},
 		{Name: "first", HotplugVolume: &v1.HotplugVolumeStatus{}}, // it has no name yet
-		{Name: "root", Target: "vdz"},                             // of the guest's start: names follow from the spec
+		{Name: "root", Target: "vdz"},                             // a disk of the start: its name follows from the spec
 	}
 	want := map[string]string{"root": "vda", "data": "sda", "kept": "sdf", "first": "sdb", "fast": "vdb"}
 	if diff := cmp.Diff(want, targets(vmi, have)); diff != "" {
@@ -161,7 +161,7 @@ func TestHowManyFailedDisksAreNamed(t *testing.T) {
 	}
 }
 
-// A volume on its way in says nothing of those behind it in the spec.
+// A volume that is being plugged must not hide the names of the volumes after it in the spec.
 func TestVolumesBehindOneThatComesCount(t *testing.T) {
 	vmi := instance()
 	plugging(vmi, v1.VolumeBound)
@@ -176,7 +176,7 @@ func TestVolumesBehindOneThatComesCount(t *testing.T) {
 	}
 }
 
-// Nothing tells of the end of a pod's folder, so it is looked at again and again.
+// No event reports the removal of a pod's folder, so virt-handler must look every two seconds.
 func TestWhatIsLeftOfAPodIsLookedAtEveryTwoSeconds(t *testing.T) {
 	gone := func(o *Observed) { o.Pod.Gone = true }
 	if step, after := Next(observed(in(v1.Running), gone, changed)); step != Report || after != 2*time.Second {

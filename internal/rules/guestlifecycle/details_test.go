@@ -118,7 +118,8 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 	}
 }
 
-// TestWhatKeepsAGuestWhoseDisksAreCopied: a disk that can be copied to another claim is no hindrance, everything else is.
+// TestWhatKeepsAGuestWhoseDisksAreCopied: a disk that can be copied to another claim must be no obstacle, but
+// everything else must be.
 func TestWhatKeepsAGuestWhoseDisksAreCopied(t *testing.T) {
 	alone := map[string]Volume{"root": {Claim: &v1.PersistentVolumeClaimInfo{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}}}
 	claim := v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root"}}
@@ -165,7 +166,7 @@ func keepVariables(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{Persistent: new(true)}}}
 }
 
-// withState adds the claim of the VM's state to what is known.
+// withState adds the claim of the VM's state to the known volumes.
 func withState(known map[string]Volume, mode corev1.PersistentVolumeAccessMode) map[string]Volume {
 	with := maps.Clone(known)
 	with[vmstate.Volume] = Volume{Claim: &v1.PersistentVolumeClaimInfo{AccessModes: []corev1.PersistentVolumeAccessMode{mode}}}

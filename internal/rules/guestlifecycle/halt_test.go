@@ -13,8 +13,8 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// halting is a VMI with a root disk that it starts with, unless root is false, and
-// hotpluggable disks; its QEMU has run for so long.
+// halting is a VMI with a root disk from its start, unless root is false, and hotpluggable disks; its QEMU has run for
+// this long.
 func halting(root bool, ago time.Duration, hot ...string) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{}
 	add := func(name string, source v1.VolumeSource) {

@@ -15,8 +15,7 @@ import (
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// observed is a scheduled VMI whose launcher is not connected to yet; changes
-// make another situation of it.
+// observed is a scheduled VMI whose launcher is not connected yet; changes modify it.
 func observed(changes ...func(*Observed)) Observed {
 	instance := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u"}}
 	instance.Status.Phase = v1.Scheduled
@@ -146,7 +145,7 @@ func TestNext(t *testing.T) {
 		"it has, and is to go":                        {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, begin), step: Stop},
 		"it is to go and has its grace period":        {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, halted, stopping(60, 10*time.Second)), step: Stop},
 
-		// virt-handler was killed and sees for the first time what goes on.
+		// virt-handler was killed and has just started.
 		"restarted: nothing was started":           {o: observed(), step: Connect},
 		"restarted: QEMU runs, not written yet":    {o: observed(launcher(launch.PhaseRunning)), step: Attach},
 		"restarted: the guest runs":                {o: observed(in(v1.Running), launcher(launch.PhaseRunning)), step: Attach},
@@ -165,8 +164,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestEverySituation goes through all combinations of what can be observed and
-// holds each step to the invariants.
+// TestEverySituation checks the invariants for each step in all combinations of observations.
 func TestEverySituation(t *testing.T) {
 	situations := 0
 	for o := range every() {
@@ -182,7 +180,7 @@ func TestEverySituation(t *testing.T) {
 	}
 }
 
-// invariants are what must not be, each with what is wrong about it.
+// invariants have a message each, and a function that reports a violation.
 var invariants = []struct {
 	wrong  string
 	broken func(o Observed, step Step, after time.Duration) bool
@@ -234,7 +232,7 @@ var invariants = []struct {
 
 func runs(o Observed) bool { return o.Link == LinkUp && o.Launcher.Phase == launch.PhaseRunning }
 
-// invariant says what is wrong with a step; empty when nothing is.
+// invariant returns the violation by a step, or "".
 func invariant(o Observed, step Step, after time.Duration) string {
 	for _, i := range invariants {
 		if i.broken(o, step, after) {

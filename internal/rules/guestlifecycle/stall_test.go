@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// TestTheStoryOfAStall goes through an I/O error in virt-handler's eyes, a second
-// at a time.
+// TestTheStoryOfAStall follows an I/O error through virt-handler's decisions, a second at a time.
 func TestTheStoryOfAStall(t *testing.T) {
 	start := time.Unix(1000, 0)
 	var s Stall
@@ -29,13 +28,13 @@ func TestTheStoryOfAStall(t *testing.T) {
 		{at: 7, state: "io-error", active: true, due: true, told: true},
 		{at: 8, state: "running", active: true, after: 5 * time.Second},
 		{at: 10, state: "running", active: true, after: 3 * time.Second},
-		// It fails again before it has settled: the back-off goes on.
+		// It fails again before it has settled: the backoff must go on.
 		{at: 11, state: "io-error", active: true, after: 8 * time.Second},
 		{at: 19, state: "io-error", active: true, paused: true},
 		{at: 20, state: "io-error", active: true, due: true, told: true},
 		{at: 21, state: "running", active: true, after: 5 * time.Second},
 		{at: 26, state: "running"},
-		// Another error is another story.
+		// Another error must start a new backoff.
 		{at: 27, state: "io-error", active: true, after: 2 * time.Second},
 		{at: 28, state: "running", active: true, after: 5 * time.Second},
 		{at: 29, state: "paused"},

@@ -19,8 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// instance is a scheduled VMI with one interface and one claim, as the
-// controller leaves it.
+// instance is a scheduled VMI with one interface and one claim, as the controller leaves it.
 func instance() *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "7"}}
 	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 2, Cores: 1, Threads: 1}
@@ -85,7 +84,7 @@ func TestStatusOfARunningGuest(t *testing.T) {
 	if vmi.Status.Phase != v1.Scheduled {
 		t.Error("the VMI that was given has been changed")
 	}
-	// What was written gives no cause for another write.
+	// A written status must cause no other write.
 	vmi.Status = got
 	later := facts()
 	later.Now = now.Add(time.Hour)
@@ -289,7 +288,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// plugging has a VMI get a volume while it runs, and that in a phase.
+// plugging adds a hotplugged volume in a phase.
 func plugging(vmi *v1.VirtualMachineInstance, phase v1.VolumePhase) {
 	source := &v1.PersistentVolumeClaimVolumeSource{Hotpluggable: true}
 	source.ClaimName = "new"
@@ -297,8 +296,8 @@ func plugging(vmi *v1.VirtualMachineInstance, phase v1.VolumePhase) {
 	vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{Name: "plugged", Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{}})
 }
 
-// What happens to the QEMU that a guest migrates to is not the guest's: virt-handler
-// there changes nothing of what the source's says.
+// The state of the QEMU to which a guest migrates is not the guest's: the target's virt-handler must change nothing
+// that the source's reports.
 func TestTheTargetOfAMigrationReportsNothingOfItsOwn(t *testing.T) {
 	vmi := instance()
 	vmi.Status = Status(vmi, facts())
@@ -359,7 +358,7 @@ func TestEnds(t *testing.T) {
 					t.Errorf("%s outlives the guest", c.Type)
 				}
 			}
-			// A final phase is never changed.
+			// A final phase must never change.
 			vmi.Status = got
 			if again := Status(vmi, facts()); again.Phase != tc.phase {
 				t.Errorf("the phase went on to %s", again.Phase)
@@ -405,7 +404,7 @@ func TestAgent(t *testing.T) {
 		},
 	}
 	want := []v1.VirtualMachineInstanceNetworkInterface{
-		{ // behind masquerade, the pod's addresses are what reaches the guest
+		{ // behind masquerade, the pod's addresses reach the guest
 			Name: "default", MAC: "02:00:00:00:00:01", IP: "10.0.0.5", IPs: []string{"10.0.0.5", "fd00::5"},
 			PodInterfaceName: "eth0", InterfaceName: "eth0", InfoSource: "domain, guest-agent", QueueCount: 1, LinkState: "up",
 		},
@@ -418,8 +417,7 @@ func TestAgent(t *testing.T) {
 	if got.GuestOSInfo.Name != "Debian" {
 		t.Errorf("guest OS: %+v", got.GuestOSInfo)
 	}
-	// A virt-handler that is started anew says the same before the agent has
-	// told it anything.
+	// A restarted virt-handler must report the same before it has heard from the agent.
 	restarted := facts()
 	restarted.Guest.Agent = AgentOf(got)
 	if diff := cmp.Diff(got, Status(vmi, restarted)); diff != "" {
@@ -428,18 +426,18 @@ func TestAgent(t *testing.T) {
 	if agent := AgentOf(vmi.Status); agent != nil {
 		t.Errorf("an agent was read out of a status without one: %+v", agent)
 	}
-	// With another binding, the guest knows its address best.
+	// With another binding, the guest's own address counts.
 	vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}
 	if got := Status(vmi, f).Interfaces[0]; got.IP != "10.0.2.2" {
 		t.Errorf("bridge: %+v", got)
 	}
-	// What became of the credentials is told in its own condition, whether there is an agent now or not.
+	// The result for the credentials must be in its own condition, whether an agent is connected or not.
 	f.Guest.Credentials = &Credentials{Failure: "no user ann"}
 	if c := condition.Find(Status(vmi, f).Conditions, v1.VirtualMachineInstanceAccessCredentialsSynchronized); c == nil || c.Status != "False" || c.Message != "no user ann" {
 		t.Errorf("of credentials that could not be set: %+v", c)
 	}
 	f.Guest.Credentials = nil
-	// An agent that goes takes with it what it told.
+	// When an agent disconnects, its facts must be removed.
 	vmi.Status = got
 	f.Guest.Agent = nil
 	gone := Status(vmi, f)
@@ -541,8 +539,8 @@ func TestAFrozenGuestIsReported(t *testing.T) {
 	}
 }
 
-// TestTheSELinuxContextIsReportedWithTheGuest: in the write that says Running, and in
-// none of its own; and none is said where the node has no SELinux.
+// TestTheSELinuxContextIsReportedWithTheGuest: it must come in the write that reports Running, and in none of its own;
+// without SELinux on the node there must be none.
 func TestTheSELinuxContextIsReportedWithTheGuest(t *testing.T) {
 	const context = "system_u:system_r:container_t:s0:c12,c34"
 	for _, want := range []string{"", context} {

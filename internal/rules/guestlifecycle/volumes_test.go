@@ -40,8 +40,8 @@ func TestWhatIsSaidOfVolumesThatComeAndGo(t *testing.T) {
 	}
 }
 
-// TestADiskHasTheSizeThatItsGuestKnows: a disk that has come to a larger claim is larger than what the guest was
-// told of it.
+// TestADiskHasTheSizeThatItsGuestKnows: a disk on a new, larger claim must keep the size that its guest knows until the
+// guest is told.
 func TestADiskHasTheSizeThatItsGuestKnows(t *testing.T) {
 	for name, test := range map[string]struct {
 		before int64

@@ -7,22 +7,22 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Each case has several attachment pods of which the first ones are no reason to leave the
-// others as they are, or as many as there may be.
+// Each case has several attachment pods: the first ones are no reason to leave the others alone, or there are as many
+// as allowed.
 func TestPlanOfSeveralAttachmentPods(t *testing.T) {
 	const ready, unmounted, attachedTo, bound = v1.VolumeReady, v1.HotplugVolumeUnMounted, v1.HotplugVolumeAttachedToNode, v1.VolumeBound
 	edited := func(pod Pod, edit func(*Pod)) Pod { edit(&pod); return pod }
 	stuck := func(p *Pod) { p.Stuck = true }
 	cooling := func(p *Pod) { p.Finished, p.Cooling = true, true }
 	terminating := func(p *Pod) { p.Terminating = true }
-	// sameSecond makes a pod be of the same second as the first one, and come before it in the order.
+	// sameSecond gives a pod the first one's creation second, and an earlier place in the order.
 	sameSecond := func(p *Pod) { p.Created, p.UID = time.Unix(1, 0), "a smaller one" }
 	alone := func(names ...string) []Wanted {
 		list := want(names...)
 		list[0].Alone = true
 		return list
 	}
-	// three are volumes in a pod each, of which two pods should stay.
+	// three has three volumes in a pod each, of which two pods should stay.
 	three := func(edit func(*Observed)) Observed {
 		o := Observed{
 			Wanted: want("a", "b", "c"), Settled: true, MaxAttachmentPods: 2,

@@ -36,7 +36,7 @@ func TestWhatIsDoneAboutABudget(t *testing.T) {
 	}
 }
 
-// guardedOf names what a plan makes in any case, and what only within the budget.
+// guardedOf names the pods that a plan makes in any case, and those that need the budget.
 func guardedOf(p Plan) string {
 	names := func(list []AttachmentPod) string {
 		var out []string

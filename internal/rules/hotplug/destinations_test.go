@@ -13,19 +13,19 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// goesToX has the disk of volume a be copied to the claim x.
+// goesToX copies the disk of volume a to the claim x.
 func goesToX() []Destination {
 	return []Destination{{From: vol("a")[0], To: vol("a=x")[0]}}
 }
 
-// TestTheTargetHoldsTheNewClaim: where the disk of a volume is copied, the pods at the source have the old claim and those at
+// TestTheTargetHoldsTheNewClaim: while a disk is copied, the pods at the source must have the old claim and those at
 // the target the new one, until the guest has arrived.
 func TestTheTargetHoldsTheNewClaim(t *testing.T) {
 	under := Move{Migration: "m", UnderWay: true}
 	unfilled := goesToX()
 	unfilled[0].Unfilled = true
 	unfilledOther := []Destination{{From: vol("b")[0], To: vol("b=y")[0], Unfilled: true}}
-	// claims are those of the volumes of a record.
+	// claims lists the claims of a record's volumes.
 	claims := func(r Record) string {
 		var out []string
 		for _, h := range r.all() {
@@ -72,8 +72,8 @@ func TestTheTargetHoldsTheNewClaim(t *testing.T) {
 	}
 }
 
-// TestAVolumeThatHasComeToAnotherClaim: what holds the old one stays until the status names what holds the new one, and until
-// the source has ended.
+// TestAVolumeThatHasComeToAnotherClaim: the pod of the old claim must stay until the status names the pod of the new
+// one, and until the source has ended.
 func TestAVolumeThatHasComeToAnotherClaim(t *testing.T) {
 	const ready = v1.VolumeReady
 	for name, test := range map[string]struct {
@@ -118,7 +118,7 @@ func TestWhichPluggedVolumesAreCopied(t *testing.T) {
 	}
 }
 
-// TestWhatIsThereOnAnotherClaim: the old claim is of no use at the target.
+// TestWhatIsThereOnAnotherClaim: a pod with the old claim must not count at the target.
 func TestWhatIsThereOnAnotherClaim(t *testing.T) {
 	has := through(1, v1.VolumeReady, "a")
 	for name, test := range map[string]struct {
@@ -144,7 +144,7 @@ func TestWhatIsThereOnAnotherClaim(t *testing.T) {
 	}
 }
 
-// TestAGuestArrivesOnItsNewClaims: the status changes with the spec.
+// TestAGuestArrivesOnItsNewClaims: the status must change with the spec.
 func TestAGuestArrivesOnItsNewClaims(t *testing.T) {
 	has, other := through(1, v1.VolumeReady, "a"), through(1, v1.VolumeReady, "b")
 	for name, test := range map[string]struct {

@@ -19,8 +19,7 @@ const (
 	all = volumeA | volumeB | volumeC
 )
 
-// scenarios are explored exhaustively. Each is small in one way so that it can
-// be large in another.
+// scenarios are explored exhaustively. Each is small in one dimension so that it can be large in another.
 var scenarios = []scenario{
 	{name: "one volume is plugged and unplugged, and its pod is taken away", large: true, volumes: 1, changes: 3, adds: all, removes: all, deletions: 1, maxAttachmentPods: 1},
 	{name: "two volumes are plugged and unplugged", volumes: 2, changes: 2, adds: all, removes: all, maxAttachmentPods: 1},
@@ -40,7 +39,7 @@ var scenarios = []scenario{
 	{name: "a disk is forced out, its pod is taken away, it comes again", large: true, volumes: 1, first: volumeA, changes: 4, adds: all, removes: all, sticky: volumeA, forces: volumeA, deletions: 1, maxAttachmentPods: 1},
 }
 
-// longScenarios are what the long run adds.
+// longScenarios are added in the long run.
 var longScenarios = []scenario{
 	{name: "one volume, often", volumes: 1, changes: 4, adds: all, removes: all, deletions: 2, maxAttachmentPods: 1},
 	{name: "two volumes, often", volumes: 2, changes: 3, adds: all, removes: all, maxAttachmentPods: 1},
@@ -66,8 +65,8 @@ func TestEveryReachableStateKeepsTheInvariants(t *testing.T) {
 		})
 }
 
-// withAndWithoutBudget decides, and holds in every state that is reached what the
-// lack of a budget may change: pods of volumes that the guest does not have wait.
+// withAndWithoutBudget decides in every reached state, and checks the effect of a missing budget: only the pods of
+// volumes that the guest does not have may wait for it.
 func withAndWithoutBudget(t *testing.T) func(hotplug.Observed) hotplug.Plan {
 	return func(o hotplug.Observed) hotplug.Plan {
 		plan := hotplug.Decide(o)
@@ -90,15 +89,13 @@ func withAndWithoutBudget(t *testing.T) func(hotplug.Observed) hotplug.Plan {
 	}
 }
 
-// What the seed describes: one pod is to hold what is ready to be held; a pod that
-// holds anything else is deleted.
+// The seed's description: one pod holds the volumes that are ready for it, and a pod with other volumes is deleted.
 func deleteWhatDoesNotMatch(o hotplug.Observed) hotplug.Plan { return oneAttachmentPod(o, false) }
 
-// The seed's guard: the same, but old pods are deleted only when the status of
-// every wanted volume is Ready.
+// The seed's guard: the same, but old pods are deleted only when the status of every wanted volume is Ready.
 func deleteWhenAllAreReady(o hotplug.Observed) hotplug.Plan { return oneAttachmentPod(o, true) }
 
-// believeCaches takes what it sees for what the API server has.
+// believeCaches trusts the caches without asking the API server.
 func believeCaches(o hotplug.Observed) hotplug.Plan {
 	o.Live = true
 	return hotplug.Decide(o)
@@ -127,7 +124,7 @@ func TestWhatTheSeedDescribesIsCaught(t *testing.T) {
 	}
 }
 
-// decided changes what virt-handler sees or decides.
+// decided changes virt-handler's view or decision.
 func decided(see func(*nodehotplug.Observed), change func(*nodehotplug.Observed, *nodehotplug.Decision)) func(nodehotplug.Observed) nodehotplug.Decision {
 	return func(o nodehotplug.Observed) nodehotplug.Decision {
 		if see != nil {
@@ -141,7 +138,7 @@ func decided(see func(*nodehotplug.Observed), change func(*nodehotplug.Observed,
 	}
 }
 
-// everyPodIsRecorded has virt-handler hand over to pods that the record does not name.
+// everyPodIsRecorded makes virt-handler hand over to pods that the record does not name.
 func everyPodIsRecorded(o *nodehotplug.Observed) {
 	o.Record.Pods = nil
 	for _, p := range o.AttachmentPods {
@@ -149,14 +146,14 @@ func everyPodIsRecorded(o *nodehotplug.Observed) {
 	}
 }
 
-// outAsSoonAsUnwanted says that a volume is out before QEMU has let go of it.
+// outAsSoonAsUnwanted reports a volume as unplugged before QEMU has released it.
 func outAsSoonAsUnwanted(_ *nodehotplug.Observed, d *nodehotplug.Decision) {
 	if d.Phase == v1.HotplugVolumeDetaching {
 		d.Phase = v1.HotplugVolumeUnMounted
 	}
 }
 
-// anyPodWillDo brings a volume in from whichever pod has it, the named one or not.
+// anyPodWillDo plugs a volume from any pod that has it, not only the named one.
 func anyPodWillDo(o *nodehotplug.Observed, d *nodehotplug.Decision) {
 	if d.Action != nodehotplug.Rest || d.Phase != "" || len(o.Disks) > 0 || len(o.VMI.Spec.Volumes) == 0 {
 		return
@@ -168,14 +165,13 @@ func anyPodWillDo(o *nodehotplug.Observed, d *nodehotplug.Decision) {
 	}
 }
 
-// nobodyIsNamed has the status name no pod for a volume that is Ready.
+// nobodyIsNamed removes the pod's name from the status of a Ready volume.
 func nobodyIsNamed(_ *nodehotplug.Observed, d *nodehotplug.Decision) { d.PodName, d.PodUID = "", "" }
 
 // theFirstStays never hands over.
 func theFirstStays(o *nodehotplug.Observed) { o.Record.Pods = nil }
 
-// waitForAName is what virt-handler did: a volume that the guest had is brought back
-// from the pod that is named only.
+// waitForAName is virt-handler's old rule: it plugged a lost volume again only from the named pod.
 func waitForAName(o *nodehotplug.Observed, d *nodehotplug.Decision) {
 	if len(o.VMI.Status.VolumeStatus) == 0 || len(o.Disks) > 0 {
 		return
@@ -185,8 +181,7 @@ func waitForAName(o *nodehotplug.Observed, d *nodehotplug.Decision) {
 	}
 }
 
-// takeBack is what virt-controller did: what is AttachedToNode through a pod that has
-// died becomes Bound.
+// takeBack is virt-controller's old rule: a volume that was AttachedToNode through a pod that has died became Bound.
 func takeBack(o hotplug.Observed) hotplug.Plan {
 	entries := slices.Clone(o.Entries)
 	for i := range entries {
@@ -206,8 +201,8 @@ func takeBack(o hotplug.Observed) hotplug.Plan {
 	return plan
 }
 
-// TestWhatVirtHandlerMustNotDoIsCaught puts what was wrong, or could be, in the place of
-// virt-handler's decision, and of what virt-controller makes of it.
+// TestWhatVirtHandlerMustNotDoIsCaught replaces virt-handler's decision, and virt-controller's reaction, by old and
+// possible errors. The exploration must catch each.
 func TestWhatVirtHandlerMustNotDoIsCaught(t *testing.T) {
 	beside := scenario{volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, maxAttachmentPods: 1}
 	taken := scenario{volumes: 1, changes: 3, adds: all, removes: all, deletions: 1, maxAttachmentPods: 1}
@@ -237,7 +232,7 @@ func TestWhatVirtHandlerMustNotDoIsCaught(t *testing.T) {
 	}
 }
 
-// expectViolation explores until an invariant is broken, which must be the wanted one.
+// expectViolation explores until an invariant is violated, which must be the wanted one.
 func expectViolation(t *testing.T, sc *scenario, want string) {
 	t.Helper()
 	x, err := explore(sc)

@@ -8,19 +8,18 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/invariant"
 )
 
-// mostStates bounds the memory that an exploration takes.
+// mostStates bounds the memory of an exploration.
 const mostStates = 20_000_000
 
 var errEndless = errors.New("H3, H4: the last steps can be repeated for ever")
 
-// fair are the steps that happen sooner or later when they remain possible:
-// what does not depend on what the controller makes of its observations.
+// fair are the steps that eventually happen while they remain possible: those that do not depend on the controller's
+// decisions.
 var fair = []kind{kubeletStarts, kubeletRemoves, deletionArrives, vmiCacheMoves, podCacheMoves,
 	handlerPlugs, handlerForces, handlerClears, guestReleases, handlerSaysAttached, handlerSaysMounted, handlerSaysReady, handlerSaysDetaching,
 	handlerSaysUnmounted, handlerHandsOver, targetTakes, migrationArrives, otherEnds}
 
-// explore visits every state that can be reached, and checks H1 and H2 in each
-// of them, then H3 to H5 on the whole.
+// explore visits every reachable state, checks H1 and H2 in each, and then H3 to H5 on the whole graph.
 func explore(sc *scenario) (*exploration.Graph[state, step], error) {
 	first := sc.initial()
 	first.canonical()
@@ -53,8 +52,7 @@ func explore(sc *scenario) (*exploration.Graph[state, step], error) {
 	return g, g.AlwaysRests(errEndless, kinds...)
 }
 
-// rest says what is wrong with a state in which nothing goes on by itself
-// (H4), volumes that can't become ready aside (H5).
+// rest returns the error of a state without further steps (H4), except for volumes that can't become ready (H5).
 func (sc *scenario) rest(s *state) error {
 	problems := []error{s.restOfMoves()}
 	for v := range sc.volumes {
@@ -66,7 +64,7 @@ func (sc *scenario) rest(s *state) error {
 		if p.state == noPod {
 			continue
 		}
-		// A pod that has failed stays while the status of what the guest keeps names it.
+		// A failed pod stays while the status of a volume that the guest keeps names it.
 		if !s.vmi.expects(p.name, p.uid) && !sc.sticks(s, p.volumes) {
 			problems = append(problems, fmt.Errorf("H4: pod %d is left over", p.name))
 		}
@@ -80,7 +78,7 @@ func (sc *scenario) rest(s *state) error {
 	return errors.Join(problems...)
 }
 
-// restOf says what is wrong with the rest of one volume.
+// restOf returns the error of one volume at rest.
 func (sc *scenario) restOf(s *state, v int) error {
 	e := &s.vmi.entries[v]
 	name := volumeNames[v].Name
@@ -98,8 +96,7 @@ func (sc *scenario) restOf(s *state, v int) error {
 	return nil
 }
 
-// restOfReady says what is wrong with a volume that is Ready through a pod, nil when that
-// is gone.
+// restOfReady returns the error of a volume that is Ready through a pod, which is nil when it is gone.
 func (s *state) restOfReady(v int, p *pod) error {
 	switch name := volumeNames[v].Name; {
 	case s.disks[v] != plugged:
@@ -110,14 +107,13 @@ func (s *state) restOfReady(v int, p *pod) error {
 	return nil
 }
 
-// sticks reports whether the guest keeps one of the volumes, which puts merging
-// off and keeps the pod that holds it.
+// sticks reports whether the guest keeps one of the volumes, which delays merging and keeps its pod.
 func (sc *scenario) sticks(s *state, volumes set) bool {
 	for v := range sc.volumes {
 		if !volumes.has(v) || !sc.sticky.has(v) {
 			continue
 		}
-		// It keeps the disk, or what is left of one that was taken by force.
+		// The guest keeps the disk, or the remains of a forced unplug.
 		phase := s.vmi.entries[v].phase
 		if phase == detaching && !s.vmi.forced.has(v) || phase == attached && s.disks[v] == detached {
 			return true

@@ -22,7 +22,8 @@ func guestOn(phase v1.VirtualMachineInstancePhase, edits ...func(*v1.VirtualMach
 	return vmi
 }
 
-// TestWhichGuestsKeepAClaimFromBeingFilled is of guests without a pod: it was deleted by force, under a guest that may run.
+// TestWhichGuestsKeepAClaimFromBeingFilled has guests without a pod, which was deleted by force while the guest may
+// run.
 func TestWhichGuestsKeepAClaimFromBeingFilled(t *testing.T) {
 	const running = v1.Running
 	plugged := func(phase v1.VolumePhase) func(*v1.VirtualMachineInstance) {
@@ -44,7 +45,7 @@ func TestWhichGuestsKeepAClaimFromBeingFilled(t *testing.T) {
 	for name, test := range map[string]struct {
 		vmi   v1.VirtualMachineInstance
 		claim string
-		// upload and filler are what an upload into an existing claim, and its DataVolume, have to wait for.
+		// upload and filler are the obstacles for an upload into an existing claim, and for its DataVolume.
 		upload, filler string
 	}{
 		"a guest that runs":                 {guestOn(running), "root", "VMI vmi", "VMI vmi"},
@@ -68,7 +69,8 @@ func TestWhichGuestsKeepAClaimFromBeingFilled(t *testing.T) {
 	}
 }
 
-// TestPodsOfOthersDoNotKeepADataVolumeFromFillingItsClaim: they may be its first consumers, without whom it is never bound.
+// TestPodsOfOthersDoNotKeepADataVolumeFromFillingItsClaim: such a pod may be its first consumer, without which it is
+// never bound.
 func TestPodsOfOthersDoNotKeepADataVolumeFromFillingItsClaim(t *testing.T) {
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{

@@ -13,21 +13,20 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
 
-// virt-handler, QEMU and the guest. What virt-handler does and says is decided by
-// virt-handler's own function, of each volume by itself.
+// virt-handler, QEMU and the guest. virt-handler's own function decides its actions and reports, for each volume
+// separately.
 
-// disk is what QEMU has of a volume.
+// disk is a volume's state in QEMU.
 type disk uint8
 
 const (
 	noDisk disk = iota
 	plugged
-	// cut: QEMU has the file and the guest has no disk, since a plug was cut short or an
-	// unplug is not through.
+	// cut: QEMU has the file but the guest has no disk, because a plug was cut short or an unplug is unfinished.
 	cut
-	// closing: the disk was taken by force, and QEMU still has the file open.
+	// closing: the disk was unplugged by force, and QEMU still has the file open.
 	closing
-	// detached: the guest has what is left of a disk that was taken by force.
+	// detached: the guest has the remains of a disk that was unplugged by force.
 	detached
 )
 
@@ -36,29 +35,28 @@ var stages = [...]diskhotplug.Stage{diskhotplug.Absent, diskhotplug.Plugged, dis
 // open reports whether QEMU has the volume's file open.
 func (d disk) open() bool { return d == plugged || d == cut || d == closing }
 
-// place is that of a pod in a state, or one of these.
+// place is the index of a pod in a state, or one of these.
 type place int8
 
 const (
 	nowhere place = -1
-	// gone is the place of a pod that does not exist any more.
+	// gone is the place of a deleted pod.
 	gone place = maxPods
 )
 
-// glance is all that a decision of virt-handler's about a volume depends on.
+// glance has all inputs of virt-handler's decision about a volume.
 type glance struct {
 	wanted, forced bool
 	phase          phase
 	disk           disk
-	// serving is the pod that the status names, opened where the disk is open, and
-	// verified where it was seen.
+	// serving is the pod that the status names, opened the one whose file is open, and verified the one where the file
+	// was checked.
 	serving, opened, verified place
-	// Of the pods that hold the volume, by place: those that are seen, those that are
-	// seen to run and stay, and those that the record names.
+	// Sets of the pods that hold the volume: those seen, those seen to run and stay, and those in the record.
 	seen, alive, recorded uint8
 }
 
-// verdict is a decision; says is absent when nothing is to be said.
+// verdict is a decision; says is absent when there is nothing to report.
 type verdict struct {
 	action nodehotplug.Action
 	where  place
@@ -68,7 +66,7 @@ type verdict struct {
 
 func (g *glance) sees(i place) bool { return g.seen&(1<<i) != 0 }
 
-// judge has virt-handler decide, once for each glance.
+// judge calls virt-handler's decision, once for each glance.
 func (sc *scenario) judge(g glance) verdict {
 	if v, ok := sc.verdicts[g]; ok {
 		return v
@@ -90,7 +88,7 @@ func placeOf(uid types.UID) place { return place(uidOf(uid)) - 1 }
 func (p place) name() string   { return podNames[p+1] }
 func (p place) uid() types.UID { return uids[p+1] }
 
-// observed is what virt-handler sees of volume A.
+// observed is virt-handler's view of volume A.
 func (g *glance) observed() nodehotplug.Observed {
 	volume := volumeNames[0]
 	o := nodehotplug.Observed{
@@ -139,7 +137,7 @@ func (g *glance) observed() nodehotplug.Observed {
 	return o
 }
 
-// theVolume has the decision about the one volume that there is.
+// theVolume returns the decision about the only volume.
 func theVolume(o nodehotplug.Observed) nodehotplug.Decision {
 	for _, d := range nodehotplug.Decide(o) {
 		return d
@@ -147,12 +145,11 @@ func theVolume(o nodehotplug.Observed) nodehotplug.Decision {
 	return nodehotplug.Decision{}
 }
 
-// handler is all that virt-handler may do next about a volume. It writes on condition
-// of the VMI's version, so it decides on what is true of the VMI; of the pods it may
-// not know yet how they are.
+// handler emits virt-handler's possible next steps about a volume. It writes on condition of the VMI's version, so it
+// decides on the present VMI; its view of the pods may be old.
 func (sc *scenario) handler(s *state, v int, emit emitter) {
 	if s.vmi.moving {
-		return // nothing is plugged or unplugged, and nothing is said
+		return // nothing is plugged, unplugged or reported
 	}
 	g, maybe, running := sc.glanceAt(s, v)
 	h := handling{scenario: sc, s: s, v: v, emit: emit}
@@ -169,7 +166,8 @@ func (sc *scenario) handler(s *state, v int, emit emitter) {
 	}
 }
 
-// glanceAt is what virt-handler sees of a volume, but for which pods run: maybe may, and running do.
+// glanceAt is virt-handler's view of a volume without the running pods: those in maybe may run, and those in running
+// do.
 func (sc *scenario) glanceAt(s *state, v int) (g glance, maybe, running uint8) {
 	vmi := &s.vmi
 	if sc.writesLate && s.vmiStale {
@@ -205,27 +203,26 @@ func (sc *scenario) glanceAt(s *state, v int) (g glance, maybe, running uint8) {
 	return g, maybe, running
 }
 
-// outdated reports whether virt-handler's view lags in a way that it need not: it may
-// learn late that pods run, but the one that serves the volume was seen to run, and the
-// ends of pods are seen some time.
+// outdated reports whether virt-handler's view lags more than necessary: it may learn late that pods run, but it has
+// seen the serving pod run, and it sees the ends of pods eventually.
 func outdated(g glance, running uint8) bool {
 	missed := running &^ g.alive
 	return g.alive&^running != 0 || g.serving >= 0 && g.serving != gone && missed&(1<<g.serving) != 0
 }
 
-// handling is what virt-handler may do next about a volume.
+// handling collects virt-handler's possible next steps about a volume.
 type handling struct {
 	*scenario
 	s    *state
 	v    int
 	emit emitter
-	// disturbs is set for what follows from a view that lags more than it need.
+	// disturbs is set for steps from a view that lags more than necessary.
 	disturbs bool
-	// done is what other views have led to already.
+	// done are the decisions from other views.
 	done []verdict
 }
 
-// see takes virt-handler's steps with one view. What it opens, it opens at once.
+// see takes virt-handler's steps with one view. It opens files at once.
 func (h *handling) see(g glance) {
 	d := h.judge(g)
 	switch d.action {
@@ -240,8 +237,7 @@ func (h *handling) see(g glance) {
 	h.do(d)
 }
 
-// openedBefore takes virt-handler's steps when it has opened the disk at any time before,
-// whichever pods it sees now.
+// openedBefore takes virt-handler's steps when it has opened the disk at any earlier time, whichever pods it sees now.
 func (h *handling) openedBefore(g glance, maybe uint8) {
 	if !h.disturbs || g.disk != noDisk {
 		return
@@ -260,7 +256,7 @@ func (h *handling) openedBefore(g glance, maybe uint8) {
 	}
 }
 
-// do does what virt-handler has decided, and writes what it says.
+// do executes virt-handler's decision, and writes its report.
 func (h *handling) do(d verdict) {
 	if slices.Contains(h.done, d) {
 		return
@@ -295,25 +291,25 @@ func (h *handling) do(d verdict) {
 	}
 }
 
-// become changes what QEMU has.
+// become changes QEMU's state.
 func (h *handling) become(k kind, to disk, disturbs bool) {
 	next := *h.s
 	next.disks[h.v] = to
 	h.emit(step{kind: k, arg: h.v, disturbs: disturbs}, next)
 }
 
-// write writes what virt-handler says of a volume, if that is anything new.
+// write writes virt-handler's report about a volume, if it is new.
 func (h *handling) write(d verdict, disturbs bool) {
 	have := h.s.vmi.entries[h.v]
 	if have.phase == absent {
-		return // there is nothing to write it to
+		return // there is no VMI to write to
 	}
 	to := have
 	to.phase = d.says
 	switch {
 	case d.naming == nowhere:
 		to.name, to.uid, to.orphan = 0, 0, false
-	case d.naming != gone: // where it is, the status goes on naming it
+	case d.naming != gone: // the status goes on naming the pod
 		p := &h.s.pods[d.naming]
 		to.name, to.uid, to.orphan = p.name, p.uid, p.deletedExternally || have.orphan && have.uid == p.uid
 	}
@@ -338,7 +334,7 @@ var handlerSays = map[phase]kind{
 	detaching: handlerSaysDetaching, unmounted: handlerSaysUnmounted,
 }
 
-// unasked: an older wish to force must not be about a removal that begins now.
+// unasked: an older request to force must not apply to a removal that begins now.
 func unasked(forced bool) error {
 	if forced {
 		return errors.New("the removal is forced before the guest was asked")

@@ -55,7 +55,7 @@ func TestAVolumeWaitsForMaintenance(t *testing.T) {
 	}
 }
 
-// plugging is a VMI whose volume has an attachment pod that runs, and the answer about maintenance, if it was asked for.
+// plugging is a VMI whose volume has a running attachment pod, with the answer about maintenance, if it was asked for.
 func plugging(e Entry, answer ...map[string]Maintainer) Observed {
 	o := Observed{Wanted: want("a"), Entries: []Entry{e}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}}
 	if e.PodUID != "" {
@@ -67,7 +67,7 @@ func plugging(e Entry, answer ...map[string]Maintainer) Observed {
 	return o
 }
 
-// TestADiskIsNotCopiedToAClaimInMaintenance: a pod at the target is not noted, so that nothing is copied.
+// TestADiskIsNotCopiedToAClaimInMaintenance: the pod at the target must not be recorded, so that nothing is copied.
 func TestADiskIsNotCopiedToAClaimInMaintenance(t *testing.T) {
 	for name, test := range map[string]struct {
 		asked bool

@@ -10,16 +10,16 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// comes are the pods of a record at the target of migration m.
+// comes returns a record's pods at the target of migration m.
 func comes(pods ...AttachmentPod) *Incoming { return &Incoming{Migration: "m", Pods: pods} }
 
-// elsewhere puts a pod on another node than the guest's; left is that nothing of the guest is there.
+// elsewhere puts a pod on a node other than the guest's; left means that nothing of the guest is there.
 func elsewhere(p Pod, left bool) Pod {
 	p.Elsewhere, p.Left = true, left
 	return p
 }
 
-// toldMove is a plan in words, with what is recorded at the target of a migration.
+// toldMove formats a plan with the record of the target of a migration.
 func toldMove(p Plan) string {
 	out := told(p)
 	if in := p.Record.Incoming; in != nil {
@@ -39,7 +39,7 @@ func TestVolumesAreHeldAtTheTargetFirst(t *testing.T) {
 	under, arrived, over := Move{Migration: "m", UnderWay: true}, Move{Migration: "m", Arrived: true}, Move{Migration: "m"}
 	ends := elsewhere(runs(2, "a"), false)
 	ends.Terminating = true
-	// one is a guest with volume a, held by hp-1 where it is.
+	// one is a guest with volume a, held by hp-1 on its node.
 	one := func(move Move, edit func(*Observed)) Observed {
 		o := Observed{
 			Stage: Active, Move: move, Wanted: want("a"), Entries: []Entry{through(1, ready, "a")},
@@ -235,8 +235,8 @@ func TestWhatIsThereWhenAGuestArrives(t *testing.T) {
 	}
 }
 
-// TestARecordForWhoeverUsesIt: pods that have come with a migration are used as soon as the VMI says
-// that its guest has, and not before.
+// TestARecordForWhoeverUsesIt: pods at a migration's target must be used from the moment when the VMI says that its
+// guest is there, and not before.
 func TestARecordForWhoeverUsesIt(t *testing.T) {
 	type state = v1.VirtualMachineInstanceMigrationState
 	for name, test := range map[string]struct {

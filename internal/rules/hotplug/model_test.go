@@ -13,12 +13,11 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
-// The model: one VMI, its attachment pods, a controller with caches that lag,
-// and everybody else who may act. A state is a value of fixed size, so that it
-// is its own key.
+// The model: one VMI, its attachment pods, a controller with lagging caches, and all other actors. A state is a value
+// of fixed size, so that it is its own key.
 
-// Bounds of the model: volumes, pods that exist at a time (a creation beyond
-// waits), and attachment pods recorded at a time (more would end the run).
+// Bounds of the model: volumes, existing pods at a time (a creation beyond waits), and recorded attachment pods at a
+// time (more would end the run).
 const (
 	maxVolumes        = 3
 	maxPods           = 5
@@ -58,7 +57,7 @@ func (s set) has(v int) bool { return s&(1<<v) != 0 }
 type entry struct {
 	phase     phase
 	name, uid uint8
-	// orphan: somebody took away the pod that it names.
+	// orphan: somebody deleted the pod that it names.
 	orphan bool
 }
 
@@ -70,7 +69,7 @@ type attachmentPod struct {
 // object is the VMI.
 type object struct {
 	wanted set
-	// forced: the user wants the disk taken from the guest by force.
+	// forced: the user wants the disk unplugged by force.
 	forced         set
 	generation     uint8
 	attachmentPods [maxAttachmentPods]attachmentPod
@@ -84,9 +83,9 @@ const (
 	noPod podState = iota
 	starting
 	running
-	// ending: being deleted, and running until the kubelet has done it.
+	// ending: being deleted, and running until the kubelet has ended it.
 	ending
-	// failed: finished by itself.
+	// failed: ended by itself.
 	failed
 )
 
@@ -104,64 +103,61 @@ func (p *pod) alive() bool { return p.state == running }
 
 type pods [maxPods]pod
 
-// state is everything. Pods are in the order of their creation.
+// state is the whole model. Pods are in the order of their creation.
 type state struct {
 	vmi  object
 	pods pods
 	// disks are QEMU's.
 	disks [maxVolumes]disk
-	// taken means that the QEMU at the target of a migration has the guest's disks open, too, and
-	// lingering are those that the QEMU has open which the guest has left, or has not come to.
+	// taken means that the QEMU at a migration's target has the guest's disks open, too. lingering are the disks that
+	// are open in the QEMU that the guest has left, or has not reached.
 	taken     bool
 	lingering set
-	// What the controller's caches show, where that is not what is true.
+	// The view of the controller's caches, where it differs from the truth.
 	vmiCache           object
 	podCache           pods
 	vmiStale, podStale bool
-	// before is the VMI as it was before the user's last change, for a controller
-	// that begins with a cache of that time.
+	// before is the VMI before the user's last change, for a controller that starts with an old cache.
 	before object
-	// asking: the controller has read the pods from the API server and goes on
-	// to read the VMI.
+	// asking: the controller has read the pods from the API server and will read the VMI next.
 	asking bool
-	// What the user, whoever else deletes pods and dead controllers may still do.
+	// The remaining steps of the user, of others who delete pods, and of dead controllers.
 	changes, deletions, late, moves uint8
 }
 
-// scenario is what is fixed in an exploration.
+// scenario has the constants of an exploration.
 type scenario struct {
 	name string
 	// large scenarios have more than 25,000 states; -short leaves them out.
 	large   bool
 	volumes int
-	// first is what is plugged in at the beginning, in one attachment pod or each in its own.
+	// first is plugged at the beginning, in one attachment pod or each in its own.
 	first      set
 	firstApart bool
-	// What the user does: at most so many changes, of these volumes only.
+	// The user's steps: at most this many changes, of these volumes only.
 	changes       uint8
 	adds, removes set
 	deletions     uint8
-	// moves is how often the guest may migrate.
+	// moves is the number of allowed migrations.
 	moves uint8
-	// copies are the volumes that have another claim on each of the nodes.
+	// copies are the volumes with different claims on the two nodes.
 	copies set
-	// late is how many creations may arrive from a controller that has died.
+	// late is the number of creations that may arrive from a controller that has died.
 	late              uint8
 	maxAttachmentPods int
-	// exclusive volumes can be used by one pod only; broken ones never attach;
-	// sticky ones are never given back by the guest.
+	// exclusive volumes can be used by one pod only; broken ones never attach; sticky ones are never released by the
+	// guest.
 	exclusive, broken, sticky set
-	// forces are what the user may have taken from a guest by force.
+	// forces are the volumes that the user may unplug by force.
 	forces set
 	// failing lets every plug fail any number of times.
 	failing bool
-	// What virt-controller and virt-handler decide.
+	// The decisions of virt-controller and virt-handler.
 	decide func(hotplug.Observed) hotplug.Plan
 	handle func(nodehotplug.Observed) nodehotplug.Decision
-	// writesLate has virt-handler write on one version of the VMI what it has decided on
-	// an older one.
+	// writesLate makes virt-handler write on one version of the VMI its decision on an older one.
 	writesLate bool
-	// What virt-handler has decided before is not decided again.
+	// A cache of virt-handler's decisions.
 	verdicts map[glance]verdict
 }
 
@@ -193,7 +189,7 @@ func (sc *scenario) initial() state {
 	return s
 }
 
-// Names as the planner sees them; made once.
+// Names in the planner's view; made once.
 var (
 	volumeNames = [2 * maxVolumes]hotplug.Volume{
 		{Name: "A", Claim: "a"}, {Name: "B", Claim: "b"}, {Name: "C", Claim: "c"},
@@ -237,7 +233,8 @@ func setOf(volumes []hotplug.Volume) set {
 	return s
 }
 
-// at is a volume on the claim that it has on a node: what is below maxVolumes is on the claims of the first one.
+// at returns the index of a volume on its claim on a node: indexes below maxVolumes are on the claims of the first
+// node.
 func (sc *scenario) at(v int, node uint8) int {
 	if sc.copies.has(v) && node == 1 {
 		return v + maxVolumes
@@ -245,7 +242,7 @@ func (sc *scenario) at(v int, node uint8) int {
 	return v
 }
 
-// allAt are volumes on the claims that they have on a node.
+// allAt returns volumes on their claims on a node.
 func (sc *scenario) allAt(volumes set, node uint8) (out set) {
 	for v := range maxVolumes {
 		if volumes.has(v) {
@@ -255,7 +252,7 @@ func (sc *scenario) allAt(volumes set, node uint8) (out set) {
 	return out
 }
 
-// destinations are the volumes whose disks are copied when the guest goes to the other node.
+// destinations returns the volumes whose disks are copied when the guest goes to the other node.
 func (sc *scenario) destinations(vmi *object) (list []hotplug.Destination) {
 	for v := range sc.volumes {
 		if vmi.moving && sc.copies.has(v) && vmi.wanted.has(v) {
@@ -273,7 +270,7 @@ func nameOf(name string) uint8 {
 	return uint8(n)
 }
 
-// uidOf is the number of a UID, 0 for none.
+// uidOf returns the number of a UID, or 0 for none.
 func uidOf(uid types.UID) uint8 {
 	if uid == "" {
 		return 0
@@ -285,12 +282,12 @@ func uidOf(uid types.UID) uint8 {
 	return uint8(n)
 }
 
-// pace is what only time tells of the pods that start, and of the others. The zero value is noPace.
+// pace has facts about the starting and the other pods that only time shows. The zero value is noPace.
 type pace struct{ scheduling, stuck, settled bool }
 
 var noPace pace
 
-// observed is what the planner gets to see of a VMI and pods.
+// observed is the planner's view of a VMI and pods.
 func (sc *scenario) observed(vmi *object, seen *pods, at pace, live bool) hotplug.Observed {
 	o := hotplug.Observed{Prefix: "hp", Settled: at.settled, Live: live, MaxAttachmentPods: sc.maxAttachmentPods, MaintainersAsked: true, Budget: hotplug.Budget{State: hotplug.BudgetRight}}
 	for v := range sc.volumes {
@@ -331,7 +328,7 @@ func (sc *scenario) observed(vmi *object, seen *pods, at pace, live bool) hotplu
 	return o
 }
 
-// written is the VMI with what a plan makes of it.
+// written is the VMI after a plan's write.
 func written(vmi object, plan *hotplug.Plan) object {
 	next := object{wanted: vmi.wanted, forced: vmi.forced, generation: uint8(plan.Record.Generation), journey: vmi.journey}
 	next.record(plan.Record.Incoming)
@@ -352,15 +349,14 @@ func written(vmi object, plan *hotplug.Plan) object {
 	}
 	for v := range maxVolumes {
 		if next.entries[v].phase != detaching {
-			next.forced &^= 1 << v // as package hotplugspec settles it
+			next.forced &^= 1 << v // as package hotplugspec does
 		}
 	}
 	return next
 }
 
-// canonical renames pods and instances so that states that differ in names
-// only are one, and forgets what a cache shows when that is what is true. The
-// order of names is kept, since it is the order of generations.
+// canonical renames pods and instances so that states that differ only in names are equal, and drops a cache's view
+// when it is the truth. It keeps the order of names, which is the order of generations.
 func (s *state) canonical() {
 	if !s.vmiStale {
 		s.vmiCache = object{}

@@ -13,18 +13,18 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// Migrations in the model: a guest goes to the other of two nodes. When its migration may begin, and when
-// the target's QEMU has its volumes, decide the functions that decide it (AtRest, Arrivals). Which QEMU
-// runs the guest is package switchover's model.
+// Migrations in the model: a guest goes to the other of two nodes. The real functions decide when its migration may
+// begin (AtRest), and when the target's QEMU has its volumes (Arrivals). Package switchover models which QEMU runs the
+// guest.
 
-// journey is what the VMI says of migrations.
+// journey is the VMI's state of migrations.
 type journey struct {
 	// node is the guest's, migration the number of the last migration.
 	node, migration uint8
-	// moving is from the VMI's handing over to the end of the migration, arrived that it has brought
-	// the guest here, other that a launcher pod on the other node has not ended.
+	// moving is set from the VMI's handover to the end of the migration; arrived means that it has brought the guest
+	// here; other means that a launcher pod on the other node has not ended.
 	moving, arrived, other bool
-	// incoming is the record's, of the migration incomingOf.
+	// incoming is the record's list for the migration incomingOf.
 	incomingOf uint8
 	incoming   [2]attachmentPod
 }
@@ -36,7 +36,7 @@ var migrationUIDs = func() (out [256]types.UID) {
 	return out
 }()
 
-// host is the node that new attachment pods are for.
+// host returns the node for new attachment pods.
 func (j *journey) host() uint8 {
 	if j.moving {
 		return 1 - j.node
@@ -44,7 +44,7 @@ func (j *journey) host() uint8 {
 	return j.node
 }
 
-// observe adds what virt-controller sees of migrations.
+// observe adds virt-controller's view of migrations.
 func (j *journey) observe(o *hotplug.Observed) {
 	if j.migration > 0 {
 		o.Move = hotplug.Move{Migration: migrationUIDs[j.migration], UnderWay: j.moving, Arrived: j.arrived}
@@ -55,7 +55,7 @@ func (j *journey) observe(o *hotplug.Observed) {
 	o.Record.Incoming = j.recorded()
 }
 
-// recorded is the record's list of pods at the target.
+// recorded returns the record's list of pods at the target.
 func (j *journey) recorded() *hotplug.Incoming {
 	if j.incomingOf == 0 {
 		return nil
@@ -72,7 +72,7 @@ func (j *journey) recorded() *hotplug.Incoming {
 	return in
 }
 
-// record takes over what is to be recorded.
+// record stores the planned record.
 func (j *journey) record(in *hotplug.Incoming) {
 	j.incomingOf, j.incoming = 0, [2]attachmentPod{}
 	if in == nil {
@@ -88,7 +88,7 @@ func (j *journey) record(in *hotplug.Incoming) {
 	}
 }
 
-// uses reports whether a pod that has come with a migration may be used.
+// uses reports whether a pod that was made for a migration may be used.
 func (j *journey) uses(name, uid uint8) bool {
 	for _, h := range j.incoming {
 		if j.arrived && j.incomingOf == j.migration && h.name == name && h.uid == uid && name != 0 {
@@ -98,7 +98,7 @@ func (j *journey) uses(name, uid uint8) bool {
 	return false
 }
 
-// vmi is the object as AtRest and Arrivals see it.
+// vmi returns the object for AtRest and Arrivals.
 func (sc *scenario) vmi(o *object) *v1.VirtualMachineInstance {
 	seen := sc.observed(o, &pods{}, noPace, false)
 	vmi := &v1.VirtualMachineInstance{}
@@ -128,7 +128,7 @@ func (sc *scenario) vmi(o *object) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// migrates is all that may happen next to the guest's place.
+// migrates emits all possible next steps of the guest's place.
 func (sc *scenario) migrates(s *state, emit emitter) {
 	o := &s.vmi
 	change := func(k kind, edit func(to *state)) {
@@ -168,8 +168,7 @@ func (sc *scenario) migrates(s *state, emit emitter) {
 	}
 }
 
-// arrive has the status name the pods of volumes that have come to another claim. One that is recorded and is not there
-// any more was taken away.
+// arrive makes the status name the pods of volumes on new claims. A recorded pod that does not exist was deleted.
 func (sc *scenario) arrive(s *state) {
 	for _, status := range hotplug.Arrive(sc.vmi(&s.vmi)) {
 		e := &s.vmi.entries[status.Name[0]-'A']
@@ -180,7 +179,7 @@ func (sc *scenario) arrive(s *state) {
 	}
 }
 
-// takes reports whether the target's virt-handler brings the guest's volumes into its QEMU.
+// takes reports whether the target's virt-handler plugs the guest's volumes into its QEMU.
 func (sc *scenario) takes(s *state) bool {
 	there := s.pods
 	for i := range there {
@@ -192,7 +191,7 @@ func (sc *scenario) takes(s *state) bool {
 	return len(missing) == 0
 }
 
-// open are the volumes that the guest's QEMU has open.
+// open returns the volumes that the guest's QEMU has open.
 func (s *state) open() (out set) {
 	for v := range s.disks {
 		if s.disks[v].open() {
@@ -202,8 +201,8 @@ func (s *state) open() (out set) {
 	return out
 }
 
-// heldWhereOpen is H1 for each node, where nobody takes pods away: what a QEMU has open there is held
-// there.
+// heldWhereOpen is H1 for each node, unless somebody deletes pods: a pod on the node must hold each volume that a QEMU
+// there has open.
 func (sc *scenario) heldWhereOpen(s *state) error {
 	if sc.deletions > 0 {
 		return nil
@@ -226,7 +225,7 @@ func (sc *scenario) heldWhereOpen(s *state) error {
 	return nil
 }
 
-// restOfMoves says what is wrong with the places of pods at rest.
+// restOfMoves returns the error of the pods' places at rest.
 func (s *state) restOfMoves() error {
 	if s.vmi.incomingOf != 0 {
 		return errors.New("H4: what is recorded of a migration is left over")
@@ -252,7 +251,7 @@ var journeys = []scenario{
 	{name: "a pod is taken away around a migration", large: true, volumes: 1, first: volumeA, moves: 1, deletions: 1, maxAttachmentPods: 1},
 }
 
-// TestVolumesAreHeldWhereverTheGuestIs explores migrations with all that may happen meanwhile.
+// TestVolumesAreHeldWhereverTheGuestIs explores migrations with all other events in between.
 func TestVolumesAreHeldWhereverTheGuestIs(t *testing.T) {
 	exploration.EachScenario(t, journeys, nil, func(sc scenario) string { return sc.name },
 		func(t *testing.T, sc scenario) (*exploration.Graph[state, step], error) {
@@ -264,18 +263,18 @@ func TestVolumesAreHeldWhereverTheGuestIs(t *testing.T) {
 		})
 }
 
-// TestWhatMustNotHappenInAMigrationIsCaught puts what would be wrong in the place of virt-controller's
-// decision.
+// TestWhatMustNotHappenInAMigrationIsCaught replaces virt-controller's decision by possible errors. The exploration
+// must catch each.
 func TestWhatMustNotHappenInAMigrationIsCaught(t *testing.T) {
 	goes := scenario{volumes: 1, first: volumeA, moves: 1, maxAttachmentPods: 1}
-	// everywhere takes pods on both nodes for equal.
+	// everywhere treats pods on both nodes alike.
 	everywhere := func(o hotplug.Observed) hotplug.Plan {
 		for i := range o.Pods {
 			o.Pods[i].Elsewhere = false
 		}
 		return hotplug.Decide(o)
 	}
-	// deserted takes the other node for one that no QEMU of the guest is on.
+	// deserted believes that no QEMU of the guest is on the other node.
 	deserted := func(o hotplug.Observed) hotplug.Plan {
 		for i := range o.Pods {
 			o.Pods[i].Left = true

@@ -9,9 +9,8 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
-// oneAttachmentPod is a planner that keeps one attachment pod for all volumes that are
-// wanted. It replaces the attachment pod whenever the set changes, and deletes every
-// other pod, at once or when guarded by all wanted volumes being Ready.
+// oneAttachmentPod is a planner with one attachment pod for all wanted volumes. It replaces the pod whenever the set
+// changes, and deletes every other pod, at once or when all wanted volumes are Ready.
 func oneAttachmentPod(o hotplug.Observed, guarded bool) hotplug.Plan {
 	var volumes []hotplug.Volume
 	for i := range o.Wanted {
@@ -40,8 +39,7 @@ func oneAttachmentPod(o hotplug.Observed, guarded bool) hotplug.Plan {
 	return plan
 }
 
-// sharedPodRecord is the record of the one attachment pod of these volumes, and whether the UID
-// of its pod is new in it.
+// sharedPodRecord returns the record of the only attachment pod of these volumes, and whether its UID is new there.
 func sharedPodRecord(o hotplug.Observed, volumes []hotplug.Volume) (record hotplug.Record, noted bool) {
 	record = o.Record
 	current := slices.IndexFunc(o.Record.Pods, func(h hotplug.AttachmentPod) bool { return slices.Equal(h.Volumes, volumes) })

@@ -9,8 +9,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// cluster plays everybody with a clock: pods take their time to start, the
-// guest takes its disks and gives them back at once.
+// cluster plays all other parts with a clock: pods take time to start, and the guest takes and releases its disks at
+// once.
 type cluster struct {
 	Observed
 	now    time.Time
@@ -18,7 +18,7 @@ type cluster struct {
 	made   int
 }
 
-// second lets one second pass.
+// second advances the clock by one second.
 func (c *cluster) second() {
 	c.now = c.now.Add(time.Second)
 	for i := range c.Pods {
@@ -40,7 +40,7 @@ func (c *cluster) second() {
 	}
 }
 
-// handle is virt-handler and the guest.
+// handle plays virt-handler and the guest.
 func (c *cluster) handle() {
 	for i := range c.Entries {
 		e := &c.Entries[i]
@@ -59,7 +59,7 @@ func (c *cluster) handle() {
 	}
 }
 
-// toggle adds a volume that is not wanted, and removes one that is.
+// toggle adds an unwanted volume, and removes a wanted one.
 func (c *cluster) toggle(name string) {
 	before := len(c.Wanted)
 	c.Wanted = slices.DeleteFunc(slices.Clone(c.Wanted), func(w Wanted) bool { return w.Name == name })

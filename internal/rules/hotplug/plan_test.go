@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// vol gives volumes that are named as their claims; "a=x" is volume a on claim x.
+// vol returns volumes with their claims' names; "a=x" is volume a on claim x.
 func vol(names ...string) []Volume {
 	var out []Volume
 	for _, n := range names {
@@ -55,13 +55,13 @@ func starts(n int, names ...string) Pod {
 	return pod
 }
 
-// decided is a plan where no maintenance pod has a claim, and that was asked for.
+// decided returns the plan after its question about maintenance was answered with no.
 func decided(o Observed) Plan {
 	o.MaintainersAsked = true
 	return Decide(o)
 }
 
-// told is a plan in words.
+// told formats a plan.
 func told(p Plan) string {
 	var out []string
 	for _, e := range p.Entries {

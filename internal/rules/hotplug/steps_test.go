@@ -8,7 +8,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/invariant"
 )
 
-// kind is what happens in a step.
+// kind is the kind of a step.
 type kind uint8
 
 const (
@@ -22,7 +22,7 @@ const (
 	lateCreation
 	migrationBegins
 	migrationFails
-	// What is above are disturbances; what is below goes on by itself.
+	// The steps above are disturbances; those below happen by themselves.
 	kubeletStarts
 	kubeletRemoves
 	deletionArrives
@@ -71,7 +71,7 @@ var kindNames = [...]string{
 type step struct {
 	kind kind
 	arg  int
-	// disturbs is set for what need not happen.
+	// disturbs is set for steps that need not happen.
 	disturbs bool
 	// broken is the invariant that the step itself violates.
 	broken error
@@ -117,10 +117,10 @@ func (s *state) String() string {
 	return out
 }
 
-// emitter takes a step and the state that it leads to.
+// emitter takes a step and the resulting state.
 type emitter func(step, state)
 
-// next emits all that can happen in s.
+// next emits all possible steps from s.
 func (sc *scenario) next(s *state, emit emitter) {
 	sc.user(s, emit)
 	sc.deleteExternally(s, emit)
@@ -137,7 +137,7 @@ func (sc *scenario) next(s *state, emit emitter) {
 
 func (sc *scenario) user(s *state, emit emitter) {
 	if s.changes == 0 || s.vmi.moving {
-		return // of a VMI that is migrated, the spec stays
+		return // during a migration the spec must not change
 	}
 	sc.forcer(s, emit)
 	for v := range sc.volumes {
@@ -161,7 +161,7 @@ func (sc *scenario) user(s *state, emit emitter) {
 	}
 }
 
-// forcer is the user who has a disk taken by force that the guest was asked for.
+// forcer is the user who forces an unplug that the guest was asked for.
 func (sc *scenario) forcer(s *state, emit emitter) {
 	for v := range sc.volumes {
 		if sc.forces.has(v) && s.vmi.entries[v].phase == detaching && !s.vmi.forced.has(v) {
@@ -271,9 +271,8 @@ func (sc *scenario) caches(s *state, emit emitter) {
 	}
 }
 
-// controller is one action of virt-controller: what is decided on its caches,
-// or on what the API server answers when it has asked. Dying between two
-// actions is to be overtaken by everything else in between.
+// controller is one action of virt-controller: it decides with its caches, or with the API server's answer. Its death
+// between two actions equals other steps in between.
 func (sc *scenario) controller(s *state, emit emitter) {
 	vmi, seen := &s.vmi, &s.pods
 	if s.vmiStale && !s.asking {
@@ -286,7 +285,7 @@ func (sc *scenario) controller(s *state, emit emitter) {
 	anyReady := slices.ContainsFunc(vmi.entries[:], func(e entry) bool { return e.phase == ready })
 	for _, start := range [...]pace{noPace, {scheduling: true}, {stuck: true}} {
 		for _, settled := range [...]bool{false, true} {
-			// A pod that the controller asks for, to delete it, has its node, and keeps it.
+			// A pod that the controller asks for before deleting it has its node, and keeps it.
 			if start != noPace && !anyStarting || start.scheduling && s.asking || settled && !anyReady {
 				continue
 			}
@@ -297,7 +296,7 @@ func (sc *scenario) controller(s *state, emit emitter) {
 	}
 }
 
-// write is virt-controller's write of the VMI, and the same with its end after it.
+// write is virt-controller's write of the VMI, alone and with the controller's death after it.
 func (s *state) write(plan *hotplug.Plan, emit emitter) {
 	to := *s
 	to.asking = false
@@ -305,7 +304,7 @@ func (s *state) write(plan *hotplug.Plan, emit emitter) {
 	to.vmiStale = false
 	to.findOrphans(&s.vmi)
 	emit(step{kind: controllerWrites}, to)
-	// Its successor may begin with what was true before, or long before.
+	// Its successor may start with a view from just before, or from long before.
 	to.vmiStale, to.vmiCache = true, s.vmi
 	if s.late > 0 {
 		to.vmiCache = s.before
@@ -352,8 +351,8 @@ func (sc *scenario) act(s *state, vmi *object, plan *hotplug.Plan, emit emitter)
 	emit(step{kind: controllerDeletes}, to)
 }
 
-// findOrphans marks the volumes whose pods somebody has taken away. One whose pod was
-// goes on being without one when the next is gone, too.
+// findOrphans marks the volumes whose pods somebody has deleted. A volume whose pod was gone stays marked when the next
+// pod is gone, too.
 func (s *state) findOrphans(before *object) {
 	for v := range s.vmi.entries {
 		e := &s.vmi.entries[v]
@@ -362,8 +361,7 @@ func (s *state) findOrphans(before *object) {
 	}
 }
 
-// create makes a pod unless one of the name exists, or the bound on pods that
-// exist at a time is reached.
+// create makes a pod unless one of the name exists, or the bound on existing pods is reached.
 func (s *state) create(name uint8, volumes set, node uint8) bool {
 	uid, free := uint8(0), -1
 	s.eachName(func(*uint8) {}, func(u *uint8) { uid = max(uid, *u) })
@@ -377,7 +375,7 @@ func (s *state) create(name uint8, volumes set, node uint8) bool {
 		}
 	}
 	if free < 0 {
-		return false // the API server is slow; it will do when a pod is gone
+		return false // the API server is slow; it will create the pod when another is gone
 	}
 	s.touchPods()
 	s.pods[free] = pod{name: name, uid: uid + 1, node: node, volumes: volumes, state: starting}
@@ -389,8 +387,7 @@ func (s *state) removePod(i int) {
 	s.pods[maxPods-1] = pod{}
 }
 
-// touchVMI and touchPods come before a change that the controller does not
-// make itself: what its cache shows stays behind.
+// touchVMI and touchPods precede another's change: the controller's cache keeps the old state.
 func (s *state) touchVMI() {
 	if !s.vmiStale {
 		s.vmiCache, s.vmiStale = s.vmi, true
@@ -398,7 +395,7 @@ func (s *state) touchVMI() {
 	}
 }
 
-// forgetOrphans drops what only the test knows of a VMI.
+// forgetOrphans drops the test's own marks from a VMI.
 func (o *object) forgetOrphans() {
 	for v := range o.entries {
 		o.entries[v].orphan = false
@@ -437,7 +434,7 @@ func (s *state) podByUID(uid uint8) *pod {
 	return nil
 }
 
-// snapshot is the state as package invariant judges it.
+// snapshot returns the state for package invariant.
 func (sc *scenario) snapshot(s *state) invariant.Snapshot {
 	out := invariant.Snapshot{DeletedExternally: func(uid string) bool {
 		for v := range s.vmi.entries {

@@ -8,7 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// noted is an attachment pod whose pod has been seen to run.
+// noted is an attachment pod that has been seen to run.
 func noted(h AttachmentPod) AttachmentPod {
 	h.UID = types.UID("u" + strings.TrimPrefix(h.Name, "hp-"))
 	return h
@@ -42,8 +42,7 @@ func TestAPodIsHandedOverToOnlyAfterItsUIDWasNoted(t *testing.T) {
 	}
 }
 
-// Somebody who may make pods waits until an attachment pod is gone, and takes its
-// name.
+// A tenant who may make pods waits until an attachment pod is gone, and takes its name. It must not count.
 func TestAPodOfAnotherUIDIsForeign(t *testing.T) {
 	foreign := runs(1, "a")
 	foreign.UID = "forged"

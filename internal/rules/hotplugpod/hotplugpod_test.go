@@ -69,8 +69,8 @@ func TestTheNamesAreValidAndTheVMIsOwn(t *testing.T) {
 	}
 }
 
-// TestAClaimIsMountedAsTheVMIAsks: one for reading only is, and another claim
-// under the name of its volume is not.
+// TestAClaimIsMountedAsTheVMIAsks: a read-only claim must be mounted so, and another claim with the volume's name must
+// not.
 func TestAClaimIsMountedAsTheVMIAsks(t *testing.T) {
 	in := input()
 	source := &v1.PersistentVolumeClaimVolumeSource{Hotpluggable: true}
@@ -84,8 +84,8 @@ func TestAClaimIsMountedAsTheVMIAsks(t *testing.T) {
 	}
 }
 
-// TestHowAClaimIsMountedIsTheVolumesOwn: neither another volume on the claim nor one that
-// is no claim at all makes it one for reading only.
+// TestHowAClaimIsMountedIsTheVolumesOwn: neither another volume on the claim nor a volume without a claim may make it
+// read-only.
 func TestHowAClaimIsMountedIsTheVolumesOwn(t *testing.T) {
 	claim := func(name string, readOnly bool) v1.Volume {
 		source := &v1.PersistentVolumeClaimVolumeSource{}
@@ -104,7 +104,7 @@ func TestHowAClaimIsMountedIsTheVolumesOwn(t *testing.T) {
 	}
 }
 
-// TestItIsKeptFromNoNode: the pod goes where the guest is.
+// TestItIsKeptFromNoNode: the pod must be able to go to the guest's node.
 func TestItIsKeptFromNoNode(t *testing.T) {
 	for _, taint := range []corev1.Taint{
 		{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule},
@@ -132,7 +132,7 @@ func TestThePodHasTheContextThatItsLauncherHas(t *testing.T) {
 	if diff := cmp.Diff(in.SELinux, pod.Spec.SecurityContext.SELinuxOptions); diff != "" {
 		t.Error(diff)
 	}
-	// A container's own options would be those that its volumes are labeled with.
+	// A container's own options would override the labels of its volumes.
 	for _, c := range pod.Spec.Containers {
 		if c.SecurityContext.SELinuxOptions != nil {
 			t.Errorf("container %s has options of its own: %v", c.Name, c.SecurityContext.SELinuxOptions)

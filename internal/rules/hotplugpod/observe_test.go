@@ -127,7 +127,7 @@ func TestWhichNodeAnAttachmentPodIsFor(t *testing.T) {
 	}
 }
 
-// required is what an attachment pod requires of its node.
+// required returns an attachment pod's required node affinity.
 func required(pod *corev1.Pod) *corev1.NodeSelector {
 	return pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }

@@ -6,7 +6,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// removing is a VMI of which volume a was taken, and is in a phase.
+// removing is a VMI from which volume a was removed, in a phase.
 func removing(phase v1.VolumePhase) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{Spec: *machineSpec()}
 	vmi.Status.VolumeStatus = []v1.VolumeStatus{
@@ -39,8 +39,8 @@ func TestOnlyWhatIsDetachingIsForced(t *testing.T) {
 	}
 }
 
-// TestAForcedRemovalForcesNoOther: whatever brings the volume back or takes it
-// away again ends the note, also when nobody has tidied it up.
+// TestAForcedRemovalForcesNoOther: adding the volume again or removing it again must end the note, even if nobody has
+// deleted it.
 func TestAForcedRemovalForcesNoOther(t *testing.T) {
 	template := machineSpec()
 	if err := Add(template, options("a", "claim-a", on(""))); err != nil {

@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// machine is a spec with a root disk on virtio and an empty drive for CDs.
+// machineSpec has a root disk on virtio and an empty CD drive.
 func machineSpec() *v1.VirtualMachineInstanceSpec {
 	spec := &v1.VirtualMachineInstanceSpec{}
 	spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root-disk"}}}}
@@ -38,7 +38,7 @@ func TestAdd(t *testing.T) {
 	for name, test := range map[string]struct {
 		spec func(*v1.VirtualMachineInstanceSpec)
 		o    *v1.AddVolumeOptions
-		// want is the refusal, or empty and the bus that the disk gets.
+		// want is the refusal, or empty if the disk gets the bus.
 		want string
 		bus  v1.DiskBus
 	}{
@@ -111,8 +111,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// added fails when the spec lacks the volume, or its disk is on another bus; a medium's
-// drive may be on any.
+// added fails if the spec lacks the volume, or its disk is on another bus; a medium's drive may be on any.
 func added(t *testing.T, spec *v1.VirtualMachineInstanceSpec, name string, bus v1.DiskBus) {
 	t.Helper()
 	if v := Find(spec, name); v == nil || !v.DataVolume.Hotpluggable {
@@ -172,8 +171,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestFollow: whatever users do to the template and to the VMI alone, the VMI
-// ends up with what was asked for last, and is then left alone.
+// TestFollow changes the template and the VMI in random order. The VMI must end up with the last requested volumes, and
+// then stay unchanged.
 func TestFollow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		template := machineSpec()
@@ -357,7 +356,7 @@ func TestWhatIsNotedOfAVMIsOwnChanges(t *testing.T) {
 	}
 }
 
-// What a VMI has alone ends when the volume is gone, or the template has it.
+// The note of a volume that only the VMI has must end when the volume is gone, or the template has it.
 func TestWhatIsNoDifferenceAnyMoreIsForgotten(t *testing.T) {
 	fixed := hot("d")
 	fixed.DataVolume.Hotpluggable = false

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The two columns that restore goes by, made by hand. A guest that meets its original must not
-// be taken for it; one that takes its original's place must be taken for it.
+// The two columns of restores, written by hand. A guest that meets its original must not be mistaken for it; one that
+// replaces its original must be taken for it.
 func TestWhatARestoreKeeps(t *testing.T) {
 	for part, want := range map[Part][2]Rule{
 		FirmwareUUID: {Keep, Renew}, Serial: {Keep, Keep}, Chassis: {Keep, Keep}, MachineType: {Keep, Keep},
@@ -24,8 +24,8 @@ func TestWhatARestoreKeeps(t *testing.T) {
 	}
 }
 
-// A clone is what a new VM is that meets its original, whatever its name; its serial is its own, and so is what its
-// firmware and its TPM keep.
+// A clone must have the identity of a new VM that meets its original, whatever its name; it must have its own serial,
+// firmware state and TPM state.
 func TestWhatACloneKeeps(t *testing.T) {
 	for _, r := range table {
 		want := Of(r.part, RestoreToNew).Rule
@@ -38,7 +38,7 @@ func TestWhatACloneKeeps(t *testing.T) {
 	}
 }
 
-// What is kept on the claim of a VM's state can't go different ways.
+// All parts of the identity on the claim of a VM's state must go the same way.
 func TestAVMsStateIsKeptOrRenewedAsAWhole(t *testing.T) {
 	for verb := range verbs {
 		variables, tpm := Of(KeptVariables, verb).Rule, Of(KeptTPMState, verb).Rule

@@ -63,7 +63,7 @@ func TestPreferencesThatNoVMCanBeMadeOf(t *testing.T) {
 	}
 }
 
-// A revision may hold anything: what admission would have refused is refused where it is used.
+// A revision may hold anything: it must be refused at its use if admission would have refused it.
 func TestAMalformedTypeIsNotUsed(t *testing.T) {
 	_, errs := Expand(vmOf(t, `{domain: {}}`), Used{
 		Type:       typeOf(t, `{cpu: {guest: 0}, memory: {guest: 1Gi}}`),

@@ -22,8 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// The VMs that refer to the pairs. plain names nothing that a preference could say; choosy names all of it for itself, and
-// has a disk that can be plugged.
+// The VMs that refer to the pairs. plain sets no field that a preference could set; choosy sets all of them, and has a
+// hotpluggable disk.
 var machines = map[string]string{
 	"plain": `{domain: {devices: {}}, volumes: [{name: root, containerDisk: {image: "registry.example.com/system:1"}}, {name: init, cloudInitNoCloud: {userData: "#cloud-config"}}]}`,
 	"choosy": `
@@ -47,11 +47,10 @@ volumes:
 	"greedy": `{domain: {devices: {}, cpu: {cores: 2}, memory: {guest: 1Gi}, resources: {limits: {cpu: "2"}}}}`,
 }
 
-// pair is a type and a preference of the bundle, none for none, and who refers to them.
+// pair is a type and a preference of the bundle, or "" for none, and the VM that refers to them.
 type pair struct{ instancetype, preference, machine string }
 
-// pairs are each preference of the bundle with a type that it could have, and some
-// of which nothing can be made.
+// pairs has each preference of the bundle with a possible type, and some impossible combinations.
 var pairs = []pair{
 	{"u1.nano", "alpine", "plain"},
 	{"u1.small", "centos.stream10", "plain"},
@@ -123,8 +122,8 @@ func (p pair) file() string {
 	return filepath.Join("testdata", "pairs", fmt.Sprintf("%s+%s+%s.yaml", p.instancetype, p.preference, p.machine))
 }
 
-// TestPairs holds the VMI of each pair, or why there is none, as text. A difference there is a difference that guests see: read it
-// before -update.
+// TestPairs compares the VMI of each pair, or the refusal, as text. Guests see a difference there: read it before
+// -update.
 func TestPairs(t *testing.T) {
 	if *update {
 		if err := os.RemoveAll(filepath.Join("testdata", "pairs")); err != nil {
@@ -168,7 +167,7 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// outcome is the VMI that virt-controller makes for a VM with the pair, or why it makes none.
+// outcome returns virt-controller's VMI for a VM with the pair, or its refusal.
 func (p pair) outcome(t *testing.T) (text []byte, isVMI bool) {
 	t.Helper()
 	vm := &v1.VirtualMachine{

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Each field of a preference, by its path, with a VM that does not say the same (vm, "" for a plain one), what comes of it,
-// and, where a VM can say it, one that does (says), which stays as it is.
+// Each field of a preference, by its path, with a VM that does not set the field (vm, "" for a plain one), the result,
+// and, where a VM can set it, one that does (says), which must stay unchanged.
 var preferenceTable = map[string]struct {
 	preference, vm, want, says string
 }{
@@ -86,13 +86,13 @@ var preferenceTable = map[string]struct {
 	"preferredLaunchSecurity":                {preference: `{sev: {}}`, want: `{domain: {launchSecurity: {sev: {}}}}`, says: `{domain: {launchSecurity: {snp: {}}}}`},
 }
 
-// Fields that are tested by themselves: they are about more than the spec of a VMI.
+// Fields with tests of their own: they affect more than the spec of a VMI.
 var testedElsewhere = []string{
 	"annotations", "volumes.preferredStorageClassName", "requirements.cpu", "requirements.memory", "requirements.architecture",
 	"cpu.preferredCPUTopology", "cpu.spreadOptions", "preferSpreadSocketToCoreRatio",
 }
 
-// A field that is new in the API module has no line, and fails here.
+// A new field of the API module has no line, and must fail here.
 func TestEveryPreferenceIsTested(t *testing.T) {
 	var paths []string
 	var visit func(reflect.Type, string)
@@ -144,7 +144,7 @@ func TestAPreferenceFillsInWhatTheVMDoesNotSay(t *testing.T) {
 			got := expand(orEmpty(c.vm))
 			want := parse[v1.VirtualMachineInstanceSpec](t, c.want)
 			if !strings.Contains(c.want, "networks") {
-				// The pod's network, which preferences of devices are about, too.
+				// Preferences of devices also affect the pod's network.
 				got.Networks, got.Domain.Devices.Interfaces = nil, nil
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -165,7 +165,7 @@ func TestAPreferenceFillsInWhatTheVMDoesNotSay(t *testing.T) {
 	}
 }
 
-// A VM that lists no network and no disk has them nevertheless, and they are as it is preferred.
+// A VM that lists no network and no disk gets default ones, and the preference must apply to them.
 func TestAPreferenceIsAboutDevicesThatAreImplied(t *testing.T) {
 	preference := &Source{Kind: KindPreference, Name: "p", Preference: parse[instancetypev1.VirtualMachinePreferenceSpec](t,
 		`{devices: {preferredInterfaceModel: e1000e, preferredInputType: tablet, preferredInputBus: virtio}}`)}
@@ -187,7 +187,7 @@ func TestAPreferenceIsAboutDevicesThatAreImplied(t *testing.T) {
 	}
 }
 
-// A disk can be plugged on two buses only, whatever is preferred.
+// A disk can be plugged on two buses only, whatever the preference.
 func TestAPluggableDiskGetsNoBusOnWhichItCantBePlugged(t *testing.T) {
 	for bus, want := range map[string]v1.DiskBus{"sata": "", "virtio": "virtio"} {
 		preference := &Source{Name: "p", Preference: parse[instancetypev1.VirtualMachinePreferenceSpec](t, `{devices: {preferredDiskBus: `+bus+`}}`)}
@@ -201,7 +201,7 @@ func TestAPluggableDiskGetsNoBusOnWhichItCantBePlugged(t *testing.T) {
 	}
 }
 
-// SATA has no disk that is only read, as one of figures of the host is.
+// SATA has no read-only disk, which the disk with host figures must be.
 func TestADiskOfFiguresGetsNoBusOnWhichItCantBeRead(t *testing.T) {
 	for bus, want := range map[string]v1.DiskBus{"sata": "", "virtio": "virtio", "usb": "usb"} {
 		preference := &Source{Name: "p", Preference: parse[instancetypev1.VirtualMachinePreferenceSpec](t, `{devices: {preferredDiskBus: `+bus+`}}`)}

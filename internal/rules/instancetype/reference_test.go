@@ -73,7 +73,7 @@ func TestAVMThatRefersToAnotherTypeForgetsTheRevision(t *testing.T) {
 	if diff := cmp.Diff(&v1.PreferenceMatcher{Name: "p", Kind: "virtualmachineclusterpreference", RevisionName: "p-1"}, vm.Spec.Preference); diff != "" {
 		t.Error(diff)
 	}
-	// Who names another revision means it.
+	// A user who names another revision must get it.
 	vm.Spec.Instancetype.RevisionName = "u-1"
 	Complete(vm, old)
 	if vm.Spec.Instancetype.RevisionName != "u-1" {
@@ -130,7 +130,7 @@ func TestARevisionThatKubeVirtMade(t *testing.T) {
 	}
 }
 
-// Whoever makes ControllerRevisions can write anything into them.
+// A creator of ControllerRevisions can write anything into them.
 func TestARevisionThatKeepsSomethingElse(t *testing.T) {
 	for _, data := range []string{``, `null`, `7`, `{`, `{"spec": {}}`, `{"apiVersion": "instancetype.kubevirt.io/v1alpha1", "kind": "VirtualMachineInstancetype"}`,
 		`{"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineInstancetype"}`,
@@ -152,8 +152,8 @@ func TestAVMIsToldWhatItIsMadeFrom(t *testing.T) {
 	}
 }
 
-// The kind of a reference stays as its author, or the label that it was inferred from, has it. Where nobody has named one, it is
-// KubeVirt's word for it.
+// The kind of a reference must stay as its author, or the label from which it was inferred, spells it. Without either
+// it must be KubeVirt's word.
 func TestTheKindOfAReferenceStaysAsItIsWritten(t *testing.T) {
 	for given, want := range map[string]string{
 		"": "virtualmachineclusterinstancetype", "virtualmachineinstancetype": "virtualmachineinstancetype",
@@ -172,7 +172,8 @@ func TestTheKindOfAReferenceStaysAsItIsWritten(t *testing.T) {
 	}
 }
 
-// A revision that KubeVirt made without the label of the version, or without any, gets what it lacks and keeps what it has.
+// A revision that KubeVirt made without the version label, or without any, must get the missing labels and keep its
+// own.
 func TestARevisionGetsItsLabels(t *testing.T) {
 	source := typeOf(t, `{cpu: {guest: 1}, memory: {guest: 1Gi}}`)
 	source.UID, source.Generation = "u1", 3

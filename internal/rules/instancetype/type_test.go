@@ -11,7 +11,7 @@ import (
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 )
 
-// said is what is refused, a line each.
+// said formats refusals, one per line.
 func said(errs field.ErrorList) string {
 	var lines []string
 	for _, err := range errs {
@@ -20,7 +20,7 @@ func said(errs field.ErrorList) string {
 	return strings.Join(lines, "\n")
 }
 
-// Each field of a type, with what comes of it, and a VM that says the same, with the path that is refused.
+// Each field of a type, with the result, and a VM that sets the same, with the refused path.
 var typeTable = map[string]struct{ typ, want, says, refused string }{
 	"cpu.guest": {`{cpu: {guest: 4}}`, `{domain: {cpu: {sockets: 4, cores: 1, threads: 1}}}`, `{domain: {cpu: {cores: 2}}}`, "spec.template.spec.domain.cpu.cores"},
 	"cpu.model": {`{cpu: {guest: 4, model: EPYC}}`, `{domain: {cpu: {sockets: 4, cores: 1, threads: 1, model: EPYC}}}`, `{domain: {cpu: {model: EPYC}}}`, "spec.template.spec.domain.cpu.model"},
@@ -70,7 +70,7 @@ func TestATypeAndAVMThatSaysTheSame(t *testing.T) {
 	}
 }
 
-// withDefaults gives a type of a test the CPUs and the memory that every type has.
+// withDefaults adds the CPUs and the memory that every type has.
 func withDefaults(s *Source) *Source {
 	if s.Type.CPU.Guest == 0 {
 		s.Type.CPU.Guest = 1
@@ -81,7 +81,7 @@ func withDefaults(s *Source) *Source {
 	return s
 }
 
-// complete does so for the VM that is expected.
+// complete does so for the expected VM.
 func complete(spec *v1.VirtualMachineInstanceSpec) {
 	cpu, memory := need(&spec.Domain.CPU), need(&spec.Domain.Memory)
 	if cpu.Sockets == 0 {
@@ -93,7 +93,7 @@ func complete(spec *v1.VirtualMachineInstanceSpec) {
 	}
 }
 
-// A field that is new in the API module has no line, and fails here.
+// A new field of the API module has no line, and must fail here.
 func TestEveryFieldOfATypeIsTested(t *testing.T) {
 	elsewhere := map[string]bool{"annotations": true}
 	for _, part := range []struct {

@@ -10,7 +10,8 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// A tenant chooses among the nodes that the administrator leaves, and by no label of his own another one.
+// A tenant may choose among the nodes that the administrator allows, and must not reach another one by a label of his
+// own.
 func TestTheAdministratorsWordOnWhereGuestsRunCounts(t *testing.T) {
 	kv := &v1.KubeVirt{}
 	kv.Spec.Configuration.DefaultRuntimeClass = "guests"

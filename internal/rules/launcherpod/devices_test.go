@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// onDevices is a VMI with SR-IOV interfaces, each on the network of its name, beside one by bridge.
+// onDevices is a VMI with SR-IOV interfaces, each on the network of its name, beside a bridged one.
 func onDevices(names ...string) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Name, vmi.Namespace, vmi.UID = "web", "lab", "0f9c5e5e-0000-4000-8000-000000000003"
@@ -44,7 +44,7 @@ func TestAPodAsksForTheDevicesOfItsInterfaces(t *testing.T) {
 		vmi   *v1.VirtualMachineInstance
 		edit  func(*v1.VirtualMachineInstance)
 		vf, c int64
-		// more is what the pod has beside one without devices, in GiB.
+		// more is the pod's additional memory, in GiB, over one without devices.
 		more int64
 	}{
 		"none":                              {vmi: onDevices()},

@@ -30,7 +30,7 @@ var (
 	}()
 )
 
-// TestGolden renders each testdata/*.vmi.yaml to the .pod.yaml beside it.
+// TestGolden renders each testdata/*.vmi.yaml and compares it with the .pod.yaml beside it.
 func TestGolden(t *testing.T) {
 	inputs, err := filepath.Glob("testdata/*.vmi.yaml")
 	if err != nil || len(inputs) == 0 {
@@ -286,7 +286,8 @@ func TestWhatCannotBeRenderedNamesItsField(t *testing.T) {
 	}
 }
 
-// Others look pods up by vmi.kubevirt.io/id; virt-controller by the label whose value all its versions agree on.
+// Others find pods by vmi.kubevirt.io/id; virt-controller finds them by the label whose value is the same in all its
+// versions.
 func TestALongNameIsInLabelsAsOthersMakeIt(t *testing.T) {
 	vmi := vmiWith(`domain: {memory: {guest: 1Gi}, devices: {}}`)
 	vmi.Name = strings.Repeat("a", 64)
@@ -345,9 +346,8 @@ func TestCPUModelsAreAskedOfHardwareOnly(t *testing.T) {
 	}
 }
 
-// TestTheSELinuxTypeIsTheAdministrators: nothing else of the context is said, so that
-// the container runtime gives each pod categories of its own; and nothing that a VMI
-// says is heard.
+// TestTheSELinuxTypeIsTheAdministrators: the rest of the context must be empty, so that the container runtime gives
+// each pod categories of its own; and the VMI must have no influence.
 func TestTheSELinuxTypeIsTheAdministrators(t *testing.T) {
 	for _, launcherType := range []string{"", "container_kvm_t"} {
 		var want *corev1.SELinuxOptions

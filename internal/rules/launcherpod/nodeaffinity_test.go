@@ -32,8 +32,8 @@ func repeat(s *corev1.NodeSelector, times int) []*corev1.NodeSelector {
 	return out
 }
 
-// Nothing but the number of terms is bounded: what the scheduler would do with the
-// product of all terms, it does with what is left of it.
+// Only the number of terms is bounded: the scheduler must select the same nodes by the reduced terms as by the product
+// of all terms.
 func TestNearMeansTheSameAsTheProduct(t *testing.T) {
 	nodes := map[string]*corev1.Node{}
 	for _, host := range []string{"a", "b", "c"} {
@@ -100,19 +100,19 @@ func TestTooManyWaysToRestrictAPodAreRefused(t *testing.T) {
 	}
 }
 
-// all is a term that asks for all of the requirements.
+// all returns a term with all of the requirements.
 func all(requirements ...corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm {
 	return corev1.NodeSelectorTerm{MatchExpressions: requirements}
 }
 
-// named is a term for the nodes of these names.
+// named returns a term for the nodes of these names.
 func named(nodes ...string) corev1.NodeSelectorTerm {
 	return corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{
 		{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: nodes},
 	}}
 }
 
-// The scheduler says what stands in the way term by term, so there are no more than need be.
+// The scheduler lists the obstacles term by term, so there must be no more terms than necessary.
 func TestWhatTwoDisksHaveInCommon(t *testing.T) {
 	ssd := corev1.NodeSelectorRequirement{Key: "ssd", Operator: corev1.NodeSelectorOpExists}
 	gpu := corev1.NodeSelectorRequirement{Key: "gpu", Operator: corev1.NodeSelectorOpExists}

@@ -155,7 +155,7 @@ func TestTheStateOfAVMIsItsGuestsAlone(t *testing.T) {
 	if _, labeled := launcher.Labels[ClaimLabel(claim)]; !labeled {
 		t.Errorf("nobody finds the pod by the claim: %v", launcher.Labels)
 	}
-	// A user who names the claim as a disk, too, gives it to the pod twice and to the rules once.
+	// A user who also names the claim as a disk gives it to the pod twice, but to the rules once.
 	vmi.Spec.Volumes[0].DataVolume.Name = claim
 	if got := ExclusiveClaims(vmi); !slices.Equal(got, []string{claim}) {
 		t.Errorf("the claims of a disk on it: %q", got)
@@ -174,7 +174,7 @@ func TestAPodIsFoundByTheClaimsThatItWritesTo(t *testing.T) {
 		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: name}}})
 		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{Name: name})
 	}
-	// What a VMI's author says of claims counts for nothing.
+	// The labels and annotations of a VMI's author about claims must be ignored.
 	vmi.Labels = map[string]string{ClaimLabel("another"): "", layout.MaintenanceForLabel: "web", KeptLabel: "", v1.MigrationJobLabel: "m", "app": "web"}
 	pod, err := Render(vmi, clusterconfig.FromKubeVirt(nil), "launcher", Facts{})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// A node without the profile counts when the pod may come to it by its selector, and in no other case.
+// A node without the profile must count only if the pod's selector allows it.
 func TestWhichNodesAreAskedBeforePostCopy(t *testing.T) {
 	pod := targetOf(t, "{domain: {memory: {guest: 1Gi}}, nodeSelector: {zone: a}}", Target{NodeSelector: map[string]string{"disk": "fast"}})
 	nodes, err := NodesForPostCopy(pod)
@@ -49,7 +49,7 @@ func TestASelectorThatNoNodeCanMeetIsAnError(t *testing.T) {
 	}
 }
 
-// The pod with the profile is the target pod but for the profile of the one container, and the nodes.
+// The pod with the profile must differ from the target pod only in the profile of the one container, and in the nodes.
 func TestATargetPodThatMayHaveUserfaultfd(t *testing.T) {
 	spec := `
 domain: {memory: {guest: 1Gi}}
@@ -83,7 +83,7 @@ affinity:
 	}
 }
 
-// Nothing is given to a pod whose nodes can't be restricted to those that have the profile.
+// A pod must not get the profile if its nodes can't be restricted to those that have it.
 func TestATargetPodWithTooManyTermsIsGivenNoProfile(t *testing.T) {
 	pod := targetOf(t, "domain: {memory: {guest: 1Gi}}", Target{})
 	required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution

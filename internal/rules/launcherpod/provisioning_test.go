@@ -28,8 +28,7 @@ func bothPods(t *testing.T, input string) (launcher, provisioning *corev1.Pod) {
 	return launcher, provisioning
 }
 
-// What the scheduler looks at must be the same for both, or the claims are bound
-// where the VM does not fit.
+// The scheduler must see no difference between the two, or it binds the claims where the VM does not fit.
 func TestTheSchedulerCannotTellAProvisioningPodFromALauncher(t *testing.T) {
 	inputs, err := filepath.Glob("testdata/*.vmi.yaml")
 	if err != nil || len(inputs) == 0 {
@@ -118,8 +117,8 @@ volumes:
 	}
 }
 
-// That of a maintenance pod is to the scheduler what the machine's own is, has the claims that are named, and wakes the
-// loop that made it, and no other.
+// A maintenance pod's provisioning pod must look to the scheduler like the machine's own, have the named claims, and
+// trigger only the loop that made it.
 func TestAProvisioningPodOfAMaintenancePod(t *testing.T) {
 	vmi := readVMI(t, "testdata/storage.vmi.yaml")
 	owner := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: "fix", UID: "fix-uid"}}

@@ -82,7 +82,7 @@ func TestWhatAPodIsToHaveWhenItsGuestChanges(t *testing.T) {
 	}
 }
 
-// TestATargetPodHasRoomForAllThatItsGuestHas: more than the spec asks for, while the guest has not given it back.
+// TestATargetPodHasRoomForAllThatItsGuestHas: more than in the spec, while the guest has not released it.
 func TestATargetPodHasRoomForAllThatItsGuestHas(t *testing.T) {
 	vmi := vmiWith("domain: {memory: {guest: 256Mi, maxGuest: 512Mi}, cpu: {sockets: 2, maxSockets: 4}}")
 	vmi.Status.CurrentCPUTopology = &v1.CPUTopology{Sockets: 3, Cores: 1, Threads: 1}

@@ -26,8 +26,8 @@ func targetOf(t *testing.T, spec string, target Target) *corev1.Pod {
 	return pod
 }
 
-// A target pod is the VMI's launcher pod but for its name, what says whose it is, where it
-// may run, and that it is not ready before the guest is in it.
+// A target pod must differ from the VMI's launcher pod only in its name, its owner, its nodes, and the gate that keeps
+// it from being ready before the guest arrives.
 func TestATargetPodIsALauncherPodElsewhere(t *testing.T) {
 	vmi := vmiWith("domain: {memory: {guest: 1Gi}}")
 	vmi.Labels = map[string]string{"app": "web", v1.NodeNameLabel: "node1", v1.MigrationTargetNodeNameLabel: "node3"}
@@ -64,7 +64,7 @@ func TestATargetPodIsALauncherPodElsewhere(t *testing.T) {
 	}
 }
 
-// The VMI's own terms stay, and each of them keeps away from the source.
+// The VMI's own terms must stay, and each must exclude the source.
 func TestATargetPodKeepsTheVMIsOwnTerms(t *testing.T) {
 	pod := targetOf(t, `
 domain: {memory: {guest: 1Gi}}
@@ -89,7 +89,7 @@ affinity:
 	}
 }
 
-// A term without a requirement selects no node, and must not come to select some.
+// A term without a requirement selects no node, and an added requirement must not make it select some.
 func TestATargetPodThatMayRunNowhereStaysSo(t *testing.T) {
 	pod := targetOf(t, "{domain: {memory: {guest: 1Gi}}, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{}]}}}}", Target{})
 	terms := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
@@ -125,8 +125,8 @@ func TestAGuestWithTheHostsCPUStaysOnHostsOfThatModel(t *testing.T) {
 	}
 }
 
-// A guest goes on with what it runs with: KVM, with its CPU model where nobody asks for one
-// otherwise, or emulation. What the VMI or its migration select does not loosen that.
+// A guest must keep its accelerator: KVM, with its CPU model unless another is requested, or emulation. The selectors
+// of the VMI or its migration must not override that.
 func TestATargetPodRunsWithWhatTheGuestRunsWith(t *testing.T) {
 	own := []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}
 	kvm := corev1.NodeSelectorRequirement{Key: layout.KVMLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{"usable"}}
@@ -170,7 +170,7 @@ affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeS
 	}
 }
 
-// The files that the guest has open have its pod's level, and the target's QEMU opens them, too.
+// The guest's open files have its pod's level, and the target's QEMU must open them, too.
 func TestATargetPodHasTheLevelOfTheGuestsPod(t *testing.T) {
 	vmi := vmiWith("domain: {memory: {guest: 1Gi}}")
 	vmi.Status.SelinuxContext = "system_u:system_r:container_t:s0:c12,c34"
@@ -189,7 +189,7 @@ func TestATargetPodHasTheLevelOfTheGuestsPod(t *testing.T) {
 	}
 }
 
-// A guest with KVM that names no model asks for none.
+// A guest with KVM and without a model must not select by a model.
 func TestAGuestWithoutAModelAsksForNone(t *testing.T) {
 	vmi := vmiWith("domain: {memory: {guest: 1Gi}}")
 	vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: vmistatus.Accelerated, Status: corev1.ConditionTrue}}
@@ -204,7 +204,7 @@ func TestAGuestWithoutAModelAsksForNone(t *testing.T) {
 	}
 }
 
-// The pod of the guest is found by name after any number of migrations.
+// The guest's pod must be found by name after any number of migrations.
 func TestWhichPodTheGuestIsIn(t *testing.T) {
 	state := func(edit func(*v1.VirtualMachineInstanceMigrationState)) *v1.VirtualMachineInstanceMigrationState {
 		m := &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "a", SourcePod: "one", TargetNode: "b", TargetPod: "two"}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// list is a JSON list of a length.
+// list returns a JSON list of a length.
 func list(of string, length int) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(of+",", length), ",") + "]"
 }
@@ -38,7 +38,7 @@ func TestWhichListsAreTooLong(t *testing.T) {
 	}
 }
 
-// What is no JSON is not passed on as if it had been counted.
+// Text that is not JSON must not pass as if it had been counted.
 func TestTextThatIsNoJSON(t *testing.T) {
 	for _, text := range []string{`{"disks":` + strings.Repeat("1,", 300), strings.Repeat("[1,", 300) + "}", strings.Repeat(",", 300)} {
 		if problem, err := Exceeded([]byte(text)); err == nil || problem != nil {

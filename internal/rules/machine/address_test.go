@@ -24,8 +24,8 @@ func TestWhichAddressesAreRootPorts(t *testing.T) {
 	}
 }
 
-// A machine has 152 ports: 76 for interfaces and as many for virtio disks, and as long as
-// there are some it keeps four free for disks that come.
+// A machine has 152 ports: 76 for interfaces and as many for virtio disks. While some are free it keeps four for disks
+// that are plugged later.
 func TestRoomForVirtioDisks(t *testing.T) {
 	for name, test := range map[string]struct{ disks, nics, room, ports int }{
 		"an empty machine":                          {0, 0, 8, 16},
@@ -64,7 +64,7 @@ func TestRoomForVirtioDisks(t *testing.T) {
 	}
 }
 
-// QEMU takes 31 characters for the name of a block node.
+// QEMU limits the name of a block node to 31 characters.
 func TestNamesOfBlockNodesFitIntoQEMU(t *testing.T) {
 	for length, kept := range map[int]bool{1: true, 28: true, 29: true, 30: false, 63: false} {
 		volume := strings.Repeat("a", length)

@@ -10,8 +10,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestWhatAMachineIsGivenForItsSpec names, of a command line, what a field makes of it, and
-// what it must not.
+// TestWhatAMachineIsGivenForItsSpec lists, for a field, the arguments that the command line must have, and those that
+// it must not.
 func TestWhatAMachineIsGivenForItsSpec(t *testing.T) {
 	for name, test := range map[string]struct {
 		domain   string
@@ -106,7 +106,7 @@ func TestWhatAMachineIsGivenForItsSpec(t *testing.T) {
 	}
 }
 
-// checkArgs makes sure of what is in the arguments of a machine, and what is not.
+// checkArgs checks that a machine has some arguments, and lacks others.
 func checkArgs(t *testing.T, in Input, has, not []string) {
 	t.Helper()
 	m, err := Build(in)
@@ -126,8 +126,8 @@ func checkArgs(t *testing.T, in Input, has, not []string) {
 	}
 }
 
-// TestAGuestArrivesWithTheCPUsThatItHas has a guest arrive before it has all CPUs that it is to have, or given back
-// those that it is not.
+// TestAGuestArrivesWithTheCPUsThatItHas migrates a guest before it has all requested CPUs, or before it has released
+// the unwanted ones.
 func TestAGuestArrivesWithTheCPUsThatItHas(t *testing.T) {
 	for sockets, want := range map[uint32]string{
 		0: "cpus=4,maxcpus=8,sockets=4,cores=2,threads=1", 1: "cpus=2,maxcpus=8,sockets=4,cores=2,threads=1",
@@ -265,7 +265,7 @@ func TestHowManyInputsAMachineHas(t *testing.T) {
 	}
 }
 
-// A spec with several mistakes is told of all of them at once.
+// The refusal of a spec with several errors must name all of them.
 func TestEveryMistakeIsNamed(t *testing.T) {
 	for name, test := range map[string]struct{ domain, want string }{
 		"features": {`cpu: {features: [{name: "a=b"}, {name: aes}, {name: x, policy: maybe}]}`,
@@ -292,7 +292,7 @@ func TestEveryMistakeIsNamed(t *testing.T) {
 	}
 }
 
-// TestDebugLogs: QEMU tells of its run states where the VMI's label asks for it, and nowhere else.
+// TestDebugLogs: QEMU must log its run states where the VMI's label asks for it, and nowhere else.
 func TestDebugLogs(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "false": false, "": false} {
 		vmi := &v1.VirtualMachineInstance{}

@@ -9,8 +9,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// What a guest's writes go through: what outlives the guest must be on the medium when the
-// guest was told so, on every storage.
+// The caches of a guest's writes: persistent data must be on the medium when the guest was told so, on every storage.
 func TestHowADiskIsCached(t *testing.T) {
 	lasting := launch.PreparedImage{Source: "/disk.img", SourceFormat: "raw"}
 	direct, device, overlay := lasting, lasting, lasting
@@ -26,7 +25,7 @@ func TestHowADiskIsCached(t *testing.T) {
 		io     v1.DriverIO
 		want   caching
 		native bool
-		// error is what is refused, empty when nothing is.
+		// error is the refusal, or empty.
 		error string
 	}{
 		"storage without direct I/O":           {image: lasting, want: caching{through: true}},
@@ -86,7 +85,7 @@ func TestWhichDisksAreOnlyRead(t *testing.T) {
 func TestTheBusOfADisk(t *testing.T) {
 	for name, test := range map[string]struct {
 		device v1.DiskDevice
-		// start is the bus of a disk that the guest starts with, plugged that of one that comes.
+		// start is the bus of a disk from the guest's start, plugged that of a hotplugged disk.
 		start, plugged v1.DiskBus
 	}{
 		"a disk of which nothing is said": {v1.DiskDevice{}, v1.DiskBusSATA, v1.DiskBusSCSI},
@@ -105,7 +104,7 @@ func TestTheBusOfADisk(t *testing.T) {
 	}
 }
 
-// A disk that comes is put where the next start will put it, if that is free.
+// A hotplugged disk must get the address of the next start, if that is free.
 func TestWhereADiskIsPlugged(t *testing.T) {
 	scsi := func(luns ...int) (list []Slot) {
 		for _, n := range luns {
@@ -184,7 +183,7 @@ func TestAMachineIsBuiltWithTheDisksBehindOneThatComes(t *testing.T) {
 	}
 }
 
-// More disks may be asked for than there are places: the last of them takes what is free.
+// A VMI may request more disks than there are addresses: the last of them must take a free one.
 func TestADiskWithoutAPlaceOfItsOwnTakesAFreeOne(t *testing.T) {
 	spec := specOf()
 	for i := range 9 {

@@ -42,14 +42,15 @@ func TestWhatVirtLauncherIsToTellAGuestOfItsHost(t *testing.T) {
 	}
 }
 
-// TestFiguresAreTheTargets: the disk does not move with its guest. The target writes its own.
+// TestFiguresAreTheTargets: the disk must not move with its guest. The target writes its own.
 func TestFiguresAreTheTargets(t *testing.T) {
 	if mirrors := Mirrors(metricsVMI(t)); slices.ContainsFunc(mirrors, func(m Mirror) bool { return m.Volume == "figures" }) {
 		t.Errorf("what moves with the guest: %+v", mirrors)
 	}
 }
 
-// TestFiguresMoveNoOtherDevice: a guest that gets the disk at the end of its list, and the port, finds all others where they were.
+// TestFiguresMoveNoOtherDevice: adding the disk at the end of the list, and the port, must leave all other devices at
+// their addresses.
 func TestFiguresMoveNoOtherDevice(t *testing.T) {
 	with := metricsVMI(t)
 	without := with.DeepCopy()

@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestGolden holds the command line of each VMI in testdata as exact text. A
-// difference there is a difference that guests see: read it before -update.
+// TestGolden compares the command line of each VMI in testdata as exact text. Guests see a difference there: read it
+// before -update.
 func TestGolden(t *testing.T) {
 	for _, file := range vmiFiles(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
@@ -42,7 +42,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// vmiFiles are the VMIs in testdata, beside which the survivors of make mutation lie.
+// vmiFiles lists the VMIs in testdata, beside which `make mutation` writes its survivors.
 func vmiFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.yaml")
@@ -69,7 +69,7 @@ func compareGolden(t *testing.T, file, got string) {
 	}
 }
 
-// render puts an option and its value on one line.
+// render formats an option and its value on one line.
 func render(args []string) string {
 	var text strings.Builder
 	for i, a := range args {
@@ -100,7 +100,7 @@ func readVMI(t testing.TB, file string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// prepared is the Input of a VMI on a node where all went well.
+// prepared is the Input of a VMI on a node without problems.
 func prepared(vmi *v1.VirtualMachineInstance) Input {
 	in := Input{
 		VMI: vmi, Images: make(map[string]launch.PreparedImage), NICs: make(map[string]NIC),

@@ -9,11 +9,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// specEdit is a change of a spec.
 type specEdit func(*v1.VirtualMachineInstanceSpec)
 
-// hot adds a hotpluggable disk, cold one that a guest starts with; order is its
-// place in the boot order, 0 for none.
+// hot adds a hotpluggable disk, cold one of the guest's start; order is its place in the boot order, or 0.
 func hot(name string, order uint) specEdit {
 	return func(spec *v1.VirtualMachineInstanceSpec) {
 		plug(spec, name, onBus(v1.DiskBusSCSI))

@@ -13,7 +13,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// plug adds a hotpluggable volume.
 func plug(spec *v1.VirtualMachineInstanceSpec, name string, device v1.DiskDevice) {
 	spec.Volumes = append(spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
 		DataVolume: &v1.DataVolumeSource{Name: name, Hotpluggable: true},
@@ -23,8 +22,8 @@ func plug(spec *v1.VirtualMachineInstanceSpec, name string, device v1.DiskDevice
 
 func onBus(bus v1.DiskBus) v1.DiskDevice { return v1.DiskDevice{Disk: &v1.DiskTarget{Bus: bus}} }
 
-// TestWhatIsPluggedLaterIsNoPartOfTheMachine: a machine is the same, text for
-// text, whether there are volumes that come later or not; only its CPUs wait.
+// TestWhatIsPluggedLaterIsNoPartOfTheMachine: a machine's arguments must be the same with and without hotpluggable
+// volumes; only the start of its CPUs differs.
 func TestWhatIsPluggedLaterIsNoPartOfTheMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vmi := anyVMI(t)
@@ -38,7 +37,7 @@ func TestWhatIsPluggedLaterIsNoPartOfTheMachine(t *testing.T) {
 	})
 }
 
-// withoutHalt leaves out what has QEMU start with the CPUs stopped.
+// withoutHalt removes the argument that starts QEMU with stopped CPUs.
 func withoutHalt(args []string) []string {
 	var rest []string
 	for i := 0; i < len(args); i++ {
@@ -53,9 +52,8 @@ func withoutHalt(args []string) []string {
 	return rest
 }
 
-// TestSlots: disks that are plugged and unplugged in any order never meet each other or what
-// the machine started with, as many as it has room for, and after all of them
-// have gone each gets the place that the spec's order gives it.
+// TestSlots plugs and unplugs disks in random order, as many as fit. No two devices may share an address, and after all
+// disks are unplugged each must get its address from the spec's order again.
 func TestSlots(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vmi := anyVMI(t)
@@ -147,8 +145,7 @@ func TestAPlug(t *testing.T) {
 	}
 }
 
-// TestALUNIsPluggedAsItIs: the guest speaks to the device itself, which has its own
-// serial and its own sense of errors. What is a file is no LUN.
+// TestALUNIsPluggedAsItIs: the guest speaks to the device itself, with its own serial and errors. A file is no LUN.
 func TestALUNIsPluggedAsItIs(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	plug(&vmi.Spec, "lun", v1.DiskDevice{LUN: &v1.LunTarget{}})

@@ -42,7 +42,7 @@ func TestAnInterfacesOwnAddressComesFirst(t *testing.T) {
 	if !strings.HasPrefix(open, "02:") || open == MAC(vmi, "other") {
 		t.Errorf("an interface without an address has %s", open)
 	}
-	// Without a firmware UUID it is the VMI's name that counts, with one it is not.
+	// Without a firmware UUID the VMI's name counts, with one it does not.
 	vmi.Spec.Domain.Firmware = &v1.Firmware{}
 	if got := MAC(vmi, "open"); got != open {
 		t.Errorf("firmware that says nothing makes %s of %s", got, open)

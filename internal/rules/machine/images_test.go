@@ -9,7 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// What virt-launcher prepares: an overlay only for what somebody writes to.
+// virt-launcher must prepare an overlay only for a disk that is written to.
 func TestWhichImagesAreOverlaid(t *testing.T) {
 	cd := func(s *v1.VirtualMachineInstanceSpec) { last(s).DiskDevice = v1.DiskDevice{CDRom: &v1.CDRomTarget{}} }
 	disk := v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("1Mi")}}
@@ -48,7 +48,6 @@ func TestWhichImagesAreOverlaid(t *testing.T) {
 	}
 }
 
-// last is the disk that was added last.
 func last(s *v1.VirtualMachineInstanceSpec) *v1.Disk {
 	return &s.Domain.Devices.Disks[len(s.Domain.Devices.Disks)-1]
 }
@@ -79,7 +78,7 @@ func TestWhatAGuestBootsFromBesideWhatComes(t *testing.T) {
 	}
 }
 
-// netBoot adds an interface, with its place in the boot order if there is one.
+// netBoot adds an interface, with its place in the boot order unless that is 0.
 func netBoot(order uint) specEdit {
 	return func(s *v1.VirtualMachineInstanceSpec) {
 		iface := v1.Interface{Name: fmt.Sprint("nic", len(s.Domain.Devices.Interfaces))}

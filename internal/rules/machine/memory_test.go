@@ -7,8 +7,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestAGuestIsStartedWithRoomForMemory names what is on the command line of a guest that may get memory, and where
-// a guest arrives that has got some.
+// TestAGuestIsStartedWithRoomForMemory lists the arguments of a guest that may get more memory, and of a target whose
+// guest already has some.
 func TestAGuestIsStartedWithRoomForMemory(t *testing.T) {
 	const (
 		device  = `-device {"addr":"0xa","block-size":2097152,"bus":"pcie.0","driver":"virtio-mem-pci","id":"memory0","memdev":"ram1","requested-size":0}`
@@ -38,7 +38,7 @@ func TestAGuestIsStartedWithRoomForMemory(t *testing.T) {
 	}
 }
 
-// TestRoomMovesNoDevice compares a guest's devices with and without room for memory.
+// TestRoomMovesNoDevice compares the addresses of a guest's devices with and without room for memory.
 func TestRoomMovesNoDevice(t *testing.T) {
 	places := func(memory string) map[string]string {
 		vmi := parseDomain(t, "memory: "+memory+"\ndevices: {rng: {}, interfaces: [{name: a}], watchdog: {name: dog, i6300esb: {action: reset}}}")
@@ -93,7 +93,7 @@ func memory(guest, most string) *v1.Memory {
 	return &v1.Memory{Guest: new(resource.MustParse(guest)), MaxGuest: new(resource.MustParse(most))}
 }
 
-// The kernel refuses a device memory that may not be locked, and QEMU ends: all that can be the guest's counts.
+// The kernel refuses device memory that may not be locked, and QEMU then exits: the guest's maximal memory counts.
 func TestHowMuchMemoryIsLocked(t *testing.T) {
 	spec := &v1.VirtualMachineInstanceSpec{}
 	const boot = 512 << 20

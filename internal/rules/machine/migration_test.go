@@ -71,7 +71,7 @@ func TestAGuestArrivesUntilItHasRun(t *testing.T) {
 	}
 }
 
-// TestATargetIsTheSourcesMachine: to the byte, but for how it starts.
+// TestATargetIsTheSourcesMachine: the arguments must be equal to the byte, except those of the start.
 func TestATargetIsTheSourcesMachine(t *testing.T) {
 	for _, file := range vmiFiles(t) {
 		vmi := readVMI(t, file)
@@ -107,7 +107,7 @@ func TestATargetIsTheSourcesMachine(t *testing.T) {
 	}
 }
 
-// withoutMarkers are a machine's arguments but for those of a start.
+// withoutMarkers returns a machine's arguments without those of a start.
 func withoutMarkers(m *Machine) []string {
 	var args []string
 	list := m.Args()
@@ -125,13 +125,13 @@ func withoutMarkers(m *Machine) []string {
 	return args
 }
 
-// TestAGuestMigratesBetweenTwoMachines: QEMU takes the state of each machine into another that was
-// built for it.
+// TestAGuestMigratesBetweenTwoMachines migrates between two real QEMUs: each machine's state must load into another one
+// that was built for it.
 func TestAGuestMigratesBetweenTwoMachines(t *testing.T) {
 	for _, file := range vmiFiles(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			vmi := adapted(t, file)
-			// UEFI variables that are kept are on a claim that both have.
+			// Kept UEFI variables are on a claim of both.
 			variables := filepath.Join(t.TempDir(), "variables")
 			from, to := startFor(t, vmi, "", variables), startFor(t, vmi, "4d5e", variables)
 			uri := map[string]any{"uri": "unix:" + to.h.path("/var/run/kubevirt/migration.sock")}
@@ -157,7 +157,7 @@ type started struct {
 	c *qmp.Client
 }
 
-// startFor starts the machine of a VMI in a place of its own.
+// startFor starts the machine of a VMI in a folder of its own.
 func startFor(t *testing.T, vmi *v1.VirtualMachineInstance, incoming types.UID, variables string) started {
 	t.Helper()
 	h := newHost(t)
@@ -186,7 +186,7 @@ func do(t *testing.T, c *qmp.Client, command string, arguments any) {
 	}
 }
 
-// awaitStatus waits until a query answers with a status.
+// awaitStatus waits until the answer to a query has a status.
 func awaitStatus(t *testing.T, c *qmp.Client, query, want string) {
 	t.Helper()
 	var is struct {

@@ -51,7 +51,7 @@ func TestDisksThatMoveWithTheGuest(t *testing.T) {
 	}
 }
 
-// TestADiskThatChangesItsClaimMoves lists only those that the VMI's status lists, and that can.
+// TestADiskThatChangesItsClaimMoves: only the disks in the VMI's status that can move must be listed.
 func TestADiskThatChangesItsClaimMoves(t *testing.T) {
 	claim := corev1.PersistentVolumeClaimVolumeSource{ClaimName: "a"}
 	onClaim := func(hot bool) v1.VolumeSource {

@@ -9,7 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// withNICs is a VMI with so many interfaces.
+// withNICs is a VMI with count interfaces.
 func withNICs(t *testing.T, count int) *v1.VirtualMachineInstance {
 	t.Helper()
 	vmi := parseDomain(t, "devices: {}")
@@ -19,7 +19,7 @@ func withNICs(t *testing.T, count int) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// What is plugged is what the machine would have been started with.
+// A hotplugged interface must have the address and arguments that it would have from the start.
 func TestAPluggedInterfaceIsWhereTheNextStartPutsIt(t *testing.T) {
 	for name, edit := range map[string]func(*v1.VirtualMachineInstance){
 		"as it is": func(*v1.VirtualMachineInstance) {},
@@ -98,7 +98,7 @@ func TestWhetherAMachineHasAPortForAnotherInterface(t *testing.T) {
 	}
 }
 
-// device has an interface be a device of the node.
+// device makes an interface a device of the node.
 func device(vmi *v1.VirtualMachineInstance, at int) {
 	vmi.Spec.Domain.Devices.Interfaces[at].InterfaceBindingMethod = v1.InterfaceBindingMethod{SRIOV: &v1.InterfaceSRIOV{}}
 }

@@ -11,10 +11,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// firmwareNames are volume names that the firmware's own block nodes have, or had.
+// firmwareNames are volume names that equal the firmware's block nodes, now or in the past.
 var firmwareNames = []string{"uefi-code", "uefi-vars", "uefi-code-file", "uefi-vars-file", "uefi-vars-base", "uefi-vars-base-file"}
 
-// anyVMI draws a VMI that admission would let through.
+// anyVMI draws a VMI that admission would accept.
 func anyVMI(t *rapid.T) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Name, vmi.Namespace = "any", "default"
@@ -87,7 +87,7 @@ func addInterface(t *rapid.T, vmi *v1.VirtualMachineInstance, name string) {
 	})
 }
 
-// pinSome gives some devices an address of their choice, each another.
+// pinSome gives some devices distinct addresses of their own choice.
 func pinSome(t *rapid.T, vmi *v1.VirtualMachineInstance) {
 	buses := rapid.Permutation([]int{1, 2, 3, 4, 5, 6, 7, 8, 20, 40}).Draw(t, "buses")
 	next := func(name string) string {
@@ -116,7 +116,7 @@ func mustBuild(t *rapid.T, vmi *v1.VirtualMachineInstance) *Machine {
 	return m
 }
 
-// whereabouts is each device's place in the machine, by id.
+// whereabouts returns each device's address in the machine, by ID.
 func whereabouts(m *Machine) map[string]string {
 	places := make(map[string]string)
 	for _, d := range m.Devices {
@@ -154,8 +154,7 @@ func TestNoTwoDevicesShareANameOrAPlace(t *testing.T) {
 	})
 }
 
-// onNoBus reports whether a device has no place that could be taken: ISA devices
-// that bring their own.
+// onNoBus reports whether a device has no address that another could take, such as an ISA device with a fixed one.
 func onNoBus(m *Machine, id string) bool {
 	i := slices.IndexFunc(m.Devices, func(p Properties) bool { return p["id"] == id })
 	return m.Devices[i]["bus"] == nil
@@ -273,7 +272,7 @@ func TestGeneratedMACAddresses(t *testing.T) {
 	})
 }
 
-// FuzzBuild: whatever a VMI says, Build answers, and with well-formed text.
+// FuzzBuild calls Build with arbitrary VMIs. Build must return, with well-formed arguments.
 func FuzzBuild(f *testing.F) {
 	f.Add([]byte(`{"spec":{"domain":{"memory":{"guest":"1Gi"},"devices":{"disks":[{"name":"a","disk":{"bus":"virtio","pciAddress":"0000:00:00.0"}}]}}}}`), true)
 	f.Add([]byte(`{"spec":{"domain":{"cpu":{"sockets":4294967295,"cores":4294967295},"devices":{"networkInterfaceMultiqueue":true,"interfaces":[{"name":""}]}}}}`), false)

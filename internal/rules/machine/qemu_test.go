@@ -22,11 +22,11 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// host stands for a pod: its folder holds the paths of a launcher's container.
+// host stands for a pod: its folder has the paths of a launcher's container.
 type host struct {
 	t   *testing.T
 	dir string
-	// variables is the file of UEFI variables that are kept, for hosts that share a claim.
+	// variables is the file of kept UEFI variables, for hosts that share a claim.
 	variables string
 }
 
@@ -51,7 +51,7 @@ func (h *host) path(text string) string {
 	return strings.ReplaceAll(text, layout.VolumeDevicesDir, h.dir+"/dev-kubevirt-volumes")
 }
 
-// input makes the files that a machine's images name.
+// input makes the files of a machine's images.
 func (h *host) input(vmi *v1.VirtualMachineInstance) Input {
 	h.t.Helper()
 	in := prepared(vmi)
@@ -62,7 +62,7 @@ func (h *host) input(vmi *v1.VirtualMachineInstance) Input {
 			in.Images[name] = image
 			continue
 		}
-		if name == nvramImage { // those that are kept
+		if name == nvramImage { // the kept ones
 			h.keepVariables(image.Source)
 			in.Images[name] = image
 			continue
@@ -108,7 +108,7 @@ func (h *host) create(path string, image qcow2.Image) {
 	}
 }
 
-// keepVariables makes the UEFI variables that are kept, unless they are there.
+// keepVariables makes the kept UEFI variables, unless they exist.
 func (h *host) keepVariables(path string) {
 	h.t.Helper()
 	path = h.path(path)
@@ -138,7 +138,7 @@ func withoutTaps(m *Machine) *Machine {
 	return m
 }
 
-// start runs QEMU, its guest stopped, until the test ends.
+// start runs QEMU with a stopped guest until the test ends.
 func (h *host) start(m *Machine) *qmp.Client {
 	h.t.Helper()
 	var args []string
@@ -181,7 +181,7 @@ func (h *host) start(m *Machine) *qmp.Client {
 	}
 }
 
-// startTPM does what virt-launcher does for a guest with a TPM: it runs swtpm until the test ends.
+// startTPM runs swtpm for a guest with a TPM, as virt-launcher does, until the test ends.
 func (h *host) startTPM() {
 	h.t.Helper()
 	path := h.path(layout.Socket(layout.TPMSocket))
@@ -207,8 +207,7 @@ func (h *host) startTPM() {
 	})
 }
 
-// adapted is a VMI of testdata as this test's host can run it: without a
-// block device, hugepages, or a kernel.
+// adapted is a VMI of testdata that this test's host can run: without a block device, hugepages, or a kernel.
 func adapted(t *testing.T, file string) *v1.VirtualMachineInstance {
 	t.Helper()
 	vmi := readVMI(t, file)
@@ -288,7 +287,7 @@ func TestWhatIsPluggedIntoARunningMachineSitsWhereTheNextStartPutsIt(t *testing.
 			}
 		}
 	}
-	if plugged != 8 { // two disks of two nodes and a device each, an interface of two
+	if plugged != 8 { // two disks with two nodes and a device each, and an interface with two
 		t.Errorf("%d things were plugged", plugged)
 	}
 }

@@ -15,7 +15,7 @@ var (
 	errUnfair     = errors.New("M4: a pod that was made later comes first")
 )
 
-// mostStates bounds the memory that an exploration takes.
+// mostStates bounds the memory of an exploration.
 const mostStates = 10_000_000
 
 var scenarios = []scenario{
@@ -61,7 +61,7 @@ func (sc *scenario) explore() (*exploration.Graph[state, step], error) {
 	return g, g.AlwaysReaches(errStuck)
 }
 
-// check says which invariant is broken.
+// check returns the violated invariant.
 func (s *state) check() error {
 	writes := s.procs[0] == runs || s.procs[1] == runs
 	switch {
@@ -96,7 +96,7 @@ func TestTheLockHolds(t *testing.T) {
 		})
 }
 
-// seen makes rules of Drydock's with another view for Decide.
+// seen returns Drydock's rules with a changed view for Decide.
 func seen(change func(*Observed)) rules {
 	r := drydocks
 	r.lock = func(o Observed) Plan {
@@ -106,7 +106,7 @@ func seen(change func(*Observed)) rules {
 	return r
 }
 
-// TestWhatIsWrongIsFound puts what could be wrong in the place of each rule.
+// TestWhatIsWrongIsFound replaces each rule by possible errors. The exploration must find each.
 func TestWhatIsWrongIsFound(t *testing.T) {
 	withoutSecondLook := seen(func(o *Observed) {
 		if _, locked := lock.Of(o.Machine); locked {
@@ -149,14 +149,14 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 	})
 }
 
-// mutant is a scenario with a rule in it that is wrong, and what that breaks.
+// mutant is a scenario with a wrong rule, and the invariant that it violates.
 type mutant struct {
 	rules rules
 	sc    scenario
 	want  error
 }
 
-// expectFound expects the exploration to find what each mutant breaks.
+// expectFound expects the exploration to find each mutant's violation.
 func expectFound(t *testing.T, mutants map[string]mutant) {
 	t.Helper()
 	for name, m := range mutants {
@@ -175,7 +175,7 @@ func expectFound(t *testing.T, mutants map[string]mutant) {
 	}
 }
 
-// deletionIsTheEnd are rules that take a pod for ended whose deletion was requested.
+// deletionIsTheEnd returns rules that take a terminating pod for ended.
 func deletionIsTheEnd() rules {
 	return seen(func(o *Observed) {
 		for _, p := range append(o.Pods, o.Holder) {

@@ -15,10 +15,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
-// What is explored of a VMI without a VM: its handover and its lock are writes of the same object. A launcher pod is bound
-// as soon as a handover is planned.
+// The model of a VMI without a VM: its handover and its lock are writes of the same object. A launcher pod is bound as
+// soon as a handover is planned.
 
-// standAlone is the VMI.
+// standAlone returns the VMI.
 func (m machineState) standAlone() *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "ns", UID: "vmi-uid", Finalizers: []string{v1.VirtualMachineInstanceFinalizer}}}
 	if !m.always {
@@ -33,7 +33,7 @@ func (m machineState) standAlone() *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// launcherOf is the VMI's launcher pod.
+// launcherOf returns the VMI's launcher pod.
 func launcherOf(vmi *v1.VirtualMachineInstance) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: launcherpod.Name(vmi), Namespace: "ns", UID: "launcher-uid",
 		Labels:          map[string]string{v1.AppLabel: layout.LauncherApp, v1.CreatedByLabel: "vmi-uid"},
@@ -42,7 +42,7 @@ func launcherOf(vmi *v1.VirtualMachineInstance) *corev1.Pod {
 	return pod
 }
 
-// hasLauncher reports whether whoever looks sees the VM's VMI, or the launcher pod of a VMI without a VM.
+// hasLauncher reports whether an observer sees the VM's VMI, or the launcher pod of a VMI without a VM.
 func (s *state) hasLauncher() bool {
 	if s.vm.instance {
 		return s.vmi.handing || s.vm.handed && !s.vmi.ended
@@ -50,7 +50,7 @@ func (s *state) hasLauncher() bool {
 	return s.vmi.exists
 }
 
-// instanceLoop is what virt-controller does with a VMI without a VM, as an old cache may show it, and what becomes of the guest.
+// instanceLoop is virt-controller's loop for a VMI without a VM, with an old cache, and the end of the guest.
 func (sc *scenario) instanceLoop(s *state, add adder) {
 	v := s.vmi
 	if !s.vm.handed && !v.handing && sc.rules.handsOver(s.cached) {
@@ -72,7 +72,7 @@ func (sc *scenario) instanceLoop(s *state, add adder) {
 	instanceGuest(s, add)
 }
 
-// instanceGuest is what becomes of a guest once its VMI was handed over.
+// instanceGuest has the steps of a guest after its VMI was handed over.
 func instanceGuest(s *state, add adder) {
 	v := s.vmi
 	if s.vm.handed && !v.guest && !v.ended {
@@ -104,7 +104,7 @@ func shutsDown(vm machineState) bool {
 	return vm.handed && vmilifecycle.Decide(vmilifecycle.Observed{VMI: vmi, Pod: launcherOf(vmi), Now: now}).DeletePod
 }
 
-// beginsAnew reports whether the loop has a VMI begin anew whose guest has ended.
+// beginsAnew reports whether the loop resets a VMI whose guest has ended.
 func beginsAnew(vm machineState) bool {
 	vmi := vm.standAlone()
 	vmi.Status.Phase = v1.Succeeded
@@ -126,7 +126,7 @@ func TestTheLockOfAVMIHolds(t *testing.T) {
 		})
 }
 
-// TestWhatIsWrongOfAVMIIsFound puts what could be wrong in the place of each rule.
+// TestWhatIsWrongOfAVMIIsFound replaces each rule by possible errors. The exploration must find each.
 func TestWhatIsWrongOfAVMIIsFound(t *testing.T) {
 	blindly := drydocks
 	blindly.blindly = true
@@ -182,7 +182,7 @@ func TestWhatIsInTheWayOfAVMI(t *testing.T) {
 	}
 }
 
-// Of a VM and a VMI of one name, the one that was locked first is served.
+// If a VM and a VMI have the same name, the pod must be for the one that was locked first.
 func TestWhichMachineAPodIsFor(t *testing.T) {
 	vm, vmi := newVM(), machineState{}.standAlone()
 	lockedVMI, lockedVM := machineState{holder: 1}.standAlone(), newVM(held)

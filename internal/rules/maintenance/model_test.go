@@ -13,24 +13,24 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// mostPods is how many maintenance pods the model has. They are made in the order of their numbers.
+// mostPods is the number of maintenance pods in the model. They are made in the order of their numbers.
 const mostPods = 2
 
-// machineState is the VM as the API server has it. holder is the number of a pod and one, 0 for none.
+// machineState is the stored VM. holder is the number of a pod plus one, or 0 for none.
 type machineState struct {
 	always, open, release bool
-	// instance means that the machine is a VMI without a VM. always means that it may have a guest, and handed that it has
-	// been handed over to a node, until it begins anew.
+	// instance means that the machine is a VMI without a VM. Then always means that it may have a guest, and handed
+	// that it has been handed over to a node, until it is reset.
 	instance, handed bool
 	holder           int8
 }
 
-// podState is a maintenance pod as the API server has it.
+// podState is a stored maintenance pod.
 type podState struct {
 	made, exists, gated, kept, deleting, bound, terminal bool
 }
 
-// process is what a node runs of a pod.
+// process is the state of a pod's processes on a node.
 type process int8
 
 const (
@@ -39,17 +39,17 @@ const (
 	ended
 )
 
-// instance is the VM's VMI, and its guest. The two writes of its start are planned on what was read before.
+// instance is the VM's VMI, and its guest. The two writes of its start are planned on earlier reads.
 type instance struct {
 	creating                                 bool
 	exists, deleting, handing, handed, guest bool
-	// stale means that the VMI was written since its handover was planned, ended that the guest's pod is gone. Both are used
-	// for a VMI without a VM.
+	// For a VMI without a VM, stale means that the VMI was written since its handover was planned, and ended that the
+	// guest's pod is gone.
 	stale, ended bool
 }
 
 // leader is a virt-controller that may be cut off between any two of its requests. changed means that the VM was
-// written since it has read it.
+// written since the leader read it.
 type leader struct {
 	reads         int8
 	vm, later     machineState
@@ -58,7 +58,7 @@ type leader struct {
 	holder        podState
 	asked         bool
 	looked, guest bool
-	// pluggedAsked means that it has looked for plugged disks, and plugged that there was one.
+	// pluggedAsked means that the leader has looked for plugged disks, and plugged that it found one.
 	pluggedAsked, plugged bool
 	laterAsked            bool
 }
@@ -104,7 +104,7 @@ func (s *state) String() string {
 	return text
 }
 
-// writeVM is a write of the VM: whoever has read it before is refused.
+// writeVM writes the VM: a write by anybody who read an earlier version will be refused.
 func (s *state) writeVM(to machineState) {
 	s.vm, s.slow.changed, s.vmi.stale = to, true, s.vmi.handing
 }
@@ -123,7 +123,7 @@ func (m machineState) object() *v1.VirtualMachine {
 	return vm
 }
 
-// lock has a machine be locked as the model says.
+// lock sets a machine's lock from the model.
 func (m machineState) lock(of lock.Machine) {
 	if m.holder == 0 {
 		return
@@ -137,7 +137,7 @@ func (m machineState) lock(of lock.Machine) {
 	}
 }
 
-// machine is the VM, or the VMI without one.
+// machine returns the VM, or the VMI without one.
 func (m machineState) machine() lock.Machine {
 	if m.instance {
 		return m.standAlone()
@@ -145,7 +145,7 @@ func (m machineState) machine() lock.Machine {
 	return m.object()
 }
 
-// machineOf reads a VM that was planned.
+// machineOf reads a planned VM back into the model.
 func machineOf(vm lock.Machine, before machineState) machineState {
 	l, locked := lock.Of(vm)
 	out := machineState{always: before.always, open: l.Open, instance: before.instance, handed: before.handed}

@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// placing is what somebody sees of disks that wait for a node, and what is to follow.
+// placingCase is a view of disks that wait for a node, and the expected plan.
 type placingCase struct {
 	o      Observed
 	needs  Question
@@ -48,7 +48,7 @@ func unplaceable(p *corev1.Pod) {
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/2 nodes are available"}}
 }
 
-// TestDisksArePlacedForMaintenanceAsForAStart: nobody else places the disks of a machine that is halted.
+// TestDisksArePlacedForMaintenanceAsForAStart: nobody else places the disks of a halted machine.
 func TestDisksArePlacedForMaintenanceAsForAStart(t *testing.T) {
 	const finding = "finding a node on which the VM fits and these claims can be bound: root"
 	waiting := place("root", corev1.ClaimPending, cdiv1.WaitForFirstConsumer)

@@ -198,7 +198,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 	}
 }
 
-// attaches makes a pod one that has claims for the guest of a VMI.
+// attaches makes a pod an attachment pod of a VMI.
 func attaches(vmi string) podChange {
 	return func(p *corev1.Pod) {
 		p.Labels[v1.AppLabel] = layout.AttachmentApp

@@ -14,19 +14,19 @@ import (
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
-// What is explored of a claim of the machine's that is plugged into the guest of another VMI while that runs.
+// The model of a machine's claim that is plugged into the running guest of another VMI.
 
 var errPlugged = errors.New("M5: a maintenance pod runs and another guest has its claim plugged")
 
-// plug is the volume of the other VMI. asked means that the API server was asked who has the claim for maintenance, and clear
-// that nobody had, at that time.
+// plug is the volume of the other VMI. asked means that the API server was asked who has the claim for maintenance, and
+// clear that nobody had at that time.
 type plug struct {
 	wanted, recorded, asked, clear, handed bool
 }
 
 const dataClaim = "data"
 
-// taken reports whether a maintenance pod may write to the claim, as the API server says now.
+// taken reports whether a maintenance pod may write to the claim, by the API server's present state.
 func (s *state) taken() bool {
 	for i, p := range s.pods {
 		pod := p.object(i)
@@ -41,7 +41,7 @@ func (s *state) taken() bool {
 	return false
 }
 
-// planned is what the hotplug loop makes of the volume.
+// planned returns the hotplug loop's plan for the volume.
 func (p plug) planned() hotplug.Plan {
 	volume := hotplug.Volume{Name: dataClaim, Claim: dataClaim}
 	o := hotplug.Observed{
@@ -58,7 +58,7 @@ func (p plug) planned() hotplug.Plan {
 	return hotplug.Decide(o)
 }
 
-// plugs is the hotplug loop, and who takes the disk out again.
+// plugs has the steps of the hotplug loop, and of the user who unplugs the disk.
 func (sc *scenario) plugs(s *state, add adder) {
 	p := s.plug
 	if s.budget[plugs] > 0 && !p.wanted {
@@ -76,7 +76,7 @@ func (sc *scenario) plugs(s *state, add adder) {
 	switch {
 	case plan.Needs != "":
 	case len(plan.Record.Pods) > 0 && !p.recorded:
-		// What was asked before is not known about this version of the VMI.
+		// The earlier answer is not about this version of the VMI.
 		add("it records an attachment pod", false, func(to *state) {
 			to.plug.recorded, to.plug.asked = true, p.asked && sc.rules.asksOnce
 			to.plug.clear = p.clear && sc.rules.asksOnce
@@ -86,7 +86,7 @@ func (sc *scenario) plugs(s *state, add adder) {
 	}
 }
 
-// other is the other VMI, as whoever looks for plugged claims sees it.
+// other returns the other VMI as a search for plugged claims sees it.
 func (p plug) other() v1.VirtualMachineInstance {
 	vmi := v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
 	vmi.Name = "other"
@@ -97,7 +97,7 @@ func (p plug) other() v1.VirtualMachineInstance {
 	return vmi
 }
 
-// seenPlugged is what somebody who looks for plugged claims sees.
+// seenPlugged returns the result of a search for plugged claims.
 func (p plug) seenPlugged(m lock.Machine) Plugged {
 	return PluggedInto(m, []string{dataClaim}, []v1.VirtualMachineInstance{p.other()})
 }
@@ -133,7 +133,7 @@ func TestWhatIsWrongOfPlugsIsFound(t *testing.T) {
 	})
 }
 
-// The VM of a claim that another guest has plugged, whatever became of the attachment pod.
+// Another guest has a claim of the VM plugged, whatever happened to the attachment pod: it must be an obstacle.
 func TestAPluggedClaimIsInTheWay(t *testing.T) {
 	other := plug{recorded: true}.other()
 	own := *other.DeepCopy()

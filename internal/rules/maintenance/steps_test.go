@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
 
-// step is one thing that happens. disturbs means that it need not.
+// step is a transition. disturbs means that it need not happen.
 type step struct {
 	name     string
 	disturbs bool
@@ -18,15 +18,17 @@ type step struct {
 	to       state
 }
 
-// rules are the decisions that are explored.
+// rules are the explored decisions.
 type rules struct {
 	lock func(Observed) Plan
-	// startSees is the VM that whoever hands a VMI over sees.
+	// startSees returns the VM in the view of the loop that hands a VMI over.
 	startSees func(*state) machineState
-	// handsOver is whether a VMI without a VM is handed over. blindly means that this minds no writes in between.
+	// handsOver decides whether a VMI without a VM is handed over. blindly means that the write ignores other writes in
+	// between.
 	handsOver func(machineState) bool
 	blindly   bool
-	// asksOnce means that the hotplug loop does not ask again, after it has recorded an attachment pod, who has the claim.
+	// asksOnce means that the hotplug loop does not ask again who has the claim after it has recorded an attachment
+	// pod.
 	asksOnce bool
 }
 
@@ -44,7 +46,7 @@ type scenario struct {
 	hands    map[machineState]bool
 }
 
-// observed is what a leader decides on.
+// observed is a leader's input for its decision.
 func (l leader) observed() Observed {
 	o := Observed{Machine: l.vm.machine(), HolderAsked: l.asked, LaterAsked: l.laterAsked, Now: now}
 	for i, p := range l.pods {
@@ -80,7 +82,7 @@ func (sc *scenario) plan(l leader) Plan {
 	return p
 }
 
-// advance is a leader's next request: a read, or the write that it has planned.
+// advance executes a leader's next request: a read, or the planned write.
 func (sc *scenario) advance(s *state, l *leader) (name string, unfair bool) {
 	switch l.reads {
 	case 0:
@@ -110,7 +112,7 @@ func (sc *scenario) advance(s *state, l *leader) (name string, unfair bool) {
 	return "is to " + string(p.Step), s.take(p, changed)
 }
 
-// take is the API server's answer to a step.
+// take is the API server's reaction to a step.
 func (s *state) take(p Plan, changed bool) (unfair bool) {
 	i := 0
 	if p.Pod != nil && p.Pod.Name == podName(1) {
@@ -175,7 +177,7 @@ func (sc *scenario) steps(s *state) []step {
 	return out
 }
 
-// leaders are two: one is cut off anywhere, the other does all at once.
+// leaders has the steps of two leaders: one is cut off anywhere, the other acts at once.
 func (sc *scenario) leaders(s *state, out *[]step) {
 	to := *s
 	name, unfair := sc.advance(&to, &to.slow)
@@ -198,7 +200,8 @@ func (sc *scenario) leaders(s *state, out *[]step) {
 	}
 }
 
-// kubelet is scheduler and kubelet, for one pod. The first one's node may fall silent; its processes go on then.
+// kubelet has the steps of scheduler and kubelet for one pod. The first pod's node may fall silent; its processes then
+// run on.
 func kubelet(s *state, i int, add adder) {
 	p, reachable := s.pods[i], !s.silent || i > 0
 	if p.exists && !p.gated && !p.deleting && !p.bound {
@@ -207,7 +210,7 @@ func kubelet(s *state, i int, add adder) {
 	processes(s, i, reachable, add)
 }
 
-// processes are the beginning and the end of what a node runs of a pod.
+// processes has the start and the end of a pod's processes on a node.
 func processes(s *state, i int, reachable bool, add adder) {
 	p, proc := s.pods[i], s.procs[i]
 	if p.exists && p.bound && !p.deleting && proc == none && reachable {
@@ -221,7 +224,7 @@ func processes(s *state, i int, reachable bool, add adder) {
 	}
 }
 
-// virtController is the start of the VM's guest, and its end.
+// virtController starts and ends the VM's guest.
 func (sc *scenario) virtController(s *state, add adder) {
 	v := s.vmi
 	if !v.exists && !v.creating && sc.creates(s.vm) {
@@ -239,7 +242,7 @@ func (sc *scenario) virtController(s *state, add adder) {
 	guest(s, add)
 }
 
-// guest is the way of a VMI from its handover to its end.
+// guest has the steps of a VMI from its handover to its end.
 func guest(s *state, add adder) {
 	v := s.vmi
 	if v.handing {
@@ -253,7 +256,7 @@ func guest(s *state, add adder) {
 	}
 }
 
-// creates reports whether the VM's loop makes a VMI of a VM that the API server confirms.
+// creates reports whether the VM's loop makes a VMI for a VM that the API server confirms.
 func (sc *scenario) creates(vm machineState) bool {
 	answer, known := sc.news[vm]
 	if !known {
@@ -276,7 +279,7 @@ func (sc *scenario) handsOver(vm machineState) bool {
 	return answer
 }
 
-// users are what users and administrators do.
+// users has the steps of users and administrators.
 func (sc *scenario) users(s *state, add adder) {
 	spend := func(what int, name string, possible bool, change func(*state)) {
 		if possible && s.budget[what] > 0 {
@@ -312,7 +315,7 @@ func always(vm machineState, yes bool) machineState {
 	return vm
 }
 
-// startAdmitted is admission's answer to whoever changes the run strategy.
+// startAdmitted reports whether admission accepts a change of the run strategy.
 func startAdmitted(vm machineState) bool {
 	return len(validate.MaintenanceLock(always(vm, true).object(), vm.object())) == 0
 }

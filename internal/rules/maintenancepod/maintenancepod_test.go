@@ -57,7 +57,7 @@ func machine(t *testing.T, spec string) *v1.VirtualMachine {
 	return vm
 }
 
-// bound are claims of the names; one that ends in * is a block device.
+// bound returns bound claims of these names; a name that ends in * is a block device.
 func bound(names ...string) map[string]*corev1.PersistentVolumeClaim {
 	claims := map[string]*corev1.PersistentVolumeClaim{}
 	for _, name := range names {
@@ -91,7 +91,7 @@ func rendered(t *testing.T, in Input) *corev1.Pod {
 	return pod
 }
 
-// seen tells of each disk where it is, what it is, and how.
+// seen lists each disk's path, kind and access.
 func seen(pod *corev1.Pod) []string {
 	var out []string
 	where := map[string]string{}
@@ -243,7 +243,7 @@ func TestThePodIsPlacedAsTheVMIsAndMayNothing(t *testing.T) {
 	}
 }
 
-// bare is a container without what other tests look at.
+// bare removes the fields of a container that other tests cover.
 func bare(c corev1.Container) corev1.Container {
 	c.Resources, c.SecurityContext, c.VolumeMounts, c.VolumeDevices = corev1.ResourceRequirements{}, nil, nil, nil
 	return c

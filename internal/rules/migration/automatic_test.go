@@ -10,7 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// updating is a migration that Drydock asked for because of an update, so long before noon.
+// updating is a migration that Drydock created for an update, this long before noon.
 func updating(uid types.UID, ago time.Duration, edits ...func(*v1.VirtualMachineInstanceMigration)) *v1.VirtualMachineInstanceMigration {
 	m := Automatic(&v1.VirtualMachineInstance{}, v1.WorkloadUpdateMigrationAnnotation, "", string(uid))
 	m.UID, m.CreationTimestamp = uid, metav1.NewTime(noon.Add(-ago))
@@ -20,8 +20,8 @@ func updating(uid types.UID, ago time.Duration, edits ...func(*v1.VirtualMachine
 	return m
 }
 
-// TestTheLastMigrationThatWasAskedFor: in whatever order they are seen, and whatever others there are. Of two
-// of the same second the greater UID is the later.
+// TestTheLastMigrationThatWasAskedFor: the order of the list and other migrations must not matter. Of two with the same
+// second the one with the greater UID is the later.
 func TestTheLastMigrationThatWasAskedFor(t *testing.T) {
 	all := []*v1.VirtualMachineInstanceMigration{updating("m9", 3*time.Hour), updating("m2", 2*time.Hour), updating("m1", 2*time.Hour)}
 	reversed := slices.Clone(all)

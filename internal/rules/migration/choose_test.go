@@ -12,7 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// made is a migration of the VMI of its own name, which was made so many seconds after noon.
+// made is a migration of the VMI with the same name, made this many seconds after noon.
 func made(namespace, name string, seconds int, edits ...func(*v1.VirtualMachineInstanceMigration)) *v1.VirtualMachineInstanceMigration {
 	m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace, Name: name, UID: types.UID(namespace + "/" + name), CreationTimestamp: metav1.NewTime(noon.Add(time.Duration(seconds) * time.Second)),
@@ -38,7 +38,7 @@ func priority(p v1.MigrationPriority) change {
 	return func(m *v1.VirtualMachineInstanceMigration) { m.Spec.Priority = &p }
 }
 
-// over ends a migration so many seconds after noon.
+// over ends a migration this many seconds after noon.
 func over(p v1.VirtualMachineInstanceMigrationPhase, seconds int) change {
 	return func(m *v1.VirtualMachineInstanceMigration) {
 		m.Status.Phase = p
@@ -49,12 +49,12 @@ func over(p v1.VirtualMachineInstanceMigrationPhase, seconds int) change {
 	}
 }
 
-// noted gives a migration the annotation of those that Drydock asks for, which any user can write.
+// noted adds the annotation of Drydock's own migrations, which any user can write.
 func noted(annotation string) change {
 	return func(m *v1.VirtualMachineInstanceMigration) { m.Annotations = map[string]string{annotation: ""} }
 }
 
-// drydocks makes a migration one that Drydock asks for.
+// drydocks makes a migration one of Drydock's own.
 func drydocks(annotation string) change {
 	return func(m *v1.VirtualMachineInstanceMigration) {
 		noted(annotation)(m)
@@ -64,10 +64,10 @@ func drydocks(annotation string) change {
 
 func gone(m *v1.VirtualMachineInstanceMigration) { m.DeletionTimestamp = new(metav1.NewTime(noon)) }
 
-// on says which node each VMI is on that is not on node1; "" means that there is none.
+// on has the node of each VMI that is not on node1; "" means that there is none.
 type on map[string]string
 
-// failuresInARow are so many migrations of the VMI "vm" for a drain that have failed, the last a minute after noon.
+// failuresInARow returns this many failed migrations of the VMI "vm" for a drain, the last a minute after noon.
 func failuresInARow(n int) []*v1.VirtualMachineInstanceMigration {
 	all := make([]*v1.VirtualMachineInstanceMigration, n)
 	for i := range all {

@@ -64,7 +64,7 @@ func TestWhatCanMigrate(t *testing.T) {
 	}
 }
 
-// TestWhatOnlyItsDisksKeep: a guest that something else keeps as well does not leave with its disks.
+// TestWhatOnlyItsDisksKeep: a guest with another obstacle as well must not leave with its disks.
 func TestWhatOnlyItsDisksKeep(t *testing.T) {
 	held := func(status corev1.ConditionStatus, reason string) []v1.VirtualMachineInstanceCondition {
 		return []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: status, Reason: reason}}

@@ -7,7 +7,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestAMigrationWhoseObjectIsGone is canceled, as if it were being deleted.
+// TestAMigrationWhoseObjectIsGone must be canceled, as if it were being deleted.
 func TestAMigrationWhoseObjectIsGone(t *testing.T) {
 	type vmi = v1.VirtualMachineInstance
 	begun := func(v *vmi) { v.Status.MigrationState.StartTimestamp = &metav1.Time{Time: noon} }

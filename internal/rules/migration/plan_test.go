@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// noon is when the target pod was made and the VMI handed over, unless a test says otherwise.
+// noon is the time when the target pod was made and the VMI handed over, unless a test says otherwise.
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
 const (
@@ -26,11 +26,9 @@ const (
 	targetName, targetUID = "virt-launcher-vm-tgt", "target"
 )
 
-// edit changes what is observed.
 type edit func(*Observed)
 
-// observed is a migration of a VMI that runs on node1, which may begin: nothing has been
-// done yet.
+// observed is a migration that may begin, of a VMI that runs on node1: no step has been done yet.
 func observed(edits ...edit) Observed {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "vm", UID: "vmi"}}
 	vmi.Status.Phase, vmi.Status.NodeName = v1.Running, "node1"
@@ -58,7 +56,7 @@ func podOf(vmi *v1.VirtualMachineInstance, name string, uid types.UID, node stri
 	return pod
 }
 
-// in puts the migration into a phase; from PreparingTarget on since noon, pending an hour before.
+// in sets the migration's phase; from PreparingTarget on since noon, pending since an hour before.
 func in(phase v1.VirtualMachineInstanceMigrationPhase) edit {
 	return func(o *Observed) {
 		o.Migration.Status.Phase = phase
@@ -69,7 +67,7 @@ func in(phase v1.VirtualMachineInstanceMigrationPhase) edit {
 	}
 }
 
-// target is a target pod on a node, "" for none yet.
+// target adds a target pod on a node, or "" for none yet.
 func target(node string, edits ...func(*corev1.Pod)) edit {
 	return func(o *Observed) {
 		vmi := o.VMI
@@ -106,15 +104,14 @@ func ended(pod *corev1.Pod) {
 
 func deleted(pod *corev1.Pod) { pod.DeletionTimestamp = new(metav1.NewTime(noon)) }
 
-// told is a VMI that has been handed over with the migration, to node2.
-// volume gives the VMI a hotplugged volume.
+// volume gives the VMI a hotplugged volume in a phase.
 func volume(phase v1.VolumePhase) edit {
 	return func(o *Observed) {
 		o.VMI.Status.VolumeStatus = []v1.VolumeStatus{{Name: "data", Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{}}}
 	}
 }
 
-// stuck is what keeps the attachment pods at the target from running.
+// stuck sets the reason why the target's attachment pods do not run.
 func stuck(why string) edit {
 	return func(o *Observed) { o.ObstacleAsked, o.Obstacle = true, why }
 }
@@ -170,7 +167,7 @@ func says(kind v1.VirtualMachineInstanceMigrationConditionType, reason, message 
 	}
 }
 
-// describe says in words all that a plan has done, each in a line.
+// describe lists a plan's effects, one per line.
 func describe(o Observed, p Plan) []string {
 	var lines []string
 	add := func(is bool, format string, args ...any) {
@@ -233,7 +230,7 @@ func describeState(before, after *state) []string {
 	return []string{line}
 }
 
-// situation is a test of what is observed and what must be planned.
+// situation has an observation and the expected plan.
 type situation struct {
 	o    Observed
 	want []string
@@ -601,7 +598,7 @@ func TestReasonsAreBounded(t *testing.T) {
 	}
 }
 
-// A time is what the API server keeps of it: what is read again must be what was written.
+// The API server keeps whole seconds: a time must be the same when it is read again.
 func TestTimesAreWholeSeconds(t *testing.T) {
 	o := observed(func(o *Observed) { o.Now = noon.Add(300 * time.Millisecond) })
 	for _, at := range Decide(o).Migration.Status.PhaseTransitionTimestamps {
@@ -611,7 +608,7 @@ func TestTimesAreWholeSeconds(t *testing.T) {
 	}
 }
 
-// What a configuration that is told the VMI has, the settings must not share.
+// The settings must not share a configuration with the VMI.
 func TestTheConfigurationIsACopy(t *testing.T) {
 	o := observed(in(v1.MigrationScheduling), target("node2", runs))
 	o.Configuration.AllowPostCopy = new(false)

@@ -52,7 +52,7 @@ func TestThePolicyThatFitsBest(t *testing.T) {
 	}
 }
 
-// A status has all of the cluster's configuration: both types name their fields alike in JSON.
+// A status must have all of the cluster's configuration: both types have the same field names in JSON.
 func TestAStatusHasTheWholeConfiguration(t *testing.T) {
 	given := v1.MigrationConfiguration{
 		NodeDrainTaintKey: new("drain"), ParallelOutboundMigrationsPerNode: new(uint32(1)), ParallelMigrationsPerCluster: new(uint32(2)),
@@ -129,7 +129,7 @@ func TestWhatAPolicySets(t *testing.T) {
 	}
 }
 
-// A cache may show an object twice while it is replaced.
+// A cache may show an object twice during its replacement.
 func TestOfOnePolicyTwiceTheFirstCounts(t *testing.T) {
 	first, second := policy("a", set{"gpu": "nvidia"}, nil), policy("a", set{"gpu": "nvidia"}, nil)
 	first.Spec.CompletionTimeoutPerGiB = new(int64(7))

@@ -10,14 +10,14 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// sending is a migration that has been in phase Running since noon.
+// sending puts the migration into phase Running since noon.
 func sending(o *Observed) {
 	in(v1.MigrationRunning)(o)
 	o.Migration.Status.PhaseTransitionTimestamps = append(o.Migration.Status.PhaseTransitionTimestamps,
 		v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{Phase: v1.MigrationRunning, PhaseTransitionTimestamp: metav1.NewTime(noon)})
 }
 
-// heard has the source tell how far the migration is, so long after its start by its own clock.
+// heard adds the source's report of its progress, this long after its start by its own clock.
 func heard(after time.Duration) edit {
 	return func(o *Observed) {
 		start := o.VMI.Status.MigrationState.StartTimestamp.Time
@@ -25,10 +25,10 @@ func heard(after time.Duration) edit {
 	}
 }
 
-// byAnotherClock has the source's clock be an hour behind.
+// byAnotherClock sets the source's clock back by an hour.
 func byAnotherClock(ms *state) { ms.StartTimestamp = new(metav1.NewTime(noon.Add(-time.Hour))) }
 
-// out has the target pod be known never to have run the guest.
+// out marks the target pod as one that never ran the guest.
 func out(o *Observed) { delete(o.VMI.Status.ActivePods, targetUID) }
 
 func TestASourceThatSaysNothing(t *testing.T) {

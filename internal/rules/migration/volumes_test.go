@@ -13,7 +13,7 @@ import (
 
 var toNew = volumemigration.Move{Volume: "root", From: "old", To: "new"}
 
-// copied gives the VMI a volume on the claim old, whose disk is to be copied to the claim new.
+// copied gives the VMI a volume on the claim old, whose disk must be copied to the claim new.
 func copied(o *Observed) {
 	o.VMI.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "old"}}}}
 	o.VMI.Status.MigratedVolumes = volumemigration.Write([]volumemigration.Move{toNew})
@@ -25,7 +25,7 @@ func takenBack(o *Observed) {
 	})
 }
 
-// destination is the claim new as the API server shows it.
+// destination adds the claim new from the API server.
 func destination(o *Observed) {
 	claim := &corev1.PersistentVolumeClaim{}
 	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -36,7 +36,7 @@ func missing(o *Observed) {
 	o.Destinations, o.DestinationsAsked = []volumemigration.Destination{{Move: toNew}}, true
 }
 
-// on gives the pod a volume on a claim.
+// onClaim gives the pod a volume on a claim.
 func onClaim(claim string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Spec.Volumes = []corev1.Volume{{Name: "vol-root", VolumeSource: corev1.VolumeSource{

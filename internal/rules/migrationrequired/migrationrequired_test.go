@@ -14,7 +14,7 @@ import (
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-// says is a condition that has had its status for so long.
+// says is a condition that has had its status for this long.
 func says(status corev1.ConditionStatus, since time.Duration) *v1.VirtualMachineInstanceCondition {
 	return &v1.VirtualMachineInstanceCondition{
 		Type: v1.VirtualMachineInstanceMigrationRequired, Status: status, LastTransitionTime: metav1.NewTime(noon.Add(-since)),

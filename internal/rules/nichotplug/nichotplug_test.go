@@ -38,12 +38,12 @@ func state(name string, state v1.InterfaceState) edit {
 	return func(vmi *v1.VirtualMachineInstance) { launcherpod.InterfaceOf(vmi, name).State = state }
 }
 
-// onto has the interface be on a network "lab/another" of the namespace.
+// onto moves the interface to the network "lab/another".
 func onto(name, network string) edit {
 	return func(vmi *v1.VirtualMachineInstance) { networkOf(vmi, name).Multus.NetworkName = network }
 }
 
-// device has the interface blue be a device of the node.
+// device makes the interface blue a device of the node.
 func device(vmi *v1.VirtualMachineInstance) {
 	launcherpod.InterfaceOf(vmi, "blue").SRIOV = &v1.InterfaceSRIOV{}
 }
@@ -58,12 +58,12 @@ func withoutInterface(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Domain.Devices.Interfaces = vmi.Spec.Domain.Devices.Interfaces[:1]
 }
 
-// onNetwork is the text of a network-status in which the interface blue is on a network.
+// onNetwork returns a network-status in which the interface blue is on a network.
 func onNetwork(network string) string {
 	return fmt.Sprintf(`[{"name":%q,"interface":%q}]`, network, layout.SecondaryInterface("blue"))
 }
 
-// status is the text of a network-status with an interface for each network "lab/name".
+// status returns a network-status with an interface for each network "lab/name".
 func status(networks ...string) string {
 	type entry struct{ Name, Interface string }
 	list := []entry{{"cbr0", "eth0"}}
@@ -77,7 +77,7 @@ func status(networks ...string) string {
 	return string(text)
 }
 
-// podWith is the pod of a VMI that was made with networks, whose network-status is the text.
+// podWith is the pod of a VMI that was made with networks, with this network-status.
 func podWith(made *v1.VirtualMachineInstance, text string) *corev1.Pod {
 	pod := &corev1.Pod{}
 	pod.Name, pod.Spec.NodeName = "pod", "node1"
@@ -95,7 +95,7 @@ func nonsense(made *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return made
 }
 
-// statusOfDevices is a network-status with an interface for each "name device", on the network lab/name.
+// statusOfDevices returns a network-status with an interface for each "name device", on the network lab/name.
 func statusOfDevices(list ...string) string {
 	var entries []string
 	for _, of := range list {
@@ -231,12 +231,12 @@ func TestWhatAPodSaysIsBounded(t *testing.T) {
 	}
 }
 
-// crowd is what a pod asks for that asks for so many things beside the network red.
+// crowd returns the request of a pod for this many networks beside red.
 func crowd(others int) string {
 	return "[" + strings.Repeat(`{"name":"x"},`, others) + strings.TrimPrefix(launcherpod.Networks(instance([]string{"red"})), "[")
 }
 
-// An interface that somebody has moved in place is asked for where it is.
+// An interface that somebody has moved in place must be requested on its new network.
 func TestAPodIsAskedForWhatItHas(t *testing.T) {
 	vmi := instance([]string{"blue"}, inGuest("blue", "domain"), onto("blue", "green"))
 	if got, changes := Networks(vmi, podWith(instance([]string{"blue"}), onNetwork("lab/green"))); got != launcherpod.Networks(vmi) || !changes {
@@ -244,7 +244,7 @@ func TestAPodIsAskedForWhatItHas(t *testing.T) {
 	}
 }
 
-// One that the pod has may be in the guest, whatever the VMI's status says yet.
+// An interface that the pod has may be in the guest, even if the VMI's status does not show it yet. It must stay.
 func TestWhatThePodHasStaysWhereItIs(t *testing.T) {
 	on, moved := instance([]string{"blue"}), instance([]string{"blue"}, onto("blue", "green"))
 	if got, changes := Networks(moved, podWith(on, onNetwork("lab/blue"))); got != launcherpod.Networks(on) || changes {
@@ -255,7 +255,7 @@ func TestWhatThePodHasStaysWhereItIs(t *testing.T) {
 	}
 }
 
-// What is plugged must be there, and be asked for.
+// A hotplugged interface must be in the pod, and requested.
 func TestWhatAPodHasToPlug(t *testing.T) {
 	on, moved := instance([]string{"blue"}), instance([]string{"blue"}, onto("blue", "green"))
 	is := layout.SecondaryInterface("blue")
@@ -318,7 +318,7 @@ func TestWhatAPodIsAskedFor(t *testing.T) {
 	}
 }
 
-// The plugins of network bindings are asked for as long as the pod is there.
+// The plugins of network bindings must stay requested as long as the pod exists.
 func TestWhatAPodWasMadeWithForBindingsStays(t *testing.T) {
 	made := `[{"name":"red","namespace":"lab","interface":"` + layout.SecondaryInterface("red") + `"},{"name":"tapper","namespace":"lab","cni-args":{"logicNetworkName":"default"}}]`
 	pod := podWith(instance(nil), "")

@@ -23,7 +23,7 @@ func set(names ...string) map[string]bool {
 	return out
 }
 
-// ago is so long before noon for the interface blue.
+// ago returns the time this long before noon for the interface blue.
 func ago(since time.Duration) map[string]time.Time {
 	return map[string]time.Time{"blue": noon.Add(-since)}
 }
@@ -36,7 +36,7 @@ func has(networks ...string) Attached {
 	return out
 }
 
-// said is a step in words.
+// said formats a step.
 func said(s Step) string {
 	var words []string
 	for verb, names := range map[string][]string{"plugs": s.Plug, "connects": s.Reconnect, "unplugs": s.Unplug, "clears": s.Clear, "misses": s.Kept} {
@@ -61,7 +61,7 @@ func TestWhatVirtHandlerDoesAboutInterfaces(t *testing.T) {
 	for name, c := range map[string]struct {
 		node Node
 		want string
-		// settled means that nothing need be looked at.
+		// settled means that no later look is needed.
 		settled bool
 	}{
 		"nothing":                          {node: Node{VMI: two, NICs: all, InPod: has("red", "blue")}, settled: true},
@@ -188,7 +188,7 @@ func TestWhichLinksStay(t *testing.T) {
 	}
 }
 
-// A guest that is to migrate leaves the devices of its node, also those that are to go, and nothing else.
+// Before a migration a guest must release its node's devices, including those to be unplugged, and nothing else.
 func TestAGuestThatLeavesItsNodeReleasesDevices(t *testing.T) {
 	vmi, all := instance([]string{"red", "blue"}, device), set("default", "red", "blue")
 	for name, c := range map[string]struct {

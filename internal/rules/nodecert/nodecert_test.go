@@ -31,7 +31,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// asked is a request as the API server keeps it: with what it knows of the requester.
+// asked is a request as the API server stores it, with its facts about the requester.
 func asked(t testing.TB, node string, key crypto.Signer) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	request, err := New(node, key, ServerAndClient)
@@ -43,7 +43,7 @@ func asked(t testing.TB, node string, key crypto.Signer) *certificatesv1.Certifi
 	return request
 }
 
-// authority is one as cert-controller makes them.
+// authority returns one as cert-controller makes them.
 func authority(t testing.TB, until time.Time) (made *Authority, certificate []byte) {
 	t.Helper()
 	key := newKey(t)
@@ -90,8 +90,8 @@ func content(t testing.TB, request *certificatesv1.CertificateSigningRequest, ke
 	request.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: requestBlock, Bytes: der})
 }
 
-// A node that is taken over has its virt-handler's token and may write what it likes
-// into a request; others may, too.
+// An attacker on a node has its virt-handler's token and may write anything into a request; others may, too. A
+// certificate must be for the token's node only.
 func TestARequestIsForTheNodeOfItsTokenAndNothingElse(t *testing.T) {
 	key := newKey(t)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -221,7 +221,7 @@ func TestARequestIsForTheNodeOfItsTokenAndNothingElse(t *testing.T) {
 	}
 }
 
-// issued is the certificate that the request gets.
+// issued returns the certificate for the request.
 func issued(t testing.TB, by *Authority, request *certificatesv1.CertificateSigningRequest, now time.Time) *x509.Certificate {
 	t.Helper()
 	grant, err := Check(request)

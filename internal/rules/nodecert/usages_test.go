@@ -10,7 +10,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 )
 
-// A virt-handler of the release before gets what it asks for and no more.
+// A virt-handler of the previous release must get the usages that it requests, and no more.
 func TestACertificateHasTheUsagesThatWereAskedFor(t *testing.T) {
 	now := time.Now()
 	signer, certificate := authority(t, now.Add(1000*time.Hour))
@@ -52,7 +52,7 @@ func TestOnlyAVirtHandlersCertificateHasAHolder(t *testing.T) {
 	}
 }
 
-// A virt-api of the release before signs for servers only.
+// A virt-api of the previous release signs for servers only.
 func TestAfterARefusalTheOtherUsagesAreAskedFor(t *testing.T) {
 	now := time.Now()
 	signer, certificate := authority(t, now.Add(1000*time.Hour))

@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// event is a warning that says its own name.
+// event is a warning whose message is its own name.
 func event(says, version string, edits ...func(*corev1.Event)) corev1.Event {
 	e := corev1.Event{Type: corev1.EventTypeWarning, Reason: "Failed", Message: says}
 	e.ResourceVersion = version
@@ -23,7 +23,7 @@ func event(says, version string, edits ...func(*corev1.Event)) corev1.Event {
 	return e
 }
 
-// The ways of saying when, in seconds from noon.
+// The fields with an event's time, in seconds from noon.
 func last(s float64) func(*corev1.Event) {
 	return func(e *corev1.Event) { e.LastTimestamp = metav1.NewTime(at(s)) }
 }

@@ -18,11 +18,11 @@ import (
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
-// This exploration is of two VMIs with a disk on one claim, which is for one guest at a time. An editor changes the
-// labels of the pods, as far as the policy lets him. Each VMI lives once; virt-controller may be cut off between what it
-// has seen of it and what it does.
+// This exploration has two VMIs with a disk on one claim, which may have one guest at a time. An editor changes the
+// pods' labels, as far as the policy allows it. Each VMI lives once; virt-controller may be cut off between its view
+// and its action.
 
-// sharedClaim is the claim, and mostTries how many pods each VMI may have one after the other.
+// sharedClaim is the claim, and mostTries the number of consecutive pods of each VMI.
 const (
 	sharedClaim = "data"
 	mostTries   = 2
@@ -38,16 +38,16 @@ type sharerPod struct {
 	proc                              process
 }
 
-// sharer is one of the two VMIs. chosen is the try whose pod its status names, 0 for none.
+// sharer is one of the two VMIs. chosen is the try whose pod its status names, or 0.
 type sharer struct {
 	phase, chosen, tries int8
 	pod                  sharerPod
-	// What virt-controller is about to do, on condition that the VMI is at that phase.
+	// virt-controller's next actions, on condition that the VMI is in that phase.
 	busy, create, remove bool
 	from, to, choose     int8
 }
 
-// sharing is the whole of a cluster with the two.
+// sharing is the whole cluster with the two VMIs.
 type sharing struct {
 	vmis    [2]sharer
 	made    int8
@@ -67,20 +67,20 @@ func (s *sharing) guests() int {
 	return n
 }
 
-// sharers are the rules, and what the editor may take off.
+// sharers has the rules, and the labels that the editor may remove.
 type sharers struct {
-	// finds reports whether a look for the pods of guests on the claim shows a pod, which is that of a VMI.
+	// finds reports whether a search for the pods of guests on the claim finds a pod, which belongs to a VMI.
 	finds  func(pod *corev1.Pod, of *v1.VirtualMachineInstance) bool
 	frozen func(label string) bool
 }
 
-// labeledOnly is how pods are found by the labels that they were made with.
+// labeledOnly finds pods by the labels from their creation.
 func labeledOnly(pod *corev1.Pod, _ *v1.VirtualMachineInstance) bool {
 	_, writes := pod.Labels[launcherpod.ClaimLabel(sharedClaim)]
 	return writes
 }
 
-// byVMIsToo is how they are found by the names of the other VMI's pods as well.
+// byVMIsToo also finds them by the names of the other VMI's pods.
 func byVMIsToo(pod *corev1.Pod, of *v1.VirtualMachineInstance) bool {
 	_, holds := vmilifecycle.HolderOf([]string{sharedClaim}, of, pod)
 	return labeledOnly(pod, of) || holds
@@ -126,7 +126,7 @@ func (v sharer) podObject(i int) *corev1.Pod {
 	return out
 }
 
-// look is a round of virt-controller's for one of them, up to what it is about to do.
+// look is a round of virt-controller for one of them, up to its next action.
 func (r sharers) look(s *sharing, i int) sharer {
 	v, other := s.vmis[i], s.vmis[1-i]
 	o := vmilifecycle.Observed{VMI: v.object(i), VMAsked: true, PodAsked: true, NodeAsked: true, Node: answers.object(), WarningAsked: true, Now: clock}
@@ -157,7 +157,7 @@ func (r sharers) look(s *sharing, i int) sharer {
 	return v
 }
 
-// act does what was decided.
+// act executes the decision.
 func (s *sharing) act(i int) {
 	v := &s.vmis[i]
 	if v.create && !v.pod.exists && v.tries < mostTries {
@@ -188,7 +188,7 @@ func (s *sharing) deletePod(i int) {
 	}
 }
 
-// steps are all that may happen.
+// steps emits all possible steps.
 func (r sharers) steps(s *sharing, emit func(string, sharing)) {
 	for i := range s.vmis {
 		add := func(name string, change func(*sharing, *sharer)) {
@@ -217,7 +217,7 @@ func (r sharers) steps(s *sharing, emit func(string, sharing)) {
 	}
 }
 
-// node is what happens at the node of a VMI's pod: the scheduler, the kubelet, virt-handler and the guest.
+// node has the steps on the node of a VMI's pod: of the scheduler, the kubelet, virt-handler and the guest.
 func (v sharer) node(add func(string, func(*sharing, *sharer))) {
 	p := v.pod
 	becomes := func(name string, to process) { add(name, func(_ *sharing, is *sharer) { is.pod.proc = to }) }
@@ -239,7 +239,7 @@ func (v sharer) node(add func(string, func(*sharing, *sharer))) {
 	v.end(add)
 }
 
-// end is how the processes of a VMI's pod end, and the pod goes.
+// end has the steps that end the processes of a VMI's pod, and delete the pod.
 func (v sharer) end(add func(string, func(*sharing, *sharer))) {
 	p := v.pod
 	becomes := func(name string) { add(name, func(_ *sharing, is *sharer) { is.pod.proc = ended }) }
@@ -254,7 +254,7 @@ func (v sharer) end(add func(string, func(*sharing, *sharer))) {
 	}
 }
 
-// share explores what two VMIs come to that want one claim. ran says which of them had a guest at some time.
+// share explores two VMIs that want one claim. ran says which of them had a guest at some time.
 func share(r sharers, edits, deletes int8) (g *exploration.Graph[sharing, string], ran [2]bool, err error) {
 	g, err = exploration.Explore(&exploration.Model[sharing, string]{
 		Initial: sharing{edits: edits, deletes: deletes},

@@ -14,8 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
-// scenarios are explored exhaustively. Each is small in one way so that it can
-// be large in another.
+// scenarios are explored exhaustively. Each is small in one dimension so that it can be large in another.
 var scenarios = []scenario{
 	{name: "a life from its beginning, and a deletion", budget: [budgets]int8{deletesVMI: 1}},
 	{name: "the VMI is deleted and its pod orphaned", started: true, budget: [budgets]int8{orphansVMI: 1, unhears: 1}},
@@ -35,7 +34,7 @@ var scenarios = []scenario{
 	{name: "an old leader, and a guest that ends by itself", started: true, oldLeader: true, prompt: true},
 }
 
-// longScenarios are what the long run adds.
+// longScenarios are added in the long run.
 var longScenarios = []scenario{
 	{name: "an old leader from the beginning", oldLeader: true, prompt: true},
 	{name: "an old leader, and the VMI is deleted and its pod orphaned", started: true, oldLeader: true, prompt: true, budget: [budgets]int8{orphansVMI: 1}},
@@ -58,7 +57,7 @@ func TestAVMNeverHasTwoGuests(t *testing.T) {
 		})
 }
 
-// life makes rules of Drydock's with another view for vmilifecycle.Decide.
+// life returns Drydock's rules with a changed view for vmilifecycle.Decide.
 func life(changes ...func(*vmilifecycle.Observed)) rules {
 	r := drydocks
 	r.life = func(o vmilifecycle.Observed) vmilifecycle.Plan {
@@ -70,8 +69,7 @@ func life(changes ...func(*vmilifecycle.Observed)) rules {
 	return r
 }
 
-// The rules as they were, and as they could be. Some are wrong only together: what
-// one lets through, another stops.
+// Former and possible rules. Some are wrong only together: one stops an error that another lets through.
 func byOwnerOnly(o *vmilifecycle.Observed) {
 	if o.Pod != nil && !metav1.IsControlledBy(o.Pod, o.VMI) {
 		o.Pod = nil
@@ -91,13 +89,13 @@ func timePassesInSilence(o *vmilifecycle.Observed) {
 func cachesAreBelieved(o *vmilifecycle.Observed) { o.PodAsked = true }
 
 var (
-	// Pods whose VMI is gone are left to the garbage collector.
+	// The garbage collector alone deletes pods whose VMI is gone.
 	withoutSweeping = func() rules {
 		r := drydocks
 		r.sweep = func(*corev1.Pod, types.UID) bool { return false }
 		return r
 	}()
-	// Pods are found by a label that an editor may take off.
+	// A search finds pods by a label that an editor may remove.
 	asItWas = func() rules {
 		r := drydocks
 		r.finds = byLabel
@@ -117,9 +115,8 @@ var (
 	}()
 )
 
-// TestWhatIsWrongIsFound puts what was wrong, or could be, in the place of each
-// rule: the exploration has to find the way to the two guests, or to the VM that
-// never runs again.
+// TestWhatIsWrongIsFound replaces each rule by former and possible errors. The exploration must find two guests, or a
+// VM that never runs again.
 func TestWhatIsWrongIsFound(t *testing.T) {
 	tests := map[string]struct {
 		rules rules
@@ -165,9 +162,8 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyCanKnow shows the one way that is left open: who takes a VMI's
-// finalizers away and deletes its pod by force, too, has taken away all that says
-// that there is a guest. virt-handler and the kubelet end it, but nobody waits.
+// TestWhatNobodyCanKnow shows the one way that is left open: a user who removes a VMI's finalizers and also deletes its
+// pod by force removes every trace of the guest. virt-handler and the kubelet end it, but nobody waits.
 func TestWhatNobodyCanKnow(t *testing.T) {
 	sc := scenario{started: true, rules: drydocks, budget: [budgets]int8{stripsVMI: 1, forcesPod: 1}}
 	_, err := explore(&sc)

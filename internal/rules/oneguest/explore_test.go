@@ -6,7 +6,7 @@ import (
 	"drydock.dev/drydock/internal/exploration"
 )
 
-// mostStates bounds the memory that an exploration takes.
+// mostStates bounds the memory of an exploration.
 const mostStates = 10_000_000
 
 var (
@@ -31,8 +31,7 @@ func (sc *scenario) initial() state {
 	return s
 }
 
-// explore visits every state that can be reached, and checks G1 in each of them,
-// then G2 on the whole.
+// explore visits every reachable state, checks G1 in each, and then G2 on the whole graph.
 func explore(sc *scenario) (*exploration.Graph[state, step], error) {
 	sc.memo, sc.vmMemo, sc.handlerMemos = map[seen]planned{}, map[instance]vmPlanned{}, map[handlerSeen]handlerPlanned{}
 	g, err := exploration.Explore(&exploration.Model[state, step]{

@@ -15,21 +15,20 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
-// The bounds of the model: how many VMIs a VM has one after the other, and how
-// many pods a VMI.
+// The bounds of the model: the number of consecutive VMIs of a VM, and of pods of a VMI.
 const (
 	mostVMIs = 2
 	mostPods = 2
 )
 
-// podID names a pod: that of VMI i made as the g-th is i*mostPods+g+1; 0 is none.
+// podID identifies a pod: the g-th pod of VMI i has i*mostPods+g+1; 0 is none.
 type podID int8
 
 func idOf(vmi, made int8) podID { return podID(vmi*mostPods + made + 1) }
 func (p podID) vmi() int8       { return (int8(p) - 1) / mostPods }
 func (p podID) uid() types.UID  { return types.UID(fmt.Sprintf("pod-%d", p)) }
 
-// instance is a VMI as the API server has it.
+// instance is a stored VMI.
 type instance struct {
 	exists              bool
 	number              int8
@@ -40,7 +39,7 @@ type instance struct {
 	disowned bool
 	// pod is the one in status.activePods.
 	pod podID
-	// missed is what the condition Ready says of a pod that is gone.
+	// missed is the condition Ready about a deleted pod.
 	missed missed
 }
 
@@ -61,8 +60,7 @@ var phaseRunning, phaseSucceeded = phaseOf(v1.Running), phaseOf(v1.Succeeded)
 
 func (i instance) final() bool { return i.phase >= phaseSucceeded }
 
-// pod is a VMI's launcher pod as the API server has it: one at a time, for they
-// have the same name.
+// pod is a VMI's stored launcher pod: one at a time, because they have the same name.
 type pod struct {
 	exists                           bool
 	id                               podID
@@ -70,11 +68,10 @@ type pod struct {
 	lost                             lostLabels
 }
 
-// editable are the labels of a launcher pod that rules go by, as far as a single VM's pods have them; the last is that of
-// its claim.
+// editable are the labels that rules read from a launcher pod of a single VM; the last is that of its claim.
 var editable = []string{v1.AppLabel, v1.CreatedByLabel, launcherpod.NameLabel, launcherpod.ClaimLabel(sharedClaim)}
 
-// lostLabels are those of them that somebody has taken off.
+// lostLabels are those that somebody has removed.
 type lostLabels uint8
 
 func (l lostLabels) has(bit int) bool { return l&(1<<bit) != 0 }
@@ -87,7 +84,7 @@ func (l lostLabels) take(pod *corev1.Pod) {
 	}
 }
 
-// process is what a node runs of a pod.
+// process is the state of a pod's processes on a node.
 type process int8
 
 const (
@@ -98,13 +95,13 @@ const (
 	waiting
 	guest
 	ended
-	// endedUnheard means that virt-handler was not there when it ended.
+	// endedUnheard means that virt-handler was down when it ended.
 	endedUnheard
 )
 
 func (p process) alive() bool { return p == waiting || p == guest }
 
-// node is how VMI i's node is; each VMI is on its own.
+// node is the state of VMI i's node; each VMI has a node of its own.
 type node int8
 
 const (
@@ -112,11 +109,11 @@ const (
 	silent
 	// back means that it answers again, and its kubelet may not have caught up.
 	back
-	// fenced means that nothing runs on it, and that this was declared.
+	// fenced means that nothing runs on it, and that somebody has declared so.
 	fenced
 )
 
-// view is what virt-handler's cache shows of the VMI on its node.
+// view is the VMI in the cache of its node's virt-handler.
 type view struct {
 	seen, gone, deleting bool
 	phase                int8
@@ -127,14 +124,13 @@ type view struct {
 type leader struct {
 	vmi  instance
 	pods [mostVMIs]pod
-	// What it is about to request: to make a pod, to patch the VMI from one version
-	// to another, to delete a pod.
+	// Its next requests: to make a pod, to patch the VMI from one version to another, to delete a pod.
 	create, patch bool
 	from, to      instance
 	remove        podID
 }
 
-// things that happen a limited number of times.
+// faults happen a limited number of times.
 const (
 	deletesVMI = iota
 	orphansVMI
@@ -149,7 +145,7 @@ const (
 	budgets
 )
 
-// state is the whole of a cluster with one VM.
+// state is the whole cluster with one VM.
 type state struct {
 	vmi    instance
 	made   int8
@@ -179,8 +175,8 @@ func (s *state) guests() int {
 	return n
 }
 
-// runs reports whether the VM is where it is to be, with nothing left of earlier
-// VMIs, or whether it can't get there within the model's bounds.
+// runs reports whether the VM is in its wanted state, with nothing left of earlier VMIs, or whether it can't get there
+// within the model's bounds.
 func (s *state) runs() bool {
 	v := s.vmi
 	for i := range s.pods {
@@ -224,7 +220,7 @@ func marks(p pod) string {
 	return text
 }
 
-// Objects are made of the model's state for the functions that decide.
+// The deciding functions get objects that are made from the model's state.
 
 var (
 	clock = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -245,7 +241,7 @@ func vmiUID(number int8) types.UID { return types.UID(fmt.Sprintf("vmi-%d", numb
 
 func nodeName(vmi int8) string { return fmt.Sprintf("node-%d", vmi) }
 
-// object is the VMI of the model's state.
+// object returns the VMI of the model's state.
 func (i instance) object() *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Name, vmi.Namespace, vmi.UID = "vm", "ns", vmiUID(i.number)
@@ -280,7 +276,7 @@ func (i instance) object() *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// read takes a planned VMI back into the model.
+// read reads a planned VMI back into the model.
 func (i instance) read(vmi *v1.VirtualMachineInstance) instance {
 	i.phase = phaseOf(vmi.Status.Phase)
 	i.finalizer = len(vmi.Finalizers) > 0
@@ -299,7 +295,7 @@ func (i instance) read(vmi *v1.VirtualMachineInstance) instance {
 	return i
 }
 
-// object is the pod of the model's state.
+// object returns the pod of the model's state.
 func (p pod) object() *corev1.Pod {
 	of := instance{number: p.id.vmi()}.object()
 	out := &corev1.Pod{}

@@ -13,19 +13,18 @@ import (
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
 
-// rules are the functions that decide. Tests put others in their place, to see
-// that the exploration finds what is wrong with them.
+// rules are the deciding functions. Tests replace them, to see that the exploration finds errors in them.
 type rules struct {
 	life  func(vmilifecycle.Observed) vmilifecycle.Plan
 	next  func(handlervmi.Observed) handlervmi.Step
 	sweep func(pod *corev1.Pod, instance types.UID) bool
-	// finds reports whether a look for the launcher pods of VMIs of a name shows a pod.
+	// finds reports whether a search for the launcher pods of VMIs of a name finds a pod.
 	finds func(pod *corev1.Pod, name string) bool
-	// frozen reports whether the policy keeps an editor from changing a label of the pods.
+	// frozen reports whether the policy stops an editor from changing a label of the pods.
 	frozen func(label string) bool
 }
 
-// byLabel is how the API server is asked for pods of a name, and byNameToo how a cache shows them besides.
+// byLabel is the API server's search for pods of a name, and byNameToo the additional search in a cache.
 func byLabel(pod *corev1.Pod, name string) bool {
 	return launcherpod.IsLauncher(pod) && pod.Labels[launcherpod.NameLabel] == launcherpod.NameLabelValue(name)
 }
@@ -45,35 +44,34 @@ var drydocks = rules{
 	frozen: podlabels.IsLabel,
 }
 
-// step is something that happens.
+// step is a transition.
 type step struct {
 	name string
-	// disturbs is set for what need not happen: what users do, and failures.
+	// disturbs is set for steps that need not happen: those of users, and failures.
 	disturbs bool
 	to       state
 }
 
-// scenario is what may happen, and how often.
+// scenario has the possible events, and their number.
 type scenario struct {
 	name   string
 	budget [budgets]int8
-	// oldLeader lets a virt-controller with old caches take part.
+	// oldLeader adds a virt-controller with old caches.
 	oldLeader bool
-	// prompt has the caches of virt-handlers show at once what is so.
+	// prompt makes virt-handlers' caches current at once.
 	prompt bool
-	// started begins with a guest that runs.
+	// started begins with a running guest.
 	started bool
-	// rights lets somebody take labels off pods whom the policy does not keep from it.
+	// rights lets somebody remove labels from pods whom the policy does not stop.
 	rights bool
 	rules  rules
-	// What was decided before is not decided again.
+	// A cache of decisions.
 	memo         map[seen]planned
 	vmMemo       map[instance]vmPlanned
 	handlerMemos map[handlerSeen]handlerPlanned
 }
 
-// vmPlanned is what comes of a round of the loop of VMs, handlerSeen and
-// handlerPlanned the same of virt-handler's.
+// vmPlanned is the result of a round of the VM loop, handlerSeen and handlerPlanned input and result of virt-handler's.
 type (
 	vmPlanned   struct{ create, remove, adopt bool }
 	handlerSeen struct {
@@ -88,8 +86,7 @@ type (
 	}
 )
 
-// seen is all that a round of virt-controller's depends on, and planned what
-// comes of it.
+// seen has all inputs of a round of virt-controller, and planned its results.
 type (
 	seen struct {
 		vmi           instance
@@ -135,8 +132,7 @@ func (sc *scenario) decide(k seen) planned {
 	return p
 }
 
-// round is one of virt-controller's with a view of the VMI and its pods, in which
-// what it asks the API server is true.
+// round is one of virt-controller's with a view of the VMI and its pods, in which the API server's answers are true.
 func (sc *scenario) round(s *state, vmi instance, own pod) planned {
 	k := seen{vmi: vmi, own: own}
 	for {
@@ -162,7 +158,7 @@ func (s *state) createPod(of int8) {
 	s.makes[of]++
 }
 
-// deletePod is a graceful deletion: a pod without a node goes at once.
+// deletePod is a graceful deletion: a pod without a node disappears at once.
 func (s *state) deletePod(id podID) {
 	p := &s.pods[id.vmi()]
 	switch {
@@ -199,7 +195,7 @@ func (sc *scenario) sweepPods(s *state) {
 	}
 }
 
-// steps are all that may happen in a state.
+// steps returns all possible steps of a state.
 func (sc *scenario) steps(s *state) []step {
 	var out []step
 	add := func(name string, disturbs bool, change func(*state)) {
@@ -226,8 +222,7 @@ func (sc *scenario) steps(s *state) []step {
 	return out
 }
 
-// settle drops what nothing depends on any more: what is remembered of a VMI that
-// is gone once nothing of it runs, or may come to run.
+// settle drops facts without influence: those of a deleted VMI once nothing of it runs, or can start.
 func (s *state) settle() {
 	for i := range int8(mostVMIs) {
 		if s.vmi.exists && s.vmi.number == i || s.pods[i].exists || i >= s.made {
@@ -242,7 +237,7 @@ func (s *state) settle() {
 		}
 	}
 	if s.made == mostVMIs && !s.vmi.exists {
-		// There is no other to come.
+		// No other VMI follows.
 		s.old = leader{}
 	}
 }
@@ -257,8 +252,7 @@ func (s *state) lookAtOnce() {
 
 type adder func(name string, disturbs bool, change func(*state))
 
-// controllers are what the virt-controller does that sees what is so, and the
-// scheduler and the garbage collector.
+// controllers has the steps of the virt-controller with a true view, of the scheduler and of the garbage collector.
 func (sc *scenario) controllers(s *state, add adder) {
 	if s.vmi.exists {
 		p := sc.round(s, s.vmi, s.pods[s.vmi.number])
@@ -310,11 +304,11 @@ func (sc *scenario) decideVM(view instance) vmPlanned {
 	if p, ok := sc.vmMemo[view]; ok {
 		return p
 	}
-	// Nothing but its status ever changes of the VM, and it is always the newest.
+	// Only the VM's status ever changes, and its view is always current.
 	o := vmlifecycle.Observed{VM: vmObject(), VMConfirmed: true, Now: clock}
 	if view.exists {
 		o.VMI = view.object()
-		// Its pause after failures is over.
+		// Its backoff after failures is over.
 		o.VM.Status.StartFailure = &v1.VirtualMachineStartFailure{ConsecutiveFailCount: 1, LastFailedVMIUID: o.VMI.UID, RetryAfterTimestamp: &past}
 	}
 	plan := vmlifecycle.Decide(o)
@@ -326,8 +320,8 @@ func (sc *scenario) decideVM(view instance) vmPlanned {
 	return p
 }
 
-// oldLeaders is what the virt-controller with old caches does: it decides, and
-// its requests come one by one, or not at all.
+// oldLeaders has the steps of the virt-controller with old caches: it decides, and its requests arrive one by one, or
+// not at all.
 func (sc *scenario) oldLeaders(s *state, add adder) {
 	old := &s.old
 	add("the old leader's cache of VMIs catches up", true, func(to *state) { to.old.vmi = s.vmi })
@@ -360,7 +354,7 @@ func (sc *scenario) oldLeaders(s *state, add adder) {
 func (l *leader) settle() { l.patch, l.from, l.to = false, instance{}, instance{} }
 func (l *leader) forget() { l.create, l.remove = false, 0; l.settle() }
 
-// handler is the virt-handler of VMI i's node.
+// handler has the steps of the virt-handler of VMI i's node.
 func (sc *scenario) handler(s *state, i int8, add adder) {
 	if s.nodes[i] == fenced {
 		return
@@ -400,8 +394,7 @@ func viewOf(v instance) view {
 	return view{seen: true, phase: v.phase, deleting: v.deleting, pod: v.pod}
 }
 
-// look is how a node's cache shows the VMI: by the label that it gets together
-// with its pod.
+// look updates a node's cache of the VMI, which is selected by the label that it gets together with its pod.
 func (v *view) look(vmi instance, i int8) {
 	switch {
 	case vmi.exists && vmi.number == i && vmi.pod != 0:
@@ -428,8 +421,7 @@ func (sc *scenario) decideHandler(s *state, i int8, v view) handlerPlanned {
 	return decided
 }
 
-// observed is what virt-handler observes, and the phase that the VMI should have
-// for it.
+// observed returns virt-handler's input, and the phase that the VMI should then have.
 func (k handlerSeen) observed() (handlervmi.Observed, int8) {
 	v, proc := k.view, k.proc
 	vmi := instance{exists: true, number: k.number, phase: v.phase, deleting: v.deleting, pod: v.pod, finalizer: true}.object()
@@ -453,8 +445,7 @@ func (k handlerSeen) observed() (handlervmi.Observed, int8) {
 	return o, phase
 }
 
-// kubelet is that of VMI i's node: it goes on with pods whose objects are gone
-// until it has noticed.
+// kubelet has the steps of the kubelet of VMI i's node: it runs pods whose objects are gone until it has noticed.
 func kubelet(s *state, i int8, add adder) {
 	for g := range int8(mostPods) {
 		id := idOf(i, g)
@@ -471,7 +462,7 @@ func kubelet(s *state, i int8, add adder) {
 	}
 }
 
-// reports are what the kubelet says of a pod whose processes have ended.
+// reports has the kubelet's reports about a pod whose processes have ended.
 func reports(s *state, id podID, add adder) {
 	i, proc := id.vmi(), *s.proc(id)
 	switch p := s.pods[i]; {
@@ -482,8 +473,7 @@ func reports(s *state, id podID, add adder) {
 	}
 }
 
-// endings are the ways in which a pod's processes end: by themselves, or with
-// unwanted because the kubelet ends them.
+// endings has the ways in which a pod's processes end: by themselves, or, if unwanted, because the kubelet ends them.
 func endings(s *state, id podID, unwanted bool, add adder) {
 	ends := func(name string, disturbs bool) {
 		add(name, disturbs, func(to *state) { *to.proc(id) = ended })
@@ -500,7 +490,7 @@ func endings(s *state, id podID, unwanted bool, add adder) {
 	}
 }
 
-// idle reports whether no processes are left on VMI i's node of pods whose objects are gone.
+// idle reports whether VMI i's node runs no processes of pods whose objects are gone.
 func (s *state) idle(i int8) bool {
 	for g := range int8(mostPods) {
 		id := idOf(i, g)
@@ -523,12 +513,12 @@ func (s *state) fence(i int8) {
 	s.pods[i] = pod{}
 }
 
-// nodes are the life and death of VMI i's node, and the time that passes there.
+// nodes has the failures and returns of VMI i's node, and the time that passes there.
 func nodes(s *state, i int8, add adder) {
 	idle := s.idle(i)
 	switch s.nodes[i] {
 	case answers:
-		// The node of the first guest will do.
+		// The node of the first guest suffices.
 		if s.budget[silences] > 0 && i == 0 {
 			add("the node falls silent", true, func(to *state) { to.nodes[i] = silent; to.budget[silences]-- })
 		}
@@ -545,7 +535,7 @@ func nodes(s *state, i int8, add adder) {
 	}
 }
 
-// users are what users and other controllers do to objects.
+// users has the steps of users and other controllers.
 func (sc *scenario) users(s *state, add adder) {
 	spend := func(what int, name string, possible bool, change func(*state)) {
 		if possible && s.budget[what] > 0 {

@@ -13,14 +13,13 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
-// world is what is true of one VMI with two DataVolumes and a plain claim, on two
-// nodes.
+// world is the true state of one VMI with two DataVolumes and a plain claim, on two nodes.
 type world struct {
 	wanted bool
 	claims []Claim
 	pod    *corev1.Pod
 	now    time.Time
-	// alive are the nodes that work.
+	// alive are the working nodes.
 	alive map[string]bool
 	// launched means that the launcher pod was made.
 	launched bool
@@ -37,9 +36,8 @@ func (w *world) copy() *world {
 	return &c
 }
 
-// model lets everything happen at any time: the controller sees any earlier world
-// and dies between two actions, nodes go, pods are evicted, DataVolumes fail and
-// are deleted, the VMI goes.
+// model lets all events happen at any time: the controller sees any earlier world and dies between two actions, nodes
+// die, pods are evicted, DataVolumes fail and are deleted, and the VMI is deleted.
 type model struct {
 	history []*world
 	cache   int
@@ -69,7 +67,7 @@ func (w *world) observe() Observed {
 	return Observed{Wanted: w.wanted && !w.launched, Claims: w.claims, Pod: w.pod, Now: w.now}
 }
 
-// choices is the loop of the scheduler's choices, on what the caches show.
+// choices is the loop of the scheduler's choices, with a cache's view.
 func (m *model) choices(seen *world) {
 	for i := range seen.claims {
 		c := Choice{Claim: seen.claims[i].Claim, Used: seen.wanted || seen.claims[i].Source != "", Now: m.now().now}
@@ -94,7 +92,7 @@ func (m *model) choices(seen *world) {
 	}
 }
 
-// controller is one round on what the caches show, cut off after budget actions.
+// controller is one round with a cache's view, cut off after budget actions.
 func (m *model) controller(seen *world, budget int) State {
 	o := seen.copy().observe()
 	o.Now = m.now().now
@@ -126,7 +124,7 @@ func spend(budget *int) bool {
 	return *budget >= 0
 }
 
-// homes are the nodes of the bound claims, which the volume's name tells here.
+// homes returns the nodes of the bound claims, which are in the volume's name here.
 func (m *model) homes() []Topology {
 	var out []Topology
 	for _, c := range m.now().claims {
@@ -137,7 +135,7 @@ func (m *model) homes() []Topology {
 	return out
 }
 
-// dataVolumes is the loop of DataVolumes, one step for each.
+// dataVolumes moves each DataVolume one step on.
 func (m *model) dataVolumes() {
 	m.change(func(w *world) {
 		for i := range w.claims {
@@ -158,9 +156,8 @@ func (m *model) dataVolumes() {
 	})
 }
 
-// schedule is the scheduler and the provisioner: the pod's claims are bound one
-// at a time on the node that it has settled on, which must agree with those that
-// are bound already; then the pod has its node.
+// schedule plays the scheduler and the provisioner: the pod's claims are bound one at a time on the chosen node, which
+// must agree with the claims that are bound already; then the pod gets its node.
 func (m *model) schedule() {
 	w := m.now()
 	if w.pod == nil || podstatus.Terminal(w.pod) || w.pod.Spec.NodeName != "" {
@@ -189,7 +186,7 @@ func (m *model) schedule() {
 	})
 }
 
-// fits is the node that all of the pod's claims agree on, empty for none.
+// fits returns the node on which all of the pod's claims agree, or "".
 func (m *model) fits() string {
 	w := m.now()
 	node := ""
@@ -217,7 +214,7 @@ func (m *model) fits() string {
 	return ""
 }
 
-// check is what must hold after every step.
+// check checks the invariants after every step.
 func (m *model) check(t *rapid.T) {
 	w, before := m.now(), m.history[max(0, len(m.history)-2)]
 	if w.launched && !before.launched && !allFilled(w.claims[:2]) {
@@ -225,7 +222,7 @@ func (m *model) check(t *rapid.T) {
 	}
 }
 
-// settle mends what was broken and lets every part work until nothing changes.
+// settle repairs all damage and lets every part work until nothing changes.
 func (m *model) settle() State {
 	var last State
 	for range 60 {
@@ -233,7 +230,7 @@ func (m *model) settle() State {
 			w.now = w.now.Add(failedPodPause)
 			for i := range w.claims {
 				if c := &w.claims[i]; c.Source != "" && c.DataVolume == nil {
-					*c = newDisk(c.Name) // made again, when its claim has gone with it
+					*c = newDisk(c.Name) // made again, because its claim was deleted with it
 				}
 				if c := &w.claims[i]; c.DataVolume != nil && c.DataVolume.Status.Phase == cdiv1.Failed {
 					*c = newDisk(c.Name)
@@ -309,11 +306,11 @@ func TestWhateverHappensNoProvisioningPodIsLeftAndTheDisksMeet(t *testing.T) {
 	})
 }
 
-// rests fails unless everything is done, or can't be.
+// rests fails unless all work is done, or can't be.
 func (m *model) rests(t *rapid.T, last State) {
 	w := m.now()
 	if m.onDeadNode() && w.wanted && w.pod != nil && last == Provisioning {
-		return // what is bound there holds all the others until the node is back
+		return // a claim that is bound there stops all the others until the node is back
 	}
 	if w.pod != nil {
 		t.Fatalf("a provisioning pod is left in state %s: %+v", last, w.claims)
@@ -321,7 +318,7 @@ func (m *model) rests(t *rapid.T, last State) {
 	switch {
 	case !w.wanted || w.launched:
 	case last == Divided, m.onDeadNode():
-		// Bound before on nodes that were not the same, or on one that is dead.
+		// These were bound earlier on different nodes, or on a dead one.
 	default:
 		t.Fatalf("it does not come to rest: %s, %+v", last, w.claims)
 	}
@@ -332,7 +329,7 @@ func (m *model) rests(t *rapid.T, last State) {
 	}
 }
 
-// onDeadNode reports whether some claim is bound where nothing runs any more.
+// onDeadNode reports whether some claim is bound to a dead node.
 func (m *model) onDeadNode() bool {
 	for _, c := range m.now().claims {
 		if c.bound() && !m.now().alive[c.Claim.Spec.VolumeName] {

@@ -32,12 +32,12 @@ func claimOf(name string, phase corev1.PersistentVolumeClaimPhase) *corev1.Persi
 	return claim
 }
 
-// disk is a claim that a DataVolume fills.
+// disk is a claim of a DataVolume.
 func disk(name string, bound corev1.PersistentVolumeClaimPhase, phase cdiv1.DataVolumePhase, says ...string) Claim {
 	return Claim{Name: name, Claim: claimOf(name, bound), Source: name, DataVolume: dataVolume(name, phase, says...)}
 }
 
-// plain is a claim that nothing fills.
+// plain is a claim without a DataVolume.
 func plain(name string, phase corev1.PersistentVolumeClaimPhase) Claim {
 	return Claim{Name: name, Claim: claimOf(name, phase)}
 }
@@ -49,7 +49,7 @@ func pod(phase corev1.PodPhase, age time.Duration) *corev1.Pod {
 	}
 }
 
-// scheduled is the pod with its node, or with a verdict of the scheduler that there is none.
+// scheduled is the pod with its node, or with the scheduler's verdict that no node fits.
 func scheduled(p *corev1.Pod, node string) *corev1.Pod {
 	p.Spec.NodeName = node
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
@@ -190,7 +190,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// uploaded is a claim of its own that takes an upload, whose worker was last in a phase.
+// uploaded is a claim without a DataVolume that takes an upload, whose worker was last in a phase.
 func uploaded(name string, phase corev1.PersistentVolumeClaimPhase, worker corev1.PodPhase) Claim {
 	c := plain(name, phase)
 	c.Claim.Annotations = map[string]string{layout.AnnUploadTarget: "", layout.AnnPodPhase: string(worker)}
@@ -267,8 +267,8 @@ func TestWhichClaimsDataVolumesFill(t *testing.T) {
 	}
 }
 
-// Who makes VMs asks whether a DataVolume is on its way: whether its claim is being
-// bound, and whether it is filled or waits for the VM.
+// The creator of a VM asks how far a DataVolume is: whether its claim is being bound, and whether it is filled or waits
+// for the VM.
 func TestHowFarADataVolumeIs(t *testing.T) {
 	condition := func(kind cdiv1.DataVolumeConditionType, status corev1.ConditionStatus) []cdiv1.DataVolumeCondition {
 		return []cdiv1.DataVolumeCondition{{Type: kind, Status: status}}

@@ -26,7 +26,7 @@ func TestHomes(t *testing.T) {
 	for name, c := range map[string]struct {
 		volumes map[string]*corev1.PersistentVolume
 		oneHome bool
-		want    string // empty when they meet
+		want    string // empty if they have a node in common
 	}{
 		"none is bound":                                       {nil, true, ""},
 		"both on one node":                                    {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n1"), "b": volumeIn("host", "n1")}, true, ""},

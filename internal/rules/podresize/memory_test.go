@@ -13,8 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// withMemory has a VMI's guest, started with 256Mi and with room for 1Gi, be meant to have so much, have so much, and
-// have been given so much.
+// withMemory has a VMI's guest, started with 256Mi and with room for 1Gi, with its wanted, present and given memory.
 func withMemory(to *v1.VirtualMachineInstance, wants, has, given string) *v1.VirtualMachineInstance {
 	quantity := func(text string) *resource.Quantity {
 		if text == "" {

@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// resources are a CPU and a memory request, and limits of both where they are named.
+// resources has a CPU and a memory request, and limits of both if given.
 func resources(values ...string) corev1.ResourceRequirements {
 	list := func(cpu, memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
@@ -42,7 +42,7 @@ func change(reason, message string) v1.VirtualMachineInstanceCondition {
 	return v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceVCPUChange, Status: corev1.ConditionTrue, Reason: reason, Message: message}
 }
 
-// pod is one whose spec asks for something, and whose container has something.
+// pod has a spec's request, and its container's present resources.
 func pod(asks corev1.ResourceRequirements, has *corev1.ResourceRequirements, conditions ...corev1.PodCondition) *corev1.Pod {
 	p := &corev1.Pod{}
 	p.Name, p.UID = "launcher", "uid"

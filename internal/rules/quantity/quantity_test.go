@@ -39,7 +39,8 @@ func TestAmounts(t *testing.T) {
 	}
 }
 
-// Whatever is accepted can be reckoned with: with all that is added to a guest's memory it is still a positive number of bytes.
+// Every accepted quantity must allow arithmetic: with all additions to a guest's memory it must still be a positive
+// number of bytes.
 func TestWhatIsAcceptedCanBeAddedTo(t *testing.T) {
 	suffixes := []string{"", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "e18", "e30"}
 	numbers := rand.New(rand.NewPCG(1, 2)) // the same numbers each time

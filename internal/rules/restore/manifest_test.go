@@ -112,7 +112,7 @@ func TestPatchesSayWhatIsKept(t *testing.T) {
 	}
 }
 
-// shaped has the snapshot's VM go by a revision of its type, which its status named, and by one of its preference.
+// shaped gives the snapshot's VM a revision of its type, named in its status, and one of its preference.
 func shaped(o *Observed) {
 	was := o.Content.Spec.Source.VirtualMachine
 	was.Spec.Instancetype = &v1.InstancetypeMatcher{Name: "u1.small", Kind: instancetype.KindClusterType}
@@ -125,7 +125,7 @@ func refTo(name, kind, revision string) *v1.InstancetypeStatusRef {
 	return &v1.InstancetypeStatusRef{Name: name, Kind: kind, ControllerRevisionRef: &v1.ControllerRevisionRef{Name: revision}}
 }
 
-// today has the target go by revisions of the same type and preference.
+// today gives the target revisions of the same type and preference.
 func today(ofType, ofPreference string) edit {
 	return func(o *Observed) {
 		o.VM.Status.InstancetypeRef = refTo("u1.small", instancetype.KindClusterType, ofType)
@@ -171,7 +171,7 @@ func TestTheNewVM(t *testing.T) {
 		data.PersistentVolumeClaim.ClaimName != "restore-r1-data" || !data.PersistentVolumeClaim.Hotpluggable {
 		t.Errorf("its volumes are %+v and %+v", root, data)
 	}
-	// The lock of the snapshot's VM is not the new one's.
+	// The new VM must not inherit the lock of the snapshot's VM.
 	maintained := made(t, func(o *Observed) {
 		lock.Take(&o.Content.Spec.Source.VirtualMachine.ObjectMeta, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "fix", UID: "p1"}}, time.Time{})
 	})
@@ -183,8 +183,8 @@ func TestTheNewVM(t *testing.T) {
 	}
 }
 
-// A template that a restore in place brings back is cloned with the right that it was written with, and not with that of
-// whoever wrote another one since.
+// A restore in place brings back a template. Its clones must need the rights of that template's author, and not those
+// of a later author.
 func TestTheWritersOfTemplatesComeBackInPlace(t *testing.T) {
 	for _, c := range []struct{ was, today, want string }{{"then", "now", "then"}, {"", "now", "now"}, {"then", "", "then"}} {
 		o := observed(inPlace, locked, both)
@@ -210,14 +210,14 @@ func TestTheVMInPlace(t *testing.T) {
 	if vm = Decide(o).VM; len(vm.Spec.DataVolumeTemplates) != 1 || vm.Spec.Template.Spec.Volumes[0].DataVolume == nil {
 		t.Errorf("with the names as they were it has the volumes %+v", vm.Spec.Template.Spec.Volumes)
 	}
-	// Names that are given are no longer those of before.
+	// The given names are no longer the original ones.
 	o = observed(inPlace, locked, names(snapshotv1.VolumeRestorePolicyInPlace), asks(func(s *snapshotv1.VirtualMachineRestoreSpec) {
 		s.VolumeRestoreOverrides = []snapshotv1.VolumeRestoreOverride{{VolumeName: "root", RestoreName: "mine"}}
 	}), both)
 	if vm = Decide(o).VM; vm.Spec.DataVolumeTemplates != nil || vm.Spec.Template.Spec.Volumes[0].PersistentVolumeClaim.ClaimName != "mine" {
 		t.Errorf("with a name of its own it has the volumes %+v", vm.Spec.Template.Spec.Volumes)
 	}
-	// A disk that the snapshot does not have stays on its claim, where the VM still has it.
+	// A disk that the snapshot does not have must stay on its claim, if the VM still has it.
 	excluded := func(o *Observed) { o.Content.Spec.VolumeBackups = o.Content.Spec.VolumeBackups[:1] }
 	if vm = Decide(observed(inPlace, locked, excluded, both)).VM; vm.Spec.Template.Spec.Volumes[1].PersistentVolumeClaim.ClaimName != "data-claim" {
 		t.Errorf("the disk that was not included is %+v", vm.Spec.Template.Spec.Volumes[1])

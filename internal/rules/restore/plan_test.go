@@ -32,7 +32,7 @@ var (
 
 type edit func(*Observed)
 
-// source is the VM as the snapshot has it: a disk on a DataVolume's claim, and one on a claim.
+// source is the VM in the snapshot: a disk on a DataVolume's claim, and one on a claim.
 func source() *v1.VirtualMachine {
 	vm := &v1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "v1", Labels: map[string]string{"tier": "one"},
@@ -69,7 +69,7 @@ func backup(volume string) snapshotv1.VolumeBackup {
 	}
 }
 
-// observed is a restore to a new VM that has its finalizer, of a snapshot that is ready.
+// observed is a restore with its finalizer to a new VM, of a ready snapshot.
 func observed(edits ...edit) Observed {
 	was := source()
 	o := Observed{
@@ -103,7 +103,7 @@ func observed(edits ...edit) Observed {
 	return o
 }
 
-// inPlace has the snapshot's own VM as the target. It has changed since.
+// inPlace makes the snapshot's own VM the target. It has changed since.
 func inPlace(o *Observed) {
 	o.Restore.Spec.Target.Name = "vm"
 	o.VM = source()
@@ -112,7 +112,7 @@ func inPlace(o *Observed) {
 	firmware.Set(&o.VM.Spec.Template.Spec, "11111111-b3ef-428c-8861-06e72d69f223")
 }
 
-// adopted has the VM own the restore.
+// adopted makes the VM own the restore.
 func adopted(o *Observed) { o.Restore.OwnerReferences = []metav1.OwnerReference{Owner(o.VM)} }
 
 func notAdopted(o *Observed) { o.Restore.OwnerReferences = nil }
@@ -133,7 +133,7 @@ func names(p snapshotv1.VolumeRestorePolicy) edit {
 	return asks(func(s *snapshotv1.VirtualMachineRestoreSpec) { s.VolumeRestorePolicy = &p })
 }
 
-// recorded has the status say which claims there are, which is written before any is made.
+// recorded sets the status with the names of the claims, which is written before any is made.
 func recorded(o *Observed) {
 	volumes, err := Volumes(o.Restore, o.Content)
 	if err != nil {
@@ -142,7 +142,7 @@ func recorded(o *Observed) {
 	o.Restore.Status = &snapshotv1.VirtualMachineRestoreStatus{Complete: new(false), Restores: volumes}
 }
 
-// claim is one of the restore's, or with another UID somebody else's, of a volume.
+// claim adds the restored claim of a volume; with another UID it is somebody else's.
 func claim(volume, uid string, phase corev1.PersistentVolumeClaimPhase) edit {
 	return func(o *Observed) {
 		b := backup(volume)
@@ -294,7 +294,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// The VM controls its restores, and the garbage collector takes them with it.
+// The VM must control its restores, so that the garbage collector deletes them with it.
 func TestTheOwnerOfARestore(t *testing.T) {
 	want := metav1.OwnerReference{APIVersion: v1.GroupVersion.String(), Kind: "VirtualMachine", Name: "vm", UID: "v1", Controller: new(true), BlockOwnerDeletion: new(true)}
 	if diff := cmp.Diff(want, Owner(source())); diff != "" {
@@ -302,7 +302,7 @@ func TestTheOwnerOfARestore(t *testing.T) {
 	}
 }
 
-// The status names the DataVolumes that go with the claims that InPlace replaces, each once.
+// The status must name the DataVolumes of the claims that InPlace replaces, each once.
 func TestDeletedDataVolumesAreRecorded(t *testing.T) {
 	both := []edit{inPlace, locked, names(snapshotv1.VolumeRestorePolicyInPlace), recorded, claim("root", "", corev1.ClaimBound), claim("data", "", corev1.ClaimBound),
 		func(o *Observed) { o.Fillers["root-claim"] = true }}
@@ -315,7 +315,7 @@ func TestDeletedDataVolumesAreRecorded(t *testing.T) {
 	}
 }
 
-// What another's admission webhook says is in the conditions until the step is taken.
+// The message of another's admission webhook must stay in the conditions until the step is done.
 func TestARefusalForNowIsSaid(t *testing.T) {
 	o := observed(inPlace, locked)
 	plan := Decide(o)
@@ -325,12 +325,12 @@ func TestARefusalForNowIsSaid(t *testing.T) {
 	if got := Trouble(o.Restore); got != want || Failed(o.Restore) || said != "the claims are being made; the API server refuses it for now: "+want {
 		t.Errorf("it says %q", got)
 	}
-	// The next look takes the step again and leaves the words; so the target is known to be one in place, too.
+	// The next round repeats the step and keeps the message; this also shows that the restore is in place.
 	again := Decide(o)
 	if Trouble(again.Restore) != want || again.Step != MakeClaims || !strings.HasPrefix(condition.Find(again.Restore.Status.Conditions, snapshotv1.ConditionProgressing).Reason, ReasonInPlace+": ") {
 		t.Errorf("then it says %q, %s", Trouble(again.Restore), again.Step)
 	}
-	// When the webhook lets it, what comes next is said.
+	// When the webhook lets it, the next message replaces it.
 	recorded := o.Restore.Status
 	for _, e := range []edit{claim("root", "r1", corev1.ClaimPending), bound("data")} {
 		e(&o)
@@ -342,14 +342,15 @@ func TestARefusalForNowIsSaid(t *testing.T) {
 	if got := Trouble(Held(plan, strings.Repeat("é", 5000))); len(got) > 1100 || !utf8.ValidString(got) {
 		t.Errorf("a long sentence is %d bytes", len(got))
 	}
-	// One that has ended says nothing new.
+	// An ended restore must report nothing new.
 	done := Plan{Restore: observed(both, hasFailed).Restore}
 	if diff := cmp.Diff(done.Restore, Held(done, "no")); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// A restore makes no progress while another's webhook refuses a step, and clients find the webhook's name in both reasons.
+// A restore makes no progress while another's webhook refuses a step, and clients must find the webhook's name in both
+// reasons.
 func TestARefusalForNowIsNoProgress(t *testing.T) {
 	o := observed(inPlace, locked)
 	o.Restore = Held(Decide(o), `admission webhook "w" denied the request: no`)
@@ -360,13 +361,13 @@ func TestARefusalForNowIsNoProgress(t *testing.T) {
 			t.Errorf("the conditions are %+v", all)
 		}
 	}
-	// It is remembered that there was a target.
+	// The status must remember that there was a target.
 	if lost := Decide(observed(func(gone *Observed) { gone.Restore = o.Restore })); !Failed(lost.Restore) {
 		t.Errorf("without its VM it goes on: %+v", lost.Restore.Status.Conditions)
 	}
 }
 
-// A restore makes no progress while it waits for what it can't change, and some while storage works for it.
+// A restore makes no progress while it waits for others' actions, and some while storage works for it.
 func TestWhatMakesProgress(t *testing.T) {
 	for name, c := range map[string]struct {
 		edits             []edit
@@ -388,7 +389,7 @@ func TestWhatMakesProgress(t *testing.T) {
 	}
 }
 
-// The reason of a target that is another VM is the sentence by which KubeVirt's clients know it.
+// The reason of a target that is another VM must be the sentence by which KubeVirt's clients recognize it.
 func TestTheReasonOfAnotherTarget(t *testing.T) {
 	got := Decide(observed(inPlace, func(o *Observed) { o.VM.UID = "v2" })).Restore.Status.Conditions
 	for _, c := range got[:2] {
@@ -398,7 +399,7 @@ func TestTheReasonOfAnotherTarget(t *testing.T) {
 	}
 }
 
-// Clients wait for the event that a restore waits for its target, which goes by what the status says.
+// Clients wait for the event that a restore waits for its target, which follows the status.
 func TestWhatWaitsForItsTarget(t *testing.T) {
 	for name, c := range map[string]struct {
 		edits []edit
@@ -418,7 +419,7 @@ func ofClone(o *Observed) {
 	o.Restore.OwnerReferences = []metav1.OwnerReference{{Kind: "VirtualMachineClone", Name: "c", Controller: new(true)}}
 }
 
-// judge compares a plan with what is wanted of it. A message is wanted by its beginning.
+// judge compares a plan with the expected one. Only the beginning of a message is compared.
 func (w want) judge(t *testing.T, plan Plan) {
 	t.Helper()
 	got := want{step: plan.Step, failed: Failed(plan.Restore), after: plan.After}
@@ -439,12 +440,12 @@ func (w want) judge(t *testing.T, plan Plan) {
 	}
 }
 
-// began has the status remember that there was a target.
+// began makes the status remember that there was a target.
 func began(o *Observed) {
 	o.Restore.Status.Conditions = []snapshotv1.Condition{{Type: snapshotv1.ConditionProgressing, Status: corev1.ConditionTrue, Reason: ReasonInPlace}}
 }
 
-// claimOf is the claim that a volume is restored to, of a size.
+// claimOf is the restored claim of a volume, with a size.
 func claimOf(volume, name, size string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"tier": "one",
@@ -464,7 +465,7 @@ func TestTheClaims(t *testing.T) {
 		s.VolumeRestoreOverrides = []snapshotv1.VolumeRestoreOverride{{VolumeName: "data", RestoreName: "mine", Labels: map[string]string{"new": "label"}, Annotations: map[string]string{"new": "note"}}}
 	}))
 	plan := Decide(o)
-	// The volume of root was larger than was asked for.
+	// The volume of root was larger than requested.
 	root, data := claimOf("root", "restore-r1-root", "2Gi"), claimOf("data", "mine", "1Gi")
 	data.Labels["new"], data.Annotations["new"] = "label", "note"
 	if diff := cmp.Diff([]*corev1.PersistentVolumeClaim{root, data}, plan.Claims); diff != "" {

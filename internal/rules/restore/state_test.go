@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// withState has the snapshot's VM keep a TPM, and the snapshot a copy of its claim.
+// withState gives the snapshot's VM a kept TPM, and the snapshot a copy of its claim.
 func withState(o *Observed) {
 	of := snapshotv1.VolumeBackup{
 		VolumeName: vmstate.Volume, VolumeSnapshotName: new("vs-state"),
@@ -41,7 +41,7 @@ func keepTPM(template *v1.VirtualMachineInstanceTemplateSpec) {
 	template.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: new(true)}
 }
 
-// byPreference has a preference say that the VM keeps a TPM, which its template does not say.
+// byPreference makes a preference, and not the template, request that the TPM is kept.
 func byPreference(o *Observed) {
 	for _, spec := range []*v1.VirtualMachineSpec{&o.VM.Spec, &o.Content.Spec.Source.VirtualMachine.Spec} {
 		spec.Template.Spec.Domain.Devices.TPM = nil
@@ -49,7 +49,7 @@ func byPreference(o *Observed) {
 	}
 }
 
-// disks has the claims of both disks there, and the state recorded, with the name of its claim if that is known.
+// disks adds the claims of both disks, and the recorded state, with the name of its claim if that is known.
 func disks(claim string) edit {
 	return func(o *Observed) {
 		both(o)
@@ -59,7 +59,7 @@ func disks(claim string) edit {
 	}
 }
 
-// madeVM is the new VM, which waits for its state.
+// madeVM adds the new VM, which waits for its state.
 func madeVM(o *Observed) {
 	o.VM = source()
 	o.VM.Name, o.VM.UID = "copy", "v2"
@@ -69,10 +69,10 @@ func madeVM(o *Observed) {
 	owns(o)
 }
 
-// admitted has the VM wait no longer.
+// admitted ends the VM's wait.
 func admitted(o *Observed) { delete(o.VM.Annotations, vmstate.AwaitedAnnotation) }
 
-// stateOf is the claim of the VM's state, made by the restore of the UID.
+// stateOf adds the claim of the VM's state, made by the restore with the UID.
 func stateOf(uid string, phase corev1.PersistentVolumeClaimPhase, changes ...func(*corev1.PersistentVolumeClaim)) edit {
 	return func(o *Observed) {
 		c := vmstate.Claim(vmstate.Next(o.VM), "shared", nil)
@@ -170,7 +170,7 @@ func TestTheClaimOfTheState(t *testing.T) {
 	want.Annotations = map[string]string{nameAnnotation: "r", uidAnnotation: "r1"}
 	want.Labels[sourceNameLabel], want.Labels[sourceNamespaceLabel] = "vm", "ns"
 	want.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
-	// The volume was larger than was asked for.
+	// The volume was larger than requested.
 	want.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("12Mi")}
 	want.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "vs-state"}
 	if diff := cmp.Diff([]*corev1.PersistentVolumeClaim{want}, plan.Claims); diff != "" {
@@ -184,7 +184,7 @@ func TestTheClaimOfTheState(t *testing.T) {
 	}
 }
 
-// What the status records before the VM is written, by which the restore goes from then on.
+// The restore follows the status that it records before it writes the VM.
 func TestWhoseStateIsRestored(t *testing.T) {
 	byClone := func(o *Observed) {
 		o.Restore.OwnerReferences = []metav1.OwnerReference{{Kind: "VirtualMachineClone", Controller: new(true)}}
@@ -260,7 +260,7 @@ func TestWhichClaimsAreLookedAt(t *testing.T) {
 	}
 }
 
-// From the switch on nothing is refused for good, and what is said tells what the target was.
+// After the switch no error may be final, and the message must name the former target.
 func TestAStateThatIsRefusedIsTriedAgain(t *testing.T) {
 	for want, o := range map[string]Observed{
 		ReasonInPlace: observed(inPlace, locked, withState, disks(stateOfVM), switched),

@@ -48,9 +48,9 @@ func TestWhichWaySocketsReachTheGuest(t *testing.T) {
 	for name, test := range map[string]struct {
 		strategy v1.VMRolloutStrategy
 		phase    v1.VirtualMachineInstancePhase
-		// both has what template and VMI have alike, has and wants what only one has.
+		// both is common to template and VMI; has is only in the VMI, and wants only in the template.
 		both, has, wants []specEdit
-		// runs is how many sockets the guest has, 0 if that is not known; kvm means that it is not emulated.
+		// runs is the guest's number of sockets, 0 if unknown; kvm means that it is not emulated.
 		runs uint32
 		kvm  bool
 		want []Change

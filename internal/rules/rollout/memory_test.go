@@ -33,9 +33,9 @@ func TestWhichWayMemoryReachesTheGuest(t *testing.T) {
 	for name, test := range map[string]struct {
 		strategy v1.VMRolloutStrategy
 		phase    v1.VirtualMachineInstancePhase
-		// both has what template and VMI have alike, has and wants what only one has.
+		// both is common to template and VMI; has is only in the VMI, and wants only in the template.
 		both, has, wants []specEdit
-		// boot is what the guest was started with; "" if the status does not say.
+		// boot is the guest's memory at its start; "" if it is not in the status.
 		boot string
 		want []Change
 	}{
@@ -74,7 +74,7 @@ func TestWhichWayMemoryReachesTheGuest(t *testing.T) {
 	}
 }
 
-// TestMemoryThatResourcesSayIsTheirChange: a template that names no guest memory is not told of a field that it does not have.
+// TestMemoryThatResourcesSayIsTheirChange: a template without guest memory must not get a message about that field.
 func TestMemoryThatResourcesSayIsTheirChange(t *testing.T) {
 	by := func(size string) specEdit {
 		return func(s *v1.VirtualMachineInstanceSpec) {

@@ -54,7 +54,7 @@ func severalNICs(names ...string) specEdit {
 
 func bare(s *v1.VirtualMachineInstanceSpec) { s.Domain.Devices.Interfaces, s.Networks = nil, nil }
 
-// bareButDefault is what admission makes of a VMI without interfaces.
+// bareButDefault is the result of admission for a VMI without interfaces.
 func bareButDefault(s *v1.VirtualMachineInstanceSpec) { without("red")(s) }
 
 func swapped(s *v1.VirtualMachineInstanceSpec) { slices.Reverse(s.Domain.Devices.Interfaces) }
@@ -69,7 +69,7 @@ func onOtherNetwork(name string) specEdit {
 	}
 }
 
-// bound has an interface be connected by a network binding.
+// bound connects an interface by a network binding.
 func bound(i *v1.Interface) {
 	i.InterfaceBindingMethod, i.Binding = v1.InterfaceBindingMethod{}, &v1.PluginBinding{Name: "mine"}
 }
@@ -109,9 +109,9 @@ func TestWhichWayAnInterfaceReachesTheGuest(t *testing.T) {
 	for name, test := range map[string]struct {
 		strategy v1.VMRolloutStrategy
 		phase    v1.VirtualMachineInstancePhase
-		// started is what the VMI was made with, has what it has now, if that is something else.
+		// started is the VMI at its creation, has its present state, if that differs.
 		started, has, wants []specEdit
-		// want lists "path: way: reason" of interfaces, without what they have in common.
+		// want lists "path: way: reason" of interfaces, without their common prefix.
 		want string
 	}{
 		"one more":                               {wants: []specEdit{nic("blue")}, want: "blue live plug"},
@@ -214,7 +214,7 @@ func TestWhichWayAnInterfaceReachesTheGuest(t *testing.T) {
 	}
 }
 
-// summary is what changes say of interfaces, each of which must be said of the network as well.
+// summary formats the changes of interfaces, each of which must also exist for the network.
 func summary(changes []Change) string {
 	reasons := map[string]string{
 		ReasonNIC: "plug", ReasonLink: "link", ReasonStaged: "staged", ReasonNotRunning: "early", ReasonNICOrder: "order", ReasonPodNIC: "pod",
@@ -244,7 +244,7 @@ func summary(changes []Change) string {
 	return strings.Join(ifaces, ", ")
 }
 
-// The VMI has the interfaces in the template's order, and what it gets is its own.
+// The VMI must have the interfaces in the template's order, and changes of it must not reach the template.
 func TestTheVMIHasWhatItsTemplateHas(t *testing.T) {
 	vmi, template := machineOf(v1.Running, spec()), spec(nic("blue"), nic("green"), red(v1.InterfaceStateAbsent), onOtherNetwork("red"))
 	template.Domain.Memory.Guest = new(resource.MustParse("1Gi"))

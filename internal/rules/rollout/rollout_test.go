@@ -49,8 +49,8 @@ func spec(edits ...specEdit) *v1.VirtualMachineInstanceSpec {
 	return s
 }
 
-// differing is a template and its VMI, which runs, with LiveUpdate: both is what they have alike, has what only the VMI has,
-// and wants what only the template has.
+// differing is a template and its running VMI, with LiveUpdate: both is common, has is only in the VMI, and wants only
+// in the template.
 func differing(strategy v1.VMRolloutStrategy, phase v1.VirtualMachineInstancePhase, both, has, wants []specEdit) Input {
 	in := Input{
 		Strategy: cmp.Or(strategy, liveUpdate), VMName: "vm", Started: spec(both...), Template: spec(slices.Concat(both, wants)...),
@@ -60,7 +60,7 @@ func differing(strategy v1.VMRolloutStrategy, phase v1.VirtualMachineInstancePha
 	return in
 }
 
-// changes makes sure that these changes are found, and that those which are live are carried into the VMI.
+// changes checks that these changes are found, and that the live ones are carried into the VMI.
 func changes(t *testing.T, in Input, want []Change) {
 	t.Helper()
 	if got := Compare(in); !slices.Equal(got, want) {
@@ -106,12 +106,12 @@ func TestWhichWayAChangeReachesTheGuest(t *testing.T) {
 	)
 	for name, test := range map[string]struct {
 		strategy v1.VMRolloutStrategy
-		// phase is Running unless it is set, has what was carried into the VMI since its start.
+		// phase is Running unless it is set; has was carried into the VMI since its start.
 		phase v1.VirtualMachineInstancePhase
 		has   []specEdit
 		wants []specEdit
 		moves []volumemigration.Move
-		// unknown means that the template that the VMI was made from is not known.
+		// unknown means that the template from which the VMI was made is unknown.
 		unknown bool
 		want    []Change
 	}{
@@ -188,8 +188,8 @@ func text(changes []Change) string {
 	return strings.Join(lines, "\n")
 }
 
-// carried makes sure that Carry changes a VMI if and only if Compare finds changes of placement or interfaces
-// that are live, that none of these is left then, and that nothing else has changed.
+// carried checks that Carry changes a VMI if and only if Compare finds live changes of placement or interfaces, that
+// none of these is left then, and that nothing else has changed.
 func carried(t *testing.T, in Input) {
 	t.Helper()
 	ours := func(c Change) bool { return c.Way == Live && c.Reason != ReasonPlugged || c.Reason == ReasonNetwork }

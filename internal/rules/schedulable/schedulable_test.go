@@ -12,7 +12,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// left is a node that virt-handler has left: its DaemonSet wants nodes with the label guests, which this one has lost.
+// left is a node that virt-handler has left: its DaemonSet selects nodes with the label guests, which this one has
+// lost.
 func left() Observed {
 	node := &corev1.Node{}
 	node.Name, node.ResourceVersion = "node1", "7"
@@ -27,7 +28,7 @@ func left() Observed {
 	return Observed{Node: node, NodeAsked: true, DaemonSet: ds, PodsAsked: true}
 }
 
-// tainted is a node that virt-handler's DaemonSet selects, and that is tainted.
+// tainted is a node with a taint that virt-handler's DaemonSet selects.
 func tainted(key string, effect corev1.TaintEffect, tolerations ...corev1.Toleration) func(*Observed) {
 	return func(o *Observed) {
 		o.Node.Labels["guests"] = "yes"
@@ -36,7 +37,7 @@ func tainted(key string, effect corev1.TaintEffect, tolerations ...corev1.Tolera
 	}
 }
 
-// terms have the DaemonSet want the nodes that one of them selects.
+// terms makes the DaemonSet select nodes by these terms.
 func terms(terms ...corev1.NodeSelectorTerm) func(*Observed) {
 	return func(o *Observed) {
 		o.DaemonSet.Spec.Template.Spec.NodeSelector = nil
@@ -50,7 +51,7 @@ func term(key string, operator corev1.NodeSelectorOperator, values ...string) co
 	return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: operator, Values: values}}}
 }
 
-// pod is one on the node, of the namespace and the application.
+// pod adds a pod on the node, of the namespace and the application.
 func pod(namespace, app string, changes ...func(*corev1.Pod)) func(*Observed) {
 	return func(o *Observed) {
 		p := corev1.Pod{}
@@ -84,7 +85,7 @@ func TestWhetherVirtHandlerHasLeftANode(t *testing.T) {
 	}{
 		"it has": {func(*Observed) {}, true, NeedNothing},
 
-		// What the caches say is enough to do nothing.
+		// The caches suffice to do nothing.
 		"there is no such node":              {func(o *Observed) { o.Node = nil }, false, NeedNothing},
 		"the label says so already":          {func(o *Observed) { o.Node.Labels[v1.NodeSchedulable] = "false" }, false, NeedNothing},
 		"the node has no label":              {func(o *Observed) { delete(o.Node.Labels, v1.NodeSchedulable) }, false, NeedNothing},
@@ -95,14 +96,14 @@ func TestWhetherVirtHandlerHasLeftANode(t *testing.T) {
 		"the DaemonSet is being deleted":     {func(o *Observed) { o.DaemonSet.DeletionTimestamp = &metav1.Time{} }, false, NeedNothing},
 		"its controller has not seen it yet": {func(o *Observed) { o.DaemonSet.Generation = 4 }, false, NeedNothing},
 
-		// The rest is the API server's to say: first the node, then its pods.
+		// The API server must confirm the rest: first the node, then its pods.
 		"nothing has been asked for": {func(o *Observed) { o.NodeAsked, o.PodsAsked = false, false }, false, NeedNode},
 		"only the pods have":         {func(o *Observed) { o.NodeAsked = false }, false, NeedNode},
 		"only the node has":          {func(o *Observed) { o.PodsAsked = false }, false, NeedPods},
 		"the node is wanted, and its pods need not be asked for": {
 			func(o *Observed) { o.Node.Labels["guests"], o.PodsAsked = "yes", false }, false, NeedNothing},
 
-		// Whether the DaemonSet wants the node.
+		// Whether the DaemonSet selects the node.
 		"its selector selects the node":      {func(o *Observed) { o.Node.Labels["guests"] = "yes" }, false, NeedNothing},
 		"its selector selects another value": {func(o *Observed) { o.Node.Labels["guests"] = "no" }, true, NeedNothing},
 		"it has no selector":                 {func(o *Observed) { o.DaemonSet.Spec.Template.Spec.NodeSelector = nil }, false, NeedNothing},
@@ -144,7 +145,7 @@ func TestWhetherVirtHandlerHasLeftANode(t *testing.T) {
 			o.DaemonSet.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}
 			pod("kubevirt", "virt-api")(o)
 		}, false, NeedNothing},
-		// A kubelet that starts would end it: maintenance pods, and any pod that goes by the label.
+		// A restarted kubelet would end it: maintenance pods, and any pod that selects by the label.
 		"a pod for nodes that take guests":             {pod("shop", layout.MaintenanceApp, selects(map[string]string{v1.NodeSchedulable: "true"})), false, NeedNothing},
 		"one that has ended":                           {pod("shop", "web", selects(map[string]string{v1.NodeSchedulable: "true"}), phase(corev1.PodFailed)), true, NeedNothing},
 		"a pod for nodes that take none":               {pod("shop", "web", selects(map[string]string{v1.NodeSchedulable: "false"})), true, NeedNothing},

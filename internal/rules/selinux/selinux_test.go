@@ -11,7 +11,7 @@ import (
 
 const launcher = "system_u:system_r:container_t:s0:c12,c34"
 
-// longest is as long as a context may be, 512 bytes.
+// longest has the maximal length of a context, 512 bytes.
 var longest = "system_u:system_r:container_t:s0:" + strings.Repeat("c1,", 159) + "c1"
 
 func TestParse(t *testing.T) {

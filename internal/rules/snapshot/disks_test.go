@@ -57,7 +57,7 @@ func TestNewDisk(t *testing.T) {
 	}
 }
 
-// keeping is a VM with a disk and a TPM that is kept.
+// keeping is a VM with a disk and a kept TPM.
 func keeping() *v1.VirtualMachine {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "v1"}}
 	vm.Spec.Template = &v1.VirtualMachineInstanceTemplateSpec{Spec: v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{
@@ -77,7 +77,7 @@ func TestTheVMsStateIsKept(t *testing.T) {
 	if got := Kept(vm); !slices.Equal(got, [][2]string{{"a", "dv"}}) {
 		t.Errorf("without a state a snapshot is to keep %v", got)
 	}
-	// What a preference says is not in the template.
+	// A preference's fields are not in the template.
 	vm.Spec.Preference = &v1.PreferenceMatcher{Name: "windows.11"}
 	if got := Kept(vm); !slices.Equal(got, [][2]string{{"a", "dv"}, {"vm/state", state}}) {
 		t.Errorf("with a preference, by which it may have a state, a snapshot is to keep %v", got)

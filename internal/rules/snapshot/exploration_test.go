@@ -9,38 +9,38 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// The exploration runs Decide against a model of a guest, its virt-launcher, a storage driver and a
-// virt-controller that reads one thing after another, may die at any point, and may do half of a step.
+// The exploration runs Decide against a model of a guest, its virt-launcher, a storage driver and a virt-controller
+// that reads one object after another, may die at any point, and may execute half of a step.
 
 const (
 	mostWrites = 2
 	mostTokens = 2
 )
 
-// volume is a VolumeSnapshot. wrote is how often the guest had written when its cut was taken.
+// volume is a VolumeSnapshot. wrote is the number of the guest's writes when it was taken.
 type volume struct {
 	made, taken bool
 	token       uint8
 	wrote       uint8
 }
 
-// cluster is what is so, or what was read of it.
+// cluster is the true state, or a reading of it.
 type cluster struct {
 	phase             snapshotv1.VirtualMachineSnapshotPhase
 	locked            bool
 	content, reported bool
 	volumes           [2]volume
 	guest             bool
-	// token is that of the last hold, and held that it lasts.
+	// token is the last hold's, and held means that the hold lasts.
 	token uint8
 	held  bool
 }
 
-// model is a state of the exploration: stage is how much virt-controller has read, into read.
+// model is a state of the exploration: stage is the number of virt-controller's reads into read.
 type model struct {
 	cluster
 	wrote uint8
-	// issued are the tokens so far.
+	// issued counts the tokens so far.
 	issued  uint8
 	started bool
 	stage   uint8
@@ -71,7 +71,7 @@ func (m model) next() (all []model) {
 		to.guest, to.held, to.token = false, false, 0
 		add(to)
 	} else if !m.started && !m.locked {
-		// A VM that is locked is not started (decision 420).
+		// A locked VM is not started (decision 420).
 		to := m
 		to.guest, to.started = true, true
 		add(to)
@@ -79,7 +79,7 @@ func (m model) next() (all []model) {
 	return append(all, m.controller()...)
 }
 
-// controller is what virt-controller may do next. In any stage it may die.
+// controller emits virt-controller's possible next steps. It may die in any stage.
 func (m model) controller() []model {
 	dies, goes := m, m
 	dies.stage, dies.read = 0, cluster{}
@@ -92,7 +92,7 @@ func (m model) controller() []model {
 	case 1:
 		goes.read.volumes = m.volumes
 		for i := range goes.read.volumes {
-			goes.read.volumes[i].wrote = 0 // which it can't know
+			goes.read.volumes[i].wrote = 0 // unknown to virt-controller
 		}
 	case 2:
 		goes.read.token, goes.read.held = m.token, m.held
@@ -103,7 +103,7 @@ func (m model) controller() []model {
 	return []model{dies, goes}
 }
 
-// act does what is decided on what was read; of several things only so many.
+// act executes the decision on the earlier reading, up to a number of its parts.
 func (m model) act(most int) model {
 	step, token := decided(m.read)
 	to := m
@@ -120,7 +120,7 @@ func (m model) act(most int) model {
 		to.content, to.volumes = false, [2]volume{}
 	case Quiesce:
 		if to.quiesce(); to.held {
-			// It decides again on what was read before.
+			// It decides again on the earlier reading.
 			to.stage, to.read = m.stage, m.read
 			to.read.token, to.read.held = to.token, to.held
 		}
@@ -139,7 +139,7 @@ func (m *model) quiesce() {
 	}
 }
 
-// cut makes VolumeSnapshots that are missing.
+// cut makes the missing VolumeSnapshots.
 func (m *model) cut(token uint8, most int) {
 	for i := range m.volumes {
 		if !m.volumes[i].made && most > 0 {
@@ -154,7 +154,7 @@ type outcome struct {
 	status snapshotv1.VirtualMachineSnapshotPhase
 }
 
-// decided asks Decide.
+// decided calls Decide.
 func decided(c cluster) (outcome, uint8) {
 	o := observed(inProgress)
 	if c.content {
@@ -205,8 +205,8 @@ func name(token uint8) string {
 	return fmt.Sprintf("t%d", token)
 }
 
-// TestNoContentSaysThatItWasTakenUnlessTheGuestStoodStill: whatever dies or happens, a content that is reported has
-// cuts between which the guest has not written.
+// TestNoContentSaysThatItWasTakenUnlessTheGuestStoodStill: whatever dies or happens, the guest must not have written
+// between the VolumeSnapshots of a reported content.
 func TestNoContentSaysThatItWasTakenUnlessTheGuestStoodStill(t *testing.T) {
 	found := explore(t, func(m model) string {
 		if m.content && m.reported && m.volumes[0].wrote != m.volumes[1].wrote {
@@ -219,7 +219,7 @@ func TestNoContentSaysThatItWasTakenUnlessTheGuestStoodStill(t *testing.T) {
 	}
 }
 
-// ends counts how stories end.
+// ends counts the outcomes.
 type ends struct{ states, online, offline, failed int }
 
 func explore(t *testing.T, wrong func(model) string) (found ends) {

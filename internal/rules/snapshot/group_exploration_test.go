@@ -10,11 +10,11 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// This exploration is like the other one, of disks that one VolumeGroupSnapshot takes. Users of the namespace label another
+// This exploration is like the other one, with disks in one VolumeGroupSnapshot. Users of the namespace label another
 // claim at any time, and delete the group.
 
-// together is a VolumeGroupSnapshot. stray is that it has another volume, too, and still that the guest was held with its
-// token when it was taken.
+// together is a VolumeGroupSnapshot. stray means that it has another volume, too, and still that the guest was held
+// with its token when it was taken.
 type together struct {
 	made, taken, members, ready bool
 	token                       uint8
@@ -24,7 +24,7 @@ type together struct {
 // unheld is the token Unheld.
 const unheld = 9
 
-// scene is what is so, or what was read of it.
+// scene is the true state, or a reading of it.
 type scene struct {
 	phase                    snapshotv1.VirtualMachineSnapshotPhase
 	locked                   bool
@@ -34,9 +34,9 @@ type scene struct {
 	guest, agent             bool
 	token                    uint8
 	held                     bool
-	// stray is that another claim has the label.
+	// stray means that another claim has the label.
 	stray bool
-	// soon is that the group was taken just before it was read.
+	// soon means that the group was taken just before it was read.
 	soon bool
 }
 
@@ -46,7 +46,7 @@ type story struct {
 	issued, groups uint8
 	stage          uint8
 	read           scene
-	// wrong is what must not have been done.
+	// wrong is the forbidden action, if there was one.
 	wrong string
 }
 
@@ -83,7 +83,7 @@ func (s story) controller() []story {
 		return []story{goes}
 	case 1:
 		goes.read.group, goes.read.stray = s.group, s.stray
-		goes.read.group.still = false // which it can't know
+		goes.read.group.still = false // unknown to virt-controller
 		soon := goes
 		soon.read.soon = true
 		return []story{dies, goes, soon}
@@ -95,7 +95,7 @@ func (s story) controller() []story {
 	return []story{dies, goes}
 }
 
-// act does what is decided on what was read, or only the first part of it.
+// act executes the decision on the earlier reading, or only its first part.
 func (s story) act(whole bool) story {
 	plan := Decide(s.read.observed())
 	to, read := s, s.read
@@ -127,7 +127,7 @@ func (s story) act(whole bool) story {
 	return to
 }
 
-// judge says what must not be decided on what was read; now is the group as it is.
+// judge returns the error of a decision on a reading; now is the present group.
 func (s *story) judge(step Step, read scene, now together) {
 	g := read.group
 	unfrozen := g.token != 0 && g.token != unheld && now.made && !now.still
@@ -165,7 +165,7 @@ func (s *story) labels(l *Labels) {
 	}
 }
 
-// observed is what a scene is read as.
+// observed converts a scene to Decide's input.
 func (s scene) observed() Observed {
 	o := observed(ofADriverThatGroups, inProgress)
 	if s.soon {
@@ -236,8 +236,9 @@ func (s scene) observeGroup(o *Observed) {
 	}
 }
 
-// TestNoGroupCountsThatIsNotOfTheDisks: whatever dies or happens, a group that the content says was taken has the VM's disks
-// and no others, was taken while the guest was frozen if it says that, and a guest without an agent is not held.
+// TestNoGroupCountsThatIsNotOfTheDisks: whatever dies or happens, a group that the content reports as taken must have
+// exactly the VM's disks, must have been taken while the guest was frozen if it says so, and a guest without an agent
+// must not be held.
 func TestNoGroupCountsThatIsNotOfTheDisks(t *testing.T) {
 	var begin []story
 	for _, s := range []scene{{}, {guest: true}, {guest: true, agent: true}} {

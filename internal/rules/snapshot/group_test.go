@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// ofADriverThatGroups has both disks on volumes of a driver with a VolumeGroupSnapshotClass.
+// ofADriverThatGroups puts both disks on volumes of a driver with a VolumeGroupSnapshotClass.
 func ofADriverThatGroups(o *Observed) {
 	for i := range o.Disks {
 		disk := &o.Disks[i]
@@ -25,7 +25,7 @@ func ofADriverThatGroups(o *Observed) {
 	o.GroupClasses = []Class{{Name: "together", Driver: "csi"}}
 }
 
-// grouped has the content, and the group if it is not nil.
+// grouped adds the content, and the group if it is not nil.
 func grouped(g *Group) edit {
 	return func(o *Observed) {
 		ofADriverThatGroups(o)
@@ -35,7 +35,7 @@ func grouped(g *Group) edit {
 	}
 }
 
-// group is one that was taken of both disks, and has its VolumeSnapshots.
+// group is a taken group of both disks with its VolumeSnapshots.
 func group(changes ...func(*Group)) *Group {
 	g := &Group{Owner: "c1", Driver: "csi", Taken: then, Cuts: []GroupCut{{"h-data", "snapshot-2", "u2"}, {"h-root", "snapshot-1", "u1"}}}
 	for _, change := range changes {
@@ -54,7 +54,7 @@ func noNames(g *Group) {
 	}
 }
 
-// named has the names in the content, and of its VolumeSnapshots what is given.
+// named adds the names in the content, and the given VolumeSnapshots.
 func named(volumes ...VolumeSnapshot) edit {
 	return func(o *Observed) {
 		o.Content = withNames(o.Content, []string{"h-root", "h-data"}, group().Cuts)
@@ -187,7 +187,7 @@ func TestWhichDisksAreSnapshottedTogether(t *testing.T) {
 
 func TestTheContentOfAGroup(t *testing.T) {
 	o := observed(ofADriverThatGroups, inProgress, locked)
-	// A tenant may have written these, and the rest is an earlier disk's.
+	// A tenant may have written these; the rest is from an earlier disk.
 	o.Disks[0].Claim.Annotations = map[string]string{MemberAnnotation: "mine", "note": "kept"}
 	o.Labeled = []string{"former", "root-claim"}
 	plan := Decide(o)
@@ -325,7 +325,7 @@ func TestWhatASnapshotByGroupSays(t *testing.T) {
 		"frozen":  {[]edit{grouped(group(token("t1"))), named(cut, cut), reported(false), hold(over)}, []string{"GuestAgent: The guest agent had frozen the guest's file systems, for 0.40 s.", "Online"}},
 		"went on": {[]edit{grouped(group(token(Unheld))), named(cut, cut), reported(false), runs}, []string{"NoGuestAgent: There was no guest agent to freeze file systems. The guest went on", "Online"}},
 		"stopped": {[]edit{grouped(group()), named(cut, cut), reported(false)}, nil},
-		// It is said with the end, if that comes next.
+		// This message comes together with the end, if that follows.
 		"went on, and is ready":    {[]edit{grouped(group(token(Unheld))), named(ready, ready), reported(true), runs}, nil},
 		"went on, and is complete": {[]edit{grouped(group(token(Unheld))), named(ready, ready), reported(true), unlocked}, []string{"NoGuestAgent: There was no guest agent to freeze file systems. The guest went on", "Online"}},
 	} {

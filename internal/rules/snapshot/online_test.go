@@ -27,7 +27,7 @@ func guest(change func(*v1.VirtualMachineInstance)) edit {
 	}
 }
 
-// hold is what the guest's node says; it is this snapshot's hold t1.
+// hold is the answer of the guest's node: this snapshot's hold t1.
 func hold(changes ...func(*launch.Hold)) edit {
 	return func(o *Observed) {
 		runs(o)
@@ -194,7 +194,7 @@ func TestWhatASnapshotSaysOfAGuestThatRan(t *testing.T) {
 				t.Errorf("%s: older programs read %q", name, status.Indications[i]) //nolint:staticcheck // Likewise.
 			}
 		}
-		// Of a stopped VM it is written with what comes next.
+		// For a stopped VM the next write includes it.
 		if status.Phase == snapshotv1.InProgress && status.CreationTime.Equal(then) != (c.want != nil) {
 			t.Errorf("%s: the snapshot is of %v", name, status.CreationTime)
 		}

@@ -20,10 +20,9 @@ var (
 	then = &metav1.Time{Time: born.Add(2 * time.Second)}
 )
 
-// edit changes what is observed.
 type edit func(*Observed)
 
-// observed is a snapshot that has its finalizer, of a VM that does not run and has two disks.
+// observed is a snapshot with its finalizer, of a stopped VM with two disks.
 func observed(edits ...edit) Observed {
 	o := Observed{
 		Snapshot: &snapshotv1.VirtualMachineSnapshot{
@@ -59,7 +58,7 @@ func inProgress(o *Observed) {
 
 func locked(o *Observed) { o.VM.Status.SnapshotInProgress = new("snap") }
 
-// begun has the content, and of its VolumeSnapshots what is given.
+// begun adds the content, and the given VolumeSnapshots.
 func begun(volumes ...VolumeSnapshot) edit {
 	return func(o *Observed) {
 		inProgress(o)
@@ -101,8 +100,8 @@ var (
 	usable = VolumeSnapshot{Taken: then, Ready: true}
 )
 
-// want is what a decision says: its step, the phase, what the condition Progressing says (the
-// beginning of its message), and when the next look is.
+// want is the expected decision: its step, the phase, the beginning of the condition Progressing's message, and the
+// time of the next look.
 type want struct {
 	step    Step
 	phase   snapshotv1.VirtualMachineSnapshotPhase
@@ -208,7 +207,7 @@ func noVM2(o *Observed) {
 	o.Snapshot.Status.SourceUID = &uid
 }
 
-// judgeFailure holds a failure to all that a user may look at.
+// judgeFailure checks all places where a user may look for a failure.
 func judgeFailure(t *testing.T, s *snapshotv1.VirtualMachineSnapshot) {
 	t.Helper()
 	status := s.Status
@@ -347,7 +346,7 @@ func TestWhatIsRefusedFails(t *testing.T) {
 	judgeFailure(t, got)
 }
 
-// A status that somebody has cleared is said again, as far as the content knows it.
+// A cleared status must be restored, as far as the content has its facts.
 func TestAStatusThatWasClearedIsSaidAgain(t *testing.T) {
 	o := observed(begun(cut, cut), unlocked, reported(false))
 	o.Snapshot.Status = nil
@@ -365,7 +364,7 @@ func TestAStatusThatWasClearedIsSaidAgain(t *testing.T) {
 	}
 }
 
-// VolumeSnapshots, and groups of them, say of which VM they are.
+// VolumeSnapshots, and groups of them, must name their VM.
 func TestVolumeSnapshotsNameTheirVM(t *testing.T) {
 	want := map[string]string{"snapshot.kubevirt.io/source-vm-name": "vm", "snapshot.kubevirt.io/source-vm-namespace": "ns"}
 	for _, c := range Decide(observed(begun())).Cuts {
@@ -378,7 +377,8 @@ func TestVolumeSnapshotsNameTheirVM(t *testing.T) {
 	}
 }
 
-// What another's admission webhook says is in the conditions until the VolumeSnapshots are made, or the deadline ends.
+// The message of another's admission webhook must stay in the conditions until the VolumeSnapshots are made, or the
+// deadline ends.
 func TestARefusalForNowIsSaid(t *testing.T) {
 	says := func(s *snapshotv1.VirtualMachineSnapshot) string {
 		return condition.Find(s.Status.Conditions, snapshotv1.ConditionProgressing).Message

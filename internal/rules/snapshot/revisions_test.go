@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/instancetype"
 )
 
-// shaped gives the VM an instance type whose revision its status names, and a preference whose revision it names itself.
+// shaped gives the VM an instance type whose revision is in its status, and a preference whose revision is in its spec.
 func shaped(o *Observed) {
 	o.VM.Spec.Instancetype = &v1.InstancetypeMatcher{Name: "u1.small", Kind: instancetype.KindClusterType}
 	o.VM.Status.InstancetypeRef = refTo("u1.small", instancetype.KindClusterType, "vm-type-1")

@@ -24,7 +24,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// annotationTables are the tables that hold annotations.
+// annotationTables are the tables of annotations.
 var annotationTables = map[string]table{
 	"annotations of a VMI":       vmiAnnotationTable,
 	"annotations of a VM":        vmAnnotationTable,
@@ -44,7 +44,7 @@ var unnamed = slices.Concat(
 	slices.Sorted(maps.Keys(claimAnnotationTable)),
 )
 
-// componentNames are the names of the API module by which no user asks for something, in groups with the reason.
+// componentNames are the names of the API module that no user sets, in groups with the reason.
 var componentNames = map[string][]string{
 	"pods and objects of the installation have them from the components": {
 		v1.DomainAnnotation, v1.MigrationJobNameAnnotation, v1.CreatedByLabel, v1.MigrationJobLabel, v1.MigrationNameLabel,
@@ -121,8 +121,8 @@ func TestTablesHoldEveryAnnotationThatUsersSet(t *testing.T) {
 	}
 }
 
-// apiNames maps the names of KubeVirt's and CDI's groups, such as kubevirt.io/domain, to the constants of the API modules
-// that hold them.
+// apiNames maps the names of KubeVirt's and CDI's groups, such as kubevirt.io/domain, to the constants of the API
+// modules that hold them.
 func apiNames(t *testing.T) map[string]string {
 	t.Helper()
 	names := map[string]string{}
@@ -156,7 +156,7 @@ func apiNames(t *testing.T) map[string]string {
 	return names
 }
 
-// textConstants are the constants of a folder's package whose value is a text.
+// textConstants returns the string constants of a folder's package.
 func textConstants(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
@@ -198,7 +198,7 @@ func collectConstants(file *ast.File, values map[string]ast.Expr) {
 	}
 }
 
-// evaluated is the text that an expression of constants stands for.
+// evaluated returns the string value of an expression of constants.
 func evaluated(e ast.Expr, values map[string]ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -207,7 +207,7 @@ func evaluated(e ast.Expr, values map[string]ast.Expr) (string, bool) {
 	case *ast.Ident:
 		return evaluated(values[e.Name], values)
 	case *ast.SelectorExpr:
-		// The one constant of another package that names are made of.
+		// The only constant of another package in such names.
 		if id, isIdent := e.X.(*ast.Ident); isIdent && id.Name+"."+e.Sel.Name == "core.GroupName" {
 			return cdicore.GroupName, true
 		}
@@ -288,7 +288,7 @@ func TestAnnotationsAreServedToldOrRefused(t *testing.T) {
 	}
 }
 
-// Those functions that tell only warnings would let what is refused pass.
+// The functions that only warn would let a refused annotation pass.
 func TestWhereNoneIsRefusedTheTableRefusesNone(t *testing.T) {
 	for kind, table := range map[string]table{"a VM": vmAnnotationTable, "a migration": migrationAnnotationTable} {
 		for name, e := range table {

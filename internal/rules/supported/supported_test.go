@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// specs are the types that the tables are about.
+// specs are the types of the tables.
 var specs = map[string]struct {
 	table table
 	typ   reflect.Type
@@ -39,9 +39,9 @@ var specs = map[string]struct {
 type census struct {
 	table table
 	seen  map[string]bool
-	// unlisted are fields without an entry; coarse are entries that support a
-	// whole struct of KubeVirt's, where a field could be added unnoticed. Of what has no
-	// effect a new part has none either, and is told with the whole.
+	// unlisted are fields without an entry; coarse are entries that support a whole struct of KubeVirt's, where a new
+	// field would go unnoticed. If a struct has no effect its new parts have none either, and the message names the
+	// whole.
 	unlisted, coarse []string
 }
 
@@ -65,8 +65,7 @@ func (c *census) visit(t reflect.Type, at string) {
 	}
 }
 
-// ownStruct reports whether t is a struct of KubeVirt's; those of Kubernetes go
-// into the launcher pod as they are.
+// ownStruct reports whether t is a struct of KubeVirt's; Kubernetes' own go into the launcher pod unchanged.
 func ownStruct(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && strings.HasPrefix(t.PkgPath(), "kubevirt.io/")
 }
@@ -103,7 +102,7 @@ func TestCensusNoticesANewField(t *testing.T) {
 	}
 }
 
-// A manifest with a field of every kind that is not supported; each is named.
+// A manifest with every kind of unsupported field: each must be named.
 func TestUnsupportedFieldsAreNamed(t *testing.T) {
 	vm := &v1.VirtualMachine{}
 	manifest := `

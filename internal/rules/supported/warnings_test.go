@@ -97,7 +97,7 @@ func TestWarningsAreBounded(t *testing.T) {
 	}
 }
 
-// Who reads that something is refused wants to know why, and what to write instead.
+// A refusal must say why, and what to write instead.
 func TestEveryRefusalHasItsReason(t *testing.T) {
 	tables := maps.Clone(annotationTables)
 	for kind, spec := range specs {
@@ -112,7 +112,7 @@ func TestEveryRefusalHasItsReason(t *testing.T) {
 	}
 }
 
-// mostRefused is how many paths of a VMI's spec are refused at most: whatever their value is, or unless it asks for
+// mostRefused is the maximal number of refused paths in a VMI's spec, with any value, or unless the value asks for
 // nothing, as false does. Fewer is better.
 const mostRefused = 25
 

@@ -6,7 +6,7 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// What a pod's end says.
+// The exits of pods.
 var (
 	noWord  = switchover.Exit{}
 	sentIt  = switchover.Exit{Known: true, Sent: true, Ran: true}

@@ -7,7 +7,7 @@ import (
 	"drydock.dev/drydock/internal/exploration"
 )
 
-// mostStates bounds the memory that an exploration takes.
+// mostStates bounds the memory of an exploration.
 const mostStates = 20_000_000
 
 const (
@@ -16,8 +16,7 @@ const (
 	everything  = ofProcesses | ofUsers | nodeSilent | givenUp
 )
 
-// scenarios are explored exhaustively. Each is small in one way so that it can be large in
-// another.
+// scenarios are explored exhaustively. Each is small in one dimension so that it can be large in another.
 var scenarios = []scenario{
 	{name: "any fault, from the beginning, with late views", large: true, faults: 1, kinds: everything},
 	{name: "any two faults", large: true, ready: true, prompt: true, faults: 2, kinds: everything},
@@ -36,7 +35,7 @@ var scenarios = []scenario{
 	{name: "a second target pod", ready: true, prompt: true, faults: 2, kinds: podForced | secondPod},
 }
 
-// longScenarios are what the long run adds.
+// longScenarios are added in the long run.
 var longScenarios = []scenario{
 	{name: "any three faults", ready: true, prompt: true, faults: 3, kinds: everything},
 	{name: "disks that move, and any fault, with late views", ready: true, disks: true, faults: 1, kinds: everything},
@@ -62,8 +61,8 @@ func TestNeverTwoGuestsAndNeverNoneForGood(t *testing.T) {
 		})
 }
 
-// explore visits every state that can be reached, and checks that never two guests run, then
-// that every run comes to a rest with one guest, or a VMI that has ended.
+// explore visits every reachable state, and checks that two guests never run, and that every run comes to rest with one
+// guest, or a VMI that has ended.
 func explore(sc *scenario) (*exploration.Graph[state, step], error) {
 	var first state
 	first.initial(sc)
@@ -84,7 +83,7 @@ func explore(sc *scenario) (*exploration.Graph[state, step], error) {
 	return g, g.AlwaysRests(errEndless)
 }
 
-// check is what holds in every state.
+// check checks each state.
 func (sc *scenario) check(s *state) error {
 	at := s.tgt == tgtRuns || s.tgt == tgtMarked
 	switch {
@@ -98,7 +97,7 @@ func (sc *scenario) check(s *state) error {
 	return nil
 }
 
-// rest is what is expected of a state in which nothing goes on by itself.
+// rest checks a state in which nothing happens by itself.
 func (sc *scenario) rest(s *state) error {
 	switch err := settled(s); {
 	case err != nil:

@@ -20,22 +20,20 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// What virt-controller writes is not modeled: its two loops decide on objects that are made of
-// the state, and the record is read from the VMI that they write. The loop of VMIs
-// (vmilifecycle.Decide) drives DecideController, and the loop of migrations (migration.Decide)
-// gives up what is canceled. Both delete pods.
+// virt-controller's writes are not modeled: its two loops decide on objects that are made of the state, and the record
+// is read from their VMI. The loop of VMIs (vmilifecycle.Decide) calls DecideController, and the loop of migrations
+// (migration.Decide) gives up canceled migrations. Both delete pods.
 
-// sight is what a virt-controller has seen.
+// sight is the view of a virt-controller.
 type sight struct {
 	vmi    switchover.Record
 	cancel bool
 	pods   [2]pod
 	nodes  [2]node
-	// exits are the last words of pods that are shown, alive is of pods that are gone whether
-	// their processes run.
+	// exits are the exits of visible pods; alive says of deleted pods whether their processes run.
 	exits [2]switchover.Exit
 	alive [2]bool
-	// quiet means that the source's virt-handler tells nothing.
+	// quiet means that the source's virt-handler reports nothing.
 	quiet bool
 }
 
@@ -50,14 +48,14 @@ func (s *state) sight() sight {
 	return v
 }
 
-// podSeen is a pod as DecideController is told of it.
+// podSeen is a pod as DecideController gets it.
 func (v *sight) podSeen(i side) switchover.Pod {
 	p := v.pods[i]
 	switch {
 	case p.final && !p.gone:
 		return switchover.Pod{State: switchover.PodEnded, Exit: v.exits[i]}
 	case p.gone && (v.nodes[i] == fenced || v.nodes[i] == answers && !v.alive[i]):
-		// What it said last has gone with it.
+		// Its last exit is gone with it.
 		return switchover.Pod{State: switchover.PodEnded}
 	case p.going():
 		return switchover.Pod{State: switchover.PodGoes}
@@ -65,21 +63,20 @@ func (v *sight) podSeen(i side) switchover.Pod {
 	return switchover.Pod{State: switchover.PodRuns}
 }
 
-// write is what a loop does about what it sees: it patches the VMI, then deletes pods.
+// write is a loop's reaction to its view: it patches the VMI, then deletes pods.
 type write struct {
 	loop    string
 	by      string
 	vmi     switchover.Record
 	deletes [2]bool
-	// lost means that the VMI ends because its guest is lost, letsGo that the VMI goes. abandons means
-	// that the migration is said to have failed, which the VMI does not say.
+	// lost means that the VMI ends because its guest is lost, letsGo that the VMI loses its finalizer. abandons means
+	// that the migration fails without a change in the VMI.
 	lost, letsGo, abandons bool
-	// moved means that the VMI names the claim that its guest's disk was copied to.
+	// moved means that the VMI names the claim of the guest's copied disk.
 	moved bool
 }
 
-// loops are virt-controller's, which remember what they have decided. An exploration comes to the
-// same sight often.
+// loops are virt-controller's, with a cache of their decisions. An exploration often comes to the same view.
 type loops map[sight][]write
 
 const (
@@ -87,7 +84,7 @@ const (
 	ofMigrations = "the loop of migrations"
 )
 
-// all are the writes that either loop may make, promptly or after its patience.
+// all returns the possible writes of both loops, at once or after their patience.
 func (l loops) all(v sight) []write {
 	known, ok := l[v]
 	if ok {
@@ -109,8 +106,7 @@ const (
 	aMove    types.UID = "m"
 )
 
-// now is the time of every decision. What has happened was justNow, or long ago for those who are
-// patient.
+// now is the time of every decision. Events happened justNow, or long ago for patient loops.
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 func before(late bool) metav1.Time {
@@ -120,7 +116,7 @@ func before(late bool) metav1.Time {
 	return metav1.NewTime(now)
 }
 
-// vmi is the object that has a record.
+// object returns the VMI with a record.
 func (v *sight) object(late bool) *v1.VirtualMachineInstance {
 	r, at := v.vmi, before(late)
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
@@ -141,7 +137,7 @@ func (v *sight) object(late bool) *v1.VirtualMachineInstance {
 	set(r.PostCopy, func() { m.Mode = v1.MigrationPostCopy })
 	set(r.AbortFailed, func() { m.AbortStatus = v1.MigrationAbortFailed })
 	set(r.Failed || r.Completed, func() { m.EndTimestamp = &at })
-	set(r.Failed && !r.TargetNamed, func() { m.Completed = true }) // it is over, as KubeVirt's API says it
+	set(r.Failed && !r.TargetNamed, func() { m.Completed = true }) // it is over in the terms of KubeVirt's API
 	set(r.Switched, func() { vmi.Status.NodeName = nodeB })
 	set(r.SourceNamed, func() { vmi.Status.ActivePods[ofSource] = nodeA })
 	set(r.TargetNamed, func() { vmi.Status.ActivePods[ofTarget] = nodeB })
@@ -167,7 +163,7 @@ func (v *sight) object(late bool) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// current is the side that the VMI is on.
+// current is the side that the VMI names.
 func (v *sight) current() side {
 	if v.vmi.Completed && v.vmi.Switched {
 		return target
@@ -175,12 +171,12 @@ func (v *sight) current() side {
 	return source
 }
 
-// missed is since when a pod is gone. A node that answers ends what is left of it in its time.
+// missed is the time since when a pod is gone. A node that answers ends the rest of it in time.
 func (v *sight) missed(i side, late bool) time.Time {
 	return before(late && !v.alive[i]).Time
 }
 
-// shown is a pod's object, nil when it is gone.
+// shown returns a pod's object, or nil when it is gone.
 func (v *sight) shown(i side, late bool) *corev1.Pod {
 	p := v.pods[i]
 	if p.gone {
@@ -207,7 +203,7 @@ func (v *sight) shown(i side, late bool) *corev1.Pod {
 	return object
 }
 
-// words are what virt-launcher leaves of an end.
+// words is virt-launcher's message about an exit.
 func words(i side, exit switchover.Exit) string {
 	if !exit.Known {
 		return ""
@@ -232,7 +228,7 @@ func words(i side, exit switchover.Exit) string {
 	return string(text)
 }
 
-// hosts is a node's object.
+// hosts returns a node's object.
 func (v *sight) hosts(i side) *corev1.Node {
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}
 	object := &corev1.Node{}
@@ -246,7 +242,7 @@ func (v *sight) hosts(i side) *corev1.Node {
 	return object
 }
 
-// vmiLoop is what the loop of VMIs does.
+// vmiLoop is the loop of VMIs.
 func vmiLoop(v *sight, late bool) write {
 	current := v.current()
 	other := target - current
@@ -266,7 +262,7 @@ func vmiLoop(v *sight, late bool) write {
 	return w
 }
 
-// migrationLoop is what the loop of migrations does.
+// migrationLoop is the loop of migrations.
 func migrationLoop(v *sight, late bool) write {
 	from := v.object(late)
 	m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{
@@ -304,7 +300,7 @@ func migrationLoop(v *sight, late bool) write {
 	return w
 }
 
-// changes says in words what is written.
+// changes formats a write.
 func (v *sight) changes(w write) string {
 	var words []string
 	was, is := v.vmi, w.vmi

@@ -8,8 +8,7 @@ import (
 
 var errOtherDisks = errors.New("the guest is handed over, and its disks at the target are not what they are at the source")
 
-// copies is how far the copying of the guest's disks is; the zero value is a guest that has none which
-// move.
+// copies is the progress of copying the guest's disks; the zero value is a guest without disks to copy.
 type copies uint8
 
 const (
@@ -17,11 +16,11 @@ const (
 	cpMissing
 	cpRuns
 	cpReady
-	// cpFinishing was told to end with all that was written, and answers that it is ready.
+	// cpFinishing was told to end with all writes, and answers that it is ready.
 	cpFinishing
 	cpFinished
 	cpFailed
-	// cpEnded was ended, and nothing is left of it.
+	// cpEnded was ended, and QEMU has nothing left of it.
 	cpEnded
 )
 
@@ -30,7 +29,7 @@ var copyNames = [...]string{"none", "missing", "copied", "ready", "finishing", "
 // left reports whether QEMU has something left of it.
 func (c copies) left() bool { return c > cpMissing && c < cpEnded }
 
-// answers is what QEMU answers about it.
+// answers is QEMU's answer about it.
 func (c copies) answers() switchover.Mirrors {
 	if c == cpNone {
 		return switchover.Mirrors{}
@@ -64,7 +63,7 @@ func (s *state) endMirrors() {
 	}
 }
 
-// otherDisks returns what is wrong with handing over the guest now.
+// otherDisks returns the error of handing over the guest now.
 func (s *state) otherDisks() error {
 	if s.src == srcPreSwitchover && s.copies != cpNone && !s.same {
 		return errOtherDisks
@@ -72,13 +71,12 @@ func (s *state) otherDisks() error {
 	return nil
 }
 
-// finishes reports whether the copies come to their end while the guest stands still, if it does not take
-// too long.
+// finishes reports whether the copies end while the guest stands still, if that does not take too long.
 func (s *state) finishes() bool {
 	return s.src == srcPreSwitchover && s.copyLink && (s.copies == cpReady || s.copies == cpFinishing)
 }
 
-// copying is what QEMU at the source does about the disks by itself.
+// copying has the source QEMU's own steps about the disks.
 func (t *turn) copying() {
 	s := t.s
 	if s.src == srcEnded {
@@ -91,7 +89,7 @@ func (t *turn) copying() {
 	case s.copies == cpRuns && s.copyLink:
 		become("source's QEMU has copied the disks", cpReady, false)
 	case s.copies == cpFinishing && s.copyLink:
-		// Whether both are the same depends on whether the guest stands still.
+		// Both sides are equal if the guest stands still.
 		become("source's QEMU has finished the copies", cpFinished, s.src == srcPreSwitchover)
 	case s.copies == cpRuns, s.copies == cpFinishing, s.copies == cpReady && s.src.runs():
 		if !s.copyLink {

@@ -13,7 +13,6 @@ const (
 	copyFailed = `the copy of volume root to the target has failed: QEMU reports "Input/output error"`
 )
 
-// mirrors edits the copies of a source's disks.
 func mirrors(state switchover.MirrorState, more ...func(*switchover.SourceFacts)) func(*switchover.SourceFacts) {
 	return func(f *switchover.SourceFacts) {
 		f.Mirrors = switchover.Mirrors{State: state, Begun: true, Left: true}

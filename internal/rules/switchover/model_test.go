@@ -9,10 +9,9 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// The model: one migration of one VMI, with both QEMUs as they were seen to behave, and everybody else who
-// takes part. A state is a value of fixed size, so that it is its own key. QEMU obeys one
-// virt-handler at a time, so a command takes effect in the state that it was decided in; what is
-// written to the VMI may have been decided on an older version, and then is refused.
+// The model: one migration of one VMI, with both QEMUs as observed, and all other parts. A state is a value of fixed
+// size, so that it is its own key. QEMU obeys one virt-handler at a time, so a command takes effect in the state in
+// which it was decided; a write to the VMI may follow from an older version, and is refused then.
 
 // side is one of the two pods, with its node and its virt-handler.
 type side uint8
@@ -24,7 +23,7 @@ const (
 
 var sides = [...]string{"source", "target"}
 
-// sourceQEMU is the QEMU that the guest runs in at first.
+// sourceQEMU is the state of the QEMU in which the guest runs at first.
 type sourceQEMU uint8
 
 const (
@@ -32,11 +31,11 @@ const (
 	srcCopies
 	srcPreSwitchover
 	srcDevice
-	// srcPostCopy is the moment at which an error still has the guest go on here.
+	// srcPostCopy is the moment at which the guest still continues here after an error.
 	srcPostCopy
 	srcPostCopyFirm
 	srcPostCopyPaused
-	// srcPostCopyFailed is what an error at the end of the post-copy comes to. The guest stands still.
+	// srcPostCopyFailed follows an error at the end of the post-copy. The guest stands still.
 	srcPostCopyFailed
 	srcSent
 	// srcBack has begun the migration, and runs the guest.
@@ -48,7 +47,7 @@ var sourceNames = [...]string{"runs", "copies", "pre-switchover", "device", "pos
 
 func (q sourceQEMU) runs() bool { return q == srcRuns || q == srcCopies || q == srcBack }
 
-// answers is what QEMU answers.
+// answers is QEMU's answer.
 func (q sourceQEMU) answers() (runState string, status migrationstatus.Status, postCopyBytes int64) {
 	switch q {
 	case srcRuns:
@@ -73,7 +72,7 @@ func (q sourceQEMU) answers() (runState string, status migrationstatus.Status, p
 	return runstate.Running, migrationstatus.Failed, 0
 }
 
-// targetQEMU is the QEMU that the guest is to run in.
+// targetQEMU is the state of the QEMU that the guest is to reach.
 type targetQEMU uint8
 
 const (
@@ -87,17 +86,17 @@ const (
 
 var targetNames = [...]string{"not started", "incoming", "loaded", "marked", "runs", "ended"}
 
-// node is how a node is.
+// node is the state of a node.
 type node uint8
 
 const (
 	answers node = iota
 	silent
-	// fenced means that nothing runs on it, and that this was declared.
+	// fenced means that nothing runs on it, and that somebody has declared so.
 	fenced
 )
 
-// pod is a launcher pod as the API server has it.
+// pod is a stored launcher pod.
 type pod struct {
 	gone, final, deleting bool
 }
@@ -108,13 +107,13 @@ func (p pod) going() bool { return p.gone || p.deleting }
 type handler struct {
 	up   bool
 	view switchover.Record
-	// What it was told: Ready, Ran and Never at the source, Released at the target.
+	// Its received messages: Ready, Ran and Never at the source, Released at the target.
 	ready, ran, never, released bool
 	// streams: it has begun the migration. unmarked is TargetFacts.Unmarked.
 	streams, unmarked bool
-	// asked is what QEMU at the source was when it was asked for its migration: QEMU goes on meanwhile.
+	// asked is the source QEMU's state when it was asked for its migration: QEMU runs on meanwhile.
 	asked sourceQEMU
-	// exit is what it heard of QEMU's end.
+	// exit is QEMU's end as far as virt-handler knows.
 	exit switchover.Exit
 }
 
@@ -124,7 +123,7 @@ type leader struct {
 	sight  sight
 }
 
-// state is all of it.
+// state is the whole model.
 type state struct {
 	vmi switchover.Record
 	// cancel: the VirtualMachineInstanceMigration is being deleted.
@@ -133,17 +132,15 @@ type state struct {
 	tgt    targetQEMU
 	// whole: the target has all of the guest's memory. byPostCopy: the source was told to switch to post-copy.
 	whole, byPostCopy bool
-	// left: QEMU at the source has the marker that its guest never goes on there.
+	// left: QEMU at the source has the marker that its guest never continues there.
 	left bool
-	// doomed: QEMU at the target says that it is to be killed, and killing: virt-launcher was told.
+	// doomed: QEMU at the target reports that it will be killed; killing: virt-launcher was told.
 	doomed, killing bool
-	// hasRun: the target has run the guest. stale: the guest has gone on at the source since the
-	// target loaded it.
+	// hasRun: the target has run the guest. stale: the guest has continued at the source since the target loaded it.
 	hasRun, stale bool
 	// stream: the connection between the QEMUs is up.
 	stream bool
-	// copies are those of its disks, and copyLink their connection. same: what the guest has written
-	// is on both sides.
+	// copies are those of its disks, and copyLink their connection. same: both sides have the guest's writes.
 	copies   copies
 	copyLink bool
 	same     bool
@@ -151,7 +148,7 @@ type state struct {
 	pods     [2]pod
 	nodes    [2]node
 	handlers [2]handler
-	// What is on its way between the virt-handlers.
+	// Messages between the virt-handlers.
 	ready, released, ran, never bool
 	old                         leader
 	// second is a second target pod: 1 when it exists, 2 when its QEMU listens, 3 when that has ended.
@@ -210,12 +207,12 @@ func (s *state) alive(i side) bool {
 	return s.tgt != tgtEnded
 }
 
-// connected reports whether the virt-handlers can talk.
+// connected reports whether the virt-handlers can communicate.
 func (s *state) connected() bool {
 	return s.handlers[source].up && s.handlers[target].up && s.nodes[source] == answers && s.nodes[target] == answers
 }
 
-// end ends a pod's processes. With word, virt-launcher says how.
+// end ends a pod's processes. With word, virt-launcher reports how.
 func (s *state) end(i side, word bool) {
 	exit := switchover.Exit{Known: word}
 	if i == source {
@@ -231,7 +228,7 @@ func (s *state) end(i side, word bool) {
 	}
 }
 
-// exitSeen is what a virt-handler knows of its QEMU's end.
+// exitSeen is a virt-handler's knowledge of its QEMU's end.
 func (s *state) exitSeen(i side) switchover.Exit {
 	if p := s.pods[i]; p.final && !p.gone && s.nodes[i] == answers {
 		return s.exits[i]
@@ -283,5 +280,5 @@ func (s *state) targetFacts() switchover.TargetFacts {
 	return f
 }
 
-// overdue is more than a virt-handler waits for in pre-switchover.
+// overdue is longer than a virt-handler waits in pre-switchover.
 const overdue = time.Minute

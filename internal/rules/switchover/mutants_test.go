@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// atSource are Drydock's rules with another source: one that sees something else, or does.
+// atSource returns Drydock's rules with another view or decision at the source.
 func atSource(see func(*switchover.SourceFacts), do func(switchover.SourceFacts, *switchover.SourceStep)) rules {
 	r := drydocks
 	r.source = func(f switchover.SourceFacts) switchover.SourceStep {
@@ -40,7 +40,7 @@ func atTarget(see func(*switchover.TargetFacts), do func(switchover.TargetFacts,
 	return r
 }
 
-// atController has the loop of VMIs decide by other facts than those that it has.
+// atController returns Drydock's rules with other facts for the loop of VMIs.
 func atController(see func(*switchover.ControllerFacts)) rules {
 	r := drydocks
 	r.writes = func(v sight) []write {
@@ -62,7 +62,7 @@ func atController(see func(*switchover.ControllerFacts)) rules {
 	return r
 }
 
-// atLoops has virt-controller's loops write something else.
+// atLoops changes the writes of virt-controller's loops.
 func atLoops(do func(sight, *write)) rules {
 	r := drydocks
 	r.writes = func(v sight) []write {
@@ -204,8 +204,8 @@ func finishWhileTheGuestRuns(f switchover.SourceFacts, d *switchover.SourceStep)
 
 func forgetTheCopies(f *switchover.SourceFacts) { f.Mirrors.Left = false }
 
-// TestWhatIsWrongIsFound puts what would be wrong in the place of each rule: the exploration has
-// to find the way to two guests, to a guest with old memory, or to one that is ended.
+// TestWhatIsWrongIsFound replaces each rule by possible errors. The exploration must find two guests, a guest with old
+// memory, or one that is ended.
 func TestWhatIsWrongIsFound(t *testing.T) {
 	tests := map[string]struct {
 		rules rules

@@ -10,12 +10,12 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// recorded is what the VMI says of a migration that is under way.
+// recorded is the VMI's record of a migration under way.
 func recorded() switchover.Record {
 	return switchover.Record{Current: true, Addressed: true, Started: true, SourceNamed: true, TargetNamed: true}
 }
 
-// copying is a source that copies memory, with all that it needs to switch over.
+// copying is a source that copies memory, with all conditions for the switchover.
 func copying() switchover.SourceFacts {
 	return switchover.SourceFacts{
 		Record: recorded(), Process: switchover.ProcessRuns, RunState: "running", Status: migrationstatus.Active,

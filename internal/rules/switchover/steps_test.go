@@ -20,7 +20,7 @@ var (
 	errEndless   = errors.New("the last steps can be repeated for ever")
 )
 
-// step is something that happens.
+// step is a transition.
 type step struct {
 	name string
 	// disturbs: it need not happen.
@@ -28,17 +28,17 @@ type step struct {
 	broken   error
 }
 
-// rules are what is explored.
+// rules are the explored decisions.
 type rules struct {
 	source func(switchover.SourceFacts) switchover.SourceStep
 	target func(switchover.TargetFacts) switchover.TargetStep
-	// writes are what virt-controller writes, and which pods it deletes.
+	// writes returns virt-controller's writes and pod deletions.
 	writes func(sight) []write
 }
 
 var drydocks = rules{switchover.DecideSource, switchover.DecideTarget, loops{}.all}
 
-// fault is something that happens a limited number of times.
+// fault is an event that happens a limited number of times.
 type fault uint16
 
 const (
@@ -56,7 +56,7 @@ const (
 	secondPod
 )
 
-// scenario is what is fixed in an exploration.
+// scenario has the constants of an exploration.
 type scenario struct {
 	name string
 	// large scenarios have more than 100,000 states; -short leaves them out.
@@ -65,15 +65,15 @@ type scenario struct {
 	ready bool
 	// prompt virt-handlers see each version of the VMI at once.
 	prompt bool
-	// lateAnswers are those of a QEMU at the source that goes on before virt-handler decides; with
-	// runStateFirst it is asked for its run state before it is asked for its migration.
+	// lateAnswers come from a source QEMU that runs on before virt-handler decides; with runStateFirst it is asked for
+	// its run state before its migration.
 	lateAnswers, runStateFirst bool
-	// disks: what the guest writes to its disks is in its pod, and moves with it.
+	// disks: the guest's disks are in its pod, and move with it.
 	disks bool
-	// postCopy lets the convergence ask for post-copy.
+	// postCopy lets the convergence request post-copy.
 	postCopy bool
-	// trusting leaves out what only announces a second guest, such as a fact that is told and not
-	// true, so that the consequence is shown.
+	// trusting ignores errors that only announce a second guest, such as a false message, so that the exploration shows
+	// the consequence.
 	trusting bool
 	// keeps means that the guest must not be lost: the VMI does not end.
 	keeps  bool
@@ -82,7 +82,7 @@ type scenario struct {
 	rules  rules
 }
 
-// turn is all that may happen in one state.
+// turn collects the possible steps of one state.
 type turn struct {
 	*scenario
 	s    *state
@@ -107,7 +107,7 @@ func (sc *scenario) next(s *state, emit func(step, state)) {
 	t.secondPods()
 }
 
-// may takes a step if it changes anything.
+// may adds a step if it changes anything.
 func (t *turn) may(st step, change func(*state)) {
 	to := *t.s
 	change(&to)
@@ -125,7 +125,7 @@ func (t *turn) may(st step, change func(*state)) {
 	}
 }
 
-// remember notes where the guest has gone on.
+// remember notes where the guest has continued.
 func (s *state) remember(before sourceQEMU) {
 	s.hasRun = s.hasRun || s.tgt == tgtRuns
 	s.same = s.same && !s.src.runs()
@@ -147,21 +147,21 @@ func (t *turn) fault(kind fault, name string, possible bool, change func(*state)
 	})
 }
 
-// look has a virt-handler see the VMI as it is.
+// look gives a virt-handler the present VMI.
 func (s *state) look(i side) {
 	if s.handlers[i].up && s.nodes[i] == answers {
 		s.handlers[i].view = s.vmi
 	}
 }
 
-// write is a virt-handler's write of the VMI, which does not know whether it took effect.
+// write is a virt-handler's write of the VMI; it does not learn whether the write took effect.
 func (t *turn) write(i side, name string, broken error, change func(*switchover.Record)) {
 	if t.s.nodes[i] == answers && t.s.handlers[i].view == t.s.vmi {
 		t.may(step{name: name, broken: broken}, func(to *state) { change(&to.vmi) })
 	}
 }
 
-// handler is what a virt-handler does beside migrating.
+// handler has the steps of a virt-handler beside the migration.
 func (t *turn) handler(i side) {
 	s, h := t.s, t.s.handlers[i]
 	if !h.up {
@@ -180,7 +180,7 @@ func (t *turn) handler(i side) {
 	}
 }
 
-// start is a virt-handler that finds what there is.
+// start is the start of a virt-handler on the present state.
 func (s *state) start(i side) {
 	s.handlers[i] = handler{up: true, view: s.vmi, unmarked: i == target && s.tgt < tgtMarked}
 	if i == source {
@@ -214,7 +214,7 @@ func (t *turn) sourceDecides() {
 	}
 }
 
-// sourceStep tells, and acts.
+// sourceStep sends the messages and executes the commands of a decision.
 func (t *turn) sourceStep(d switchover.SourceStep) {
 	s := t.s
 	t.sourceTells(d.Tell)
@@ -308,7 +308,7 @@ func (s *state) cancelCopy() {
 	}
 }
 
-// cancel is migrate_cancel, which QEMU may find too late.
+// cancel is migrate_cancel, which may come too late for QEMU.
 func (t *turn) cancel(name string) {
 	t.goesOn(name, (*state).cancelCopy)
 	if t.s.src != srcDevice {
@@ -403,7 +403,7 @@ func (t *turn) messages() {
 
 func (s *state) lose() { s.ready, s.ran, s.never, s.released = false, false, false, false }
 
-// sourceQEMU is what QEMU at the source does by itself, and virt-launcher's watch over it.
+// sourceQEMU has the own steps of the source's QEMU, and of virt-launcher's watch over it.
 func (t *turn) sourceQEMU() {
 	s := t.s
 	become := func(name string, q sourceQEMU) { t.goesOn(name, func(to *state) { to.src = q }) }
@@ -433,7 +433,7 @@ func (t *turn) sourceQEMU() {
 	}
 }
 
-// sourceIsCut is what QEMU at the source does without a connection.
+// sourceIsCut has the steps of the source's QEMU without a connection.
 func (t *turn) sourceIsCut() {
 	become := func(name string, q sourceQEMU) { t.goesOn(name, func(to *state) { to.src = q }) }
 	switch t.s.src {
@@ -449,14 +449,14 @@ func (t *turn) sourceIsCut() {
 	}
 }
 
-// resumesFailed is virt-handler, which has a guest go on that was stopped for a migration that has failed.
+// resumesFailed is virt-handler's step that resumes a guest after its migration has failed.
 func (t *turn) resumesFailed() {
 	if s := t.s; !s.left && s.handlers[source].up {
 		t.goesOn("source's virt-handler has the guest go on whose migration has failed", func(to *state) { to.src = srcBack })
 	}
 }
 
-// targetQEMU is what QEMU at the target does by itself.
+// targetQEMU has the own steps of the target's QEMU.
 func (t *turn) targetQEMU() {
 	s := t.s
 	if s.killing {
@@ -475,7 +475,7 @@ func (t *turn) targetQEMU() {
 	}
 }
 
-// kubelet is that of a node.
+// kubelet has the steps of a node's kubelet.
 func (t *turn) kubelet(i side) {
 	s, p := t.s, t.s.pods[i]
 	switch s.nodes[i] {
@@ -513,7 +513,7 @@ func (s *state) die(i side) {
 	}
 }
 
-// faultsOf are what befalls one side.
+// faultsOf has the faults of one side.
 func (t *turn) faultsOf(i side) {
 	s, p := t.s, t.s.pods[i]
 	t.fault(handlerDies, sides[i]+"'s virt-handler dies", s.handlers[i].up, func(to *state) { to.die(i) })
@@ -537,7 +537,7 @@ func (t *turn) faults() {
 	})
 }
 
-// controller is the virt-controller that sees what is so, and the one that does not.
+// controller has the steps of the virt-controller with a true view, and of the one with an old view.
 func (t *turn) controller() {
 	s := t.s
 	for _, w := range t.rules.writes(s.sight()) {
@@ -550,8 +550,8 @@ func (t *turn) controller() {
 	}
 }
 
-// concludes writes what a virt-controller decides, on condition that the VMI is the one that it has
-// seen, and deletes pods then. It may die in between.
+// concludes writes a virt-controller's decision, on condition that the VMI is the one in its view, and then deletes
+// pods. It may die in between.
 func (t *turn) concludes(who string, w write) {
 	broken := t.breaks(&w)
 	t.may(step{name: who + w.by, broken: broken}, func(to *state) { to.vmi = w.vmi })
@@ -565,7 +565,7 @@ func (t *turn) concludes(who string, w write) {
 	}
 }
 
-// breaks returns what is wrong with a write, nil for nothing.
+// breaks returns the error of a write, or nil.
 func (t *turn) breaks(w *write) error {
 	seen := t.s.sight()
 	sourceSeen := seen.podSeen(source)
@@ -577,7 +577,7 @@ func (t *turn) breaks(w *write) error {
 		broken = errAbandoned
 	case !w.vmi.Final || t.s.vmi.Final:
 	case w.lost && t.s.vmi.PostCopy && !sourceSeen.Exit.Known && !t.s.src.runs():
-		// In post-copy the source's end without a word ends the VMI, whatever the target has.
+		// In post-copy the source's end without a message ends the VMI, whatever the target has.
 	default:
 		broken = t.s.endedTooEarly()
 	}
@@ -587,8 +587,8 @@ func (t *turn) breaks(w *write) error {
 	return broken
 }
 
-// namesOther reports whether the VMI would name a claim that its guest has not written to last: the copy before the
-// guest has run at the target, or the old one at its end although it has.
+// namesOther reports whether the VMI would name a claim without the guest's last writes: the copy before the guest has
+// run at the target, or the old claim at its end although it has.
 func (w *write) namesOther(s *state) bool {
 	ends := w.vmi.Final && !s.vmi.Final && !w.lost
 	return w.moved && !s.hasRun || w.vmi.Switched && !w.moved || ends && s.hasRun && !s.stale && !w.moved
@@ -600,12 +600,12 @@ func (s *state) mayRun() bool { return s.src.runs() || s.tgt == tgtRuns || s.tgt
 // finish ends the VMI, and with it the migration, in one write.
 func finish(r *switchover.Record) { r.Final, r.Failed = true, !r.Completed }
 
-// endedTooEarly returns what is wrong with ending the VMI now: a guest runs with all of its
-// memory, or the target has all of one that the source has let go of.
+// endedTooEarly returns the error of ending the VMI now: a guest runs with all of its memory, or the target has all of
+// one that the source has released.
 func (s *state) endedTooEarly() error {
 	whole := s.whole && (s.tgt == tgtRuns || s.tgt == tgtMarked || s.tgt == tgtLoaded && s.exits[source].Sent)
 	if s.vmi.PostCopy && s.src == srcEnded && !s.exits[source].Sent {
-		// The target may have all of it, and the source has not heard so: nobody can tell.
+		// The target may have all of it, without the source's knowledge: nobody can tell.
 		whole = false
 	}
 	if !s.vmi.Deleting && (s.src.runs() || whole) {
@@ -614,8 +614,7 @@ func (s *state) endedTooEarly() error {
 	return nil
 }
 
-// secondPods are target pods that a virt-controller with an old view makes when the first one's
-// object is gone.
+// secondPods has the target pods that a virt-controller with an old view makes when the first one's object is gone.
 func (t *turn) secondPods() {
 	s := t.s
 	t.fault(secondPod, "an old virt-controller makes a second target pod", s.second == 0 && s.pods[target].gone, func(to *state) { to.second = 1 })

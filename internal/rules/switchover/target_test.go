@@ -44,7 +44,7 @@ var (
 	marksAndRuns = switchover.TargetStep{Action: switchover.MarkAndRun}
 )
 
-// unwanted are the facts for which a target that has not run is ended, whatever it has done.
+// unwanted returns the facts for which a target that has not run must be ended, whatever it has done.
 func unwanted(extra map[string]targetTest) map[string]targetTest {
 	for name, edit := range map[string]func(*switchover.TargetFacts){
 		"the migration has failed": func(f *switchover.TargetFacts) { f.Record.Failed = true },
@@ -157,7 +157,7 @@ func TestTargetThatMayRun(t *testing.T) {
 	})
 }
 
-// The source hears that the guest runs by what QEMU has answered, and not only when QEMU is asked again.
+// The source must be told that the guest runs by QEMU's earlier answer, and not only when QEMU is asked again.
 func TestTargetThatHasJustRunTheGuest(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit func(*switchover.TargetFacts)

@@ -21,7 +21,7 @@ func filledBy(phase cdiv1.DataVolumePhase, claim corev1.PersistentVolumeClaimPha
 	return []placement.Claim{{Name: "disk", Claim: pvc, Source: "disk", DataVolume: dv}}
 }
 
-// provisioningPod is one that was made just now.
+// provisioningPod is one that was just made.
 func provisioningPod(edit ...func(*corev1.Pod)) *corev1.Pod {
 	return newPod(append([]func(*corev1.Pod){func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now) }}, edit...)...)
 }

@@ -9,7 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// The pod of a guest that keeps its address on the pods' network says which node it is on, once.
+// The pod of a guest with its address on the pods' network must be labeled with its node, once.
 func TestWhichPodsAreLabelledWithTheirNode(t *testing.T) {
 	keeps := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Status.Phase, vmi.Status.NodeName = v1.Running, "a"

@@ -21,8 +21,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// moving is a VMI that runs on node a in pod one, with a migration to pod two on node b
-// that has begun.
+// moving is a VMI that runs on node a in pod one, with a migration to pod two on node b that has begun.
 func moving(edits ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	start := metav1.NewTime(now.Add(-time.Minute))
 	return newVMI(append([]func(*v1.VirtualMachineInstance){inPhase(v1.Running, time.Hour), func(vmi *v1.VirtualMachineInstance) {
@@ -78,7 +77,7 @@ func onItsNode(name, node string) func(*corev1.Pod) {
 
 func going(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(now)) }
 
-// quit is a pod whose QEMU has ended, as virt-launcher says; "" when it says nothing.
+// quit is a pod whose QEMU has exited with this message of virt-launcher; "" for no message.
 func quit(reason launch.Reason, incoming launch.Incoming) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		state := corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 137}
@@ -94,7 +93,7 @@ func quit(reason launch.Reason, incoming launch.Incoming) func(*corev1.Pod) {
 	}
 }
 
-// seen observes both pods, of which a nil one is known to be gone for good.
+// seen observes both pods; nil is a pod that is known to be gone for good.
 func seen(vmi *v1.VirtualMachineInstance, current, other *corev1.Pod) Observed {
 	if ready := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady); current == nil && ready.Status == corev1.ConditionTrue {
 		*ready = v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse,
@@ -104,7 +103,7 @@ func seen(vmi *v1.VirtualMachineInstance, current, other *corev1.Pod) Observed {
 		Node: answering, NodeAsked: true, OtherNode: answering, OtherNodeAsked: true, Now: now}
 }
 
-// told is what a plan changes of the VMI, in words.
+// told formats a plan's changes of the VMI.
 func told(o Observed, p Plan) string {
 	m, was := p.VMI.Status.MigrationState, o.VMI.Status.MigrationState
 	var words []string
@@ -219,7 +218,7 @@ func both(vmi *v1.VirtualMachineInstance) {
 	vmi.Status.ActivePods = map[types.UID]string{"one": "a", "two": "b"}
 }
 
-// The node, its label and the image of what runs there change in one write.
+// The node, its label and the image must change in one write.
 func TestTheSwitchOfTheNodeIsOneWrite(t *testing.T) {
 	o := seen(moving(hasCompleted(time.Second)), sourcePod(), targetPod())
 	p := Decide(o)
@@ -241,8 +240,8 @@ func movesToNew(vmi *v1.VirtualMachineInstance) {
 		SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "old"}, DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "new"}}}
 }
 
-// TestTheClaimsChangeWithTheNode: the VMI names the claim that its guest has written to last, in the same
-// write that says where it is, or how it has ended.
+// TestTheClaimsChangeWithTheNode: the VMI must name the claim with its guest's last writes, in the same write that
+// reports where the guest is, or how it has ended.
 func TestTheClaimsChangeWithTheNode(t *testing.T) {
 	migrated, killed := quit(launch.ReasonMigrated, ""), quit("", "")
 	never, ran := quit(launch.ReasonHostShutdown, launch.IncomingNeverRan), quit(launch.ReasonGuestShutdown, launch.IncomingRan)
@@ -278,7 +277,7 @@ func TestTheClaimsChangeWithTheNode(t *testing.T) {
 	}
 }
 
-// TestAPluggedDiskChangesItsClaimWithTheNode: the status says so in the write in which the spec does.
+// TestAPluggedDiskChangesItsClaimWithTheNode: status and spec must change in one write.
 func TestAPluggedDiskChangesItsClaimWithTheNode(t *testing.T) {
 	plugged := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Volumes[0].DataVolume.Hotpluggable = true
@@ -307,7 +306,7 @@ func TestAPluggedDiskChangesItsClaimWithTheNode(t *testing.T) {
 	}
 }
 
-// Somebody may have taken all labels off.
+// A user may have removed all labels.
 func TestTheSwitchOfTheNodeOfAVMIWithoutLabels(t *testing.T) {
 	p := Decide(seen(moving(hasCompleted(time.Second), func(vmi *v1.VirtualMachineInstance) { vmi.Labels = nil }), sourcePod(), targetPod()))
 	if p.VMI.Labels[v1.NodeNameLabel] != "b" || p.VMI.Status.NodeName != "b" {
@@ -315,7 +314,7 @@ func TestTheSwitchOfTheNodeOfAVMIWithoutLabels(t *testing.T) {
 	}
 }
 
-// What virt-controller tells of a migration is in the labels as well.
+// virt-controller's facts about a migration must be in the labels as well.
 func TestTheLabelGoesWithTheMigration(t *testing.T) {
 	begin := &vmistatus.MigrationBegin{UID: "n", SourceNode: "a", SourcePod: "one", TargetNode: "c", TargetPod: "three", TargetPodUID: "three"}
 	for name, c := range map[string]struct {
@@ -334,7 +333,7 @@ func TestTheLabelGoesWithTheMigration(t *testing.T) {
 	}
 }
 
-// What was said of a source that vanished does not stay on a guest that has arrived.
+// Conditions about a source that vanished must not stay on a guest that has arrived.
 func TestAGuestThatHasArrivedCanBeReadyAgain(t *testing.T) {
 	vmi := moving(hasCompleted(time.Second), missed(time.Second))
 	vmi.Status.NodeName = "a"
@@ -345,7 +344,7 @@ func TestAGuestThatHasArrivedCanBeReadyAgain(t *testing.T) {
 	}
 }
 
-// A cache that shows no pod is asked about, one that shows both costs nothing.
+// If the cache shows no pod the API server must be asked; if it shows both, no request is needed.
 func TestWhatIsAskedAboutTwoPods(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    Observed
@@ -373,7 +372,7 @@ func TestWhatIsAskedAboutTwoPods(t *testing.T) {
 	}
 }
 
-// The other pod's object is gone: its processes get their time, on a node that answers.
+// The other pod's object is gone: its processes must get their time, on a node that answers.
 func TestAnOtherPodThatVanishes(t *testing.T) {
 	for name, c := range map[string]struct {
 		node  *corev1.Node
@@ -397,7 +396,7 @@ func TestAnOtherPodThatVanishes(t *testing.T) {
 	}
 }
 
-// A source that is on its way out says so, as of a guest that does not migrate.
+// A source that is being deleted must be reported as for a guest that does not migrate.
 func TestAMigratingVMISaysWhatIsWrongWithItsPod(t *testing.T) {
 	terminating := Decide(seen(moving(), sourcePod(going), targetPod()))
 	gone := seen(moving(missed(time.Second)), nil, targetPod())

@@ -16,25 +16,22 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// model is a cluster with one VMI, in which everything may happen at any time:
-// caches lag, the controller dies between two actions, the scheduler, the
-// kubelet, virt-handler and users do what they may. It checks after each step
-// what must never be, and at the end that everything comes to rest.
+// model is a cluster with one VMI, in which all events may happen at any time: caches lag, the controller dies between
+// two actions, and the scheduler, the kubelet, virt-handler and users act. It checks the invariants after each step,
+// and at the end that the cluster comes to rest.
 type model struct {
-	// vmis and pods are the versions that the API server has stored; the last
-	// one is in force, nil is "does not exist". Caches may show any version
-	// from the last seen one on.
+	// vmis and pods are the stored versions in the API server; the last one is current, and nil means "does not exist".
+	// Caches may show any version from the last seen one on.
 	vmis     []*v1.VirtualMachineInstance
 	pods     []*corev1.Pod
 	vmiCache int
 	podCache int
-	// guests are the pods in which a guest runs, and everRan those in which
-	// one has ever run.
+	// guests are the pods in which a guest runs, and everRan those in which one has ever run.
 	guests  map[types.UID]bool
 	everRan map[types.UID]bool
 	missing []string
 	made    int
-	// maintained is how often the VMI was to have no guest.
+	// maintained counts how often the VMI was told to have no guest.
 	maintained int
 	now        time.Time
 }
@@ -69,8 +66,7 @@ func (m *model) editPod(edit func(*corev1.Pod)) {
 	m.writePod(pod)
 }
 
-// controller is one round of the loop on what its caches show, cut off after
-// `budget` actions as if the process had died.
+// controller is one round of the loop with its caches, cut off after `budget` actions as if the process had died.
 func (m *model) controller(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, budget int) {
 	if vmi == nil {
 		return
@@ -84,7 +80,7 @@ func (m *model) controller(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, budg
 	changed := outcomeKey(plan.VMI) != outcomeKey(vmi)
 	if changed && spend(&budget) {
 		if m.vmi() == nil || m.vmi().ResourceVersion != vmi.ResourceVersion {
-			return // the API server refuses: somebody wrote first
+			return // the API server refuses, because of another write
 		}
 		m.writeVMI(plan.VMI.DeepCopy())
 	}
@@ -93,7 +89,7 @@ func (m *model) controller(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, budg
 	}
 }
 
-// plan decides, and answers what is asked, as the loop does.
+// plan decides and answers questions, as the loop does.
 func (m *model) plan(o *Observed) Plan {
 	plan := Decide(*o)
 	for asked := 0; plan.Needs != "" && plan.Needs != NeedDisks; asked++ {
@@ -117,7 +113,7 @@ func spend(budget *int) bool {
 	return *budget >= 0
 }
 
-// outcomeKey tells versions of a VMI apart that differ in what the plan sets.
+// outcomeKey distinguishes versions of a VMI by the fields that the plan sets.
 func outcomeKey(vmi *v1.VirtualMachineInstance) string {
 	return fmt.Sprint(vmi.Status, vmi.Finalizers, vmi.Labels)
 }
@@ -130,8 +126,8 @@ func (m *model) deletePod() {
 	m.editPod(terminating)
 }
 
-// handler is virt-handler: it starts a guest only in the pod that the stored
-// VMI names, since it writes with the version that it has read.
+// handlerStarts plays virt-handler: it starts a guest only in the pod that the stored VMI names, because it writes with
+// the version that it has read.
 func (m *model) handlerStarts() {
 	vmi, pod := m.vmi(), m.pod()
 	if vmi == nil || pod == nil || vmi.Status.Phase != v1.Scheduled || vmi.DeletionTimestamp != nil ||
@@ -161,7 +157,7 @@ func (m *model) handlerEnds(failed bool) {
 	m.writeVMI(next)
 }
 
-// kubeletEnds ends the pod's processes, the guest with them, and says so.
+// kubeletEnds ends the pod's processes with the guest, and reports it.
 func (m *model) kubeletEnds(phase corev1.PodPhase) {
 	pod := m.pod()
 	if pod == nil || pod.Spec.NodeName == "" || finished(pod) {
@@ -171,7 +167,7 @@ func (m *model) kubeletEnds(phase corev1.PodPhase) {
 	m.editPod(podPhase(phase))
 }
 
-// kubeletRemoves is the end of a pod's deletion.
+// kubeletRemoves ends a pod's deletion.
 func (m *model) kubeletRemoves() {
 	if pod := m.pod(); pod != nil && pod.DeletionTimestamp != nil && finished(pod) {
 		m.writePod(nil)
@@ -192,7 +188,7 @@ func (m *model) deleteVMI() {
 	}
 }
 
-// wantMaintenance has the VMI have no guest for now, or takes that back.
+// wantMaintenance tells the VMI to have no guest for now, or reverts that.
 func (m *model) wantMaintenance(want bool) {
 	vmi := m.vmi()
 	if vmi == nil || lock.Wanted(vmi) == want {
@@ -206,7 +202,8 @@ func (m *model) wantMaintenance(want bool) {
 	m.writeVMI(next)
 }
 
-// locks is the loop that locks the VMI (package maintenance), as far as it concerns the guest: it is wanted, and none is there.
+// locks is the loop that locks the VMI (package maintenance), as far as it concerns the guest: the lock is wanted, and
+// there is no guest.
 func (m *model) locks() {
 	vmi, pod := m.vmi(), m.pod()
 	if vmi == nil || vmi.DeletionTimestamp != nil || !lock.Wanted(vmi) || vmistatus.StageOf(vmi.Status.Phase) != vmistatus.Waiting ||
@@ -235,7 +232,7 @@ func rank(phase v1.VirtualMachineInstancePhase) int {
 	return slices.Index([]v1.VirtualMachineInstancePhase{v1.VmPhaseUnset, v1.Pending, lock.Phase, v1.Scheduling, v1.Scheduled, v1.Running}, phase)
 }
 
-// check is what must hold after every step.
+// check checks the invariants after every step.
 func (m *model) check(t *rapid.T) {
 	if len(m.guests) > 1 || len(m.everRan) > 1+m.maintained {
 		t.Fatalf("guests ran in %d pods: %v", len(m.everRan), m.everRan)
@@ -255,7 +252,7 @@ func (m *model) check(t *rapid.T) {
 	}
 }
 
-// checkPhases looks at what became of the phase from one version of the VMI to the next.
+// checkPhases compares the phases of consecutive versions of the VMI.
 func (m *model) checkPhases(t *rapid.T) {
 	for i := 1; i < len(m.vmis) && m.vmis[i] != nil; i++ {
 		from, to := m.vmis[i-1].Status.Phase, m.vmis[i].Status.Phase
@@ -270,7 +267,7 @@ func (m *model) checkPhases(t *rapid.T) {
 	}
 }
 
-// settle lets every part do its work on what is true until nothing changes.
+// settle lets every part work on the truth until nothing changes.
 func (m *model) settle() {
 	m.missing = nil
 	m.unlocks()
@@ -293,7 +290,7 @@ func (m *model) settle() {
 func TestWhateverHappensThereIsOneGuestAndItComesToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel()
-		// Later stages of a life are as likely as its beginning.
+		// Later stages of a life must be as likely as its beginning.
 		for range rapid.IntRange(0, 4).Draw(t, "rounds in which all goes well") {
 			m.controller(m.vmi(), m.pod(), 10)
 			m.schedule()
@@ -304,8 +301,7 @@ func TestWhateverHappensThereIsOneGuestAndItComesToRest(t *testing.T) {
 			"the controller works": func(t *rapid.T) {
 				m.controller(m.vmis[m.vmiCache], m.pods[m.podCache], rapid.IntRange(0, 3).Draw(t, "actions until it dies"))
 			},
-			// The caches of the process that led before stay behind, as do
-			// those of one that is started on an API server that lags.
+			// The caches of the former leader lag, as do those of one that starts on a lagging API server.
 			"another leader works on what is true": func(*rapid.T) { m.controller(m.vmi(), m.pod(), 10) },
 			"a claim goes":                         func(*rapid.T) { m.missing = []string{"data"} },
 			"the claim is there":                   func(*rapid.T) { m.missing = nil },

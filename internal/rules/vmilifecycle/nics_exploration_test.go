@@ -26,8 +26,8 @@ var nicScenarios = []nicScenario{
 	{name: "the guest releases nothing, and somebody attaches", keeps: true, attacher: true, changes: 3},
 }
 
-// TestAnInterfaceIsWhereItIsAskedFor lets users change their minds, and all parts act in any order, on old views, die and
-// fail; and follows each run to its end.
+// TestAnInterfaceIsWhereItIsAskedFor lets users change the template, and all parts act in any order, with old views,
+// die and fail. It follows each run to its end.
 func TestAnInterfaceIsWhereItIsAskedFor(t *testing.T) {
 	exploration.EachScenario(t, nicScenarios, nil, func(sc nicScenario) string { return sc.name },
 		func(t *testing.T, sc nicScenario) (*exploration.Graph[nicState, nicStep], error) {
@@ -53,7 +53,7 @@ func TestAnInterfaceIsWhereItIsAskedFor(t *testing.T) {
 		})
 }
 
-// check is what holds in each state.
+// check checks each state.
 func (sc *nicScenario) check(s *nicState) error {
 	if s.migrations > 1 {
 		return errOneChangeOneMigration
@@ -61,7 +61,7 @@ func (sc *nicScenario) check(s *nicState) error {
 	return nil
 }
 
-// rest is what is wrong with a state in which everybody has done their part.
+// rest checks a state in which all parts have finished.
 func (sc *nicScenario) rest(s *nicState) error {
 	wants := s.template.wanted()
 	switch {
@@ -72,7 +72,7 @@ func (sc *nicScenario) rest(s *nicState) error {
 	case s.vmi.reported != s.nic:
 		return errors.New("the status is not what QEMU has")
 	case sc.blind:
-		// Of which virt-handler knows nothing, and virt-controller says that it is in vain.
+		// virt-handler does not know it, and virt-controller reports that nothing can bring it.
 		return nil
 	case sc.keeps && s.nic && !wants:
 		if s.vmi.condition == isRequired {
@@ -83,7 +83,7 @@ func (sc *nicScenario) rest(s *nicState) error {
 	return s.settled(wants)
 }
 
-// settled is what is wrong with what the guest and its pod have.
+// settled checks the interface in the guest and in its pod.
 func (s *nicState) settled(wants bool) error {
 	switch {
 	case s.vmi.condition != notRequired:

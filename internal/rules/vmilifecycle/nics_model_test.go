@@ -18,9 +18,9 @@ import (
 	"drydock.dev/drydock/internal/rules/workloadupdate"
 )
 
-// The model of an interface of a guest that runs, which its VM's template gets, loses and moves to another network:
-// the VM, the VMI, two launcher pods, QEMU, and all that write them. What virt-controller and virt-handler decide
-// is decided by their own functions, on objects that are made of the model's state.
+// The model of a running guest's interface, which is added to its VM's template, removed, and moved to another network:
+// the VM, the VMI, two launcher pods, QEMU, and all their writers. virt-controller's and virt-handler's own functions
+// decide, on objects that are made of the model's state.
 
 // network is one of two, or none.
 type network uint8
@@ -39,7 +39,7 @@ type wish struct {
 	absent bool
 }
 
-// wanted reports whether the guest is to have the interface.
+// wanted reports whether the guest should have the interface.
 func (w wish) wanted() bool { return w.on != nowhere && !w.absent }
 
 // required is the condition MigrationRequired.
@@ -53,32 +53,32 @@ const (
 	isRequired
 )
 
-// vmiState is the VMI as far as it concerns the interface.
+// vmiState has the VMI's fields about the interface.
 type vmiState struct {
 	spec wish
 	// reported means that status.interfaces shows it in the guest.
 	reported  bool
 	condition required
-	// migrates means that its migration state says that it does, moved that it has, an odd number of times.
+	// migrates means that its migration state is under way, moved that the guest has moved an odd number of times.
 	migrates, moved bool
 }
 
-// podState is what a launcher pod has to do with the interface.
+// podState has a launcher pod's fields about the interface.
 type podState struct {
-	// made is the network that the pod was made with, asked that of its annotation, said that of network-status, and
-	// in that of its network namespace.
+	// Networks of the pod: made at its creation, asked in its annotation, said in its network-status, and in in its
+	// network namespace.
 	made, asked, said, in network
 }
 
-// handlerState is what virt-handler remembers.
+// handlerState is virt-handler's memory.
 type handlerState struct {
-	// asked means that it has asked the guest to release the NIC: that it asks again after a while changes nothing.
-	// plugged means that it has plugged it, or connected it anew, within the pause of that.
+	// asked means that it has asked the guest to release the NIC; asking again later changes nothing. plugged means
+	// that it has plugged or reconnected the NIC within the pause after that.
 	asked, plugged      bool
 	gone, loose, unsure bool
 }
 
-// phase is how far a migration is.
+// phase is the phase of a migration.
 type phase uint8
 
 const (
@@ -90,44 +90,44 @@ const (
 
 type nicState struct {
 	template wish
-	// vmi is what the API server has, seen what virt-controller's cache has of it, and known virt-handler's.
+	// vmi is the API server's, seen virt-controller's cache, and known virt-handler's.
 	vmi, seen, known vmiState
 	pod, target      podState
-	// nic means that QEMU has it, on the network that it is connected to. releases means that the guest was asked to
-	// release it. targetNIC is that of the target's QEMU.
+	// nic means that QEMU has it, on the connected network. releases means that the guest was asked to release it.
+	// targetNIC is the target QEMU's.
 	nic, releases, targetNIC bool
 	on                       network
 	handler                  handlerState
 	migration                phase
 	// rests means that a migration has just ended: package workloadupdate makes no other one for a while.
 	rests bool
-	// migrations counts those since the VMI's specification was changed last, without those that failed.
+	// migrations counts those since the last change of the VMI's specification, without the failed ones.
 	migrations int8
-	// What users and failures may still do.
+	// The remaining steps of users and failures.
 	changes, deaths, breaks uint8
 }
 
-// nicStep is a step of the model: its name, where it leads, and whether it need not happen.
+// nicStep is a step of the model: its name, the resulting state, and whether it need not happen.
 type nicStep struct {
 	name     string
 	to       nicState
 	disturbs bool
 }
 
-// nicScenario is what there is beside Drydock.
+// nicScenario has the environment of Drydock.
 type nicScenario struct {
 	name string
-	// attacher means that somebody attaches interfaces to pods that run. blind means that Multus does not attach those
-	// of new pods. keeps means that the guest never releases an interface.
+	// attacher means that a controller attaches interfaces to running pods. blind means that Multus does not attach
+	// those of new pods. keeps means that the guest never releases an interface.
 	attacher, blind, keeps  bool
 	changes, deaths, breaks uint8
 	// late has caches lag behind.
 	late bool
-	// decided remembers what virt-controller decides about equal states.
+	// decided caches virt-controller's decisions about equal states.
 	decided map[nicView]nicDecision
 }
 
-// nicView is what virt-controller sees, and nicDecision what it does.
+// nicView is virt-controller's view, and nicDecision its decision.
 type nicView struct {
 	vmi vmiState
 	pod podState
@@ -142,7 +142,7 @@ type nicDecision struct {
 
 const nicName = "nic"
 
-// specOf is a VMI's specification with the interface as it is wished.
+// specOf returns a VMI's specification with the wished interface.
 func specOf(w wish) v1.VirtualMachineInstanceSpec {
 	spec := v1.VirtualMachineInstanceSpec{Networks: []v1.Network{*v1.DefaultPodNetwork()}}
 	spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}}}}
@@ -183,7 +183,7 @@ func networkNamed(name string) network {
 	return nowhere
 }
 
-// object is the VMI, which runs, in the pod of podObject.
+// object is the running VMI, in the pod of podObject.
 func (v vmiState) object() *v1.VirtualMachineInstance {
 	vmi := newVMI(inPhase(v1.Running, time.Hour))
 	vmi.Spec = specOf(v.spec)
@@ -225,7 +225,7 @@ func conditionOf(vmi *v1.VirtualMachineInstance) required {
 	return pendingLong
 }
 
-// object is the pod that the guest is in.
+// object is the guest's pod.
 func (p podState) object() *corev1.Pod {
 	pod := newPod(func(pod *corev1.Pod) {
 		pod.Status.Phase, pod.Spec.NodeName, pod.Annotations = corev1.PodRunning, "node", map[string]string{}
@@ -242,7 +242,7 @@ func (p podState) object() *corev1.Pod {
 	return pod
 }
 
-// asked reads the annotation that a pod is to have.
+// askedBy reads a pod's planned annotation.
 func askedBy(annotation string) network {
 	var list []launcherpod.Attachment
 	if annotation == "" || json.Unmarshal([]byte(annotation), &list) != nil || len(list) == 0 {
@@ -251,14 +251,14 @@ func askedBy(annotation string) network {
 	return networkNamed(list[0].Name)
 }
 
-// decide is what virt-controller does about a VMI.
+// decide calls virt-controller's decision about a VMI.
 func (sc *nicScenario) decide(v nicView) nicDecision {
 	if d, known := sc.decided[v]; known {
 		return d
 	}
 	vmi, pod := v.vmi.object(), v.pod.object()
 	if migration.InFlight(vmi) {
-		// TestWhatThePodOfAGuestThatRunsLacks has that nothing is decided then.
+		// TestWhatThePodOfAGuestThatRunsLacks shows that nothing is decided then.
 		return nicDecision{condition: v.vmi.condition}
 	}
 	plan := Decide(Observed{VMI: vmi, Pod: pod, PodAsked: true, Node: answering, NodeAsked: true, Now: now})
@@ -274,7 +274,7 @@ func (sc *nicScenario) decide(v nicView) nicDecision {
 	return d
 }
 
-// carried is the VMI's specification when virt-controller has brought its template's into it.
+// carried is the VMI's specification after virt-controller has carried its template into it.
 func carried(vmi vmiState, template wish) wish {
 	object, spec := vmi.object(), specOf(template)
 	rollout.Carry(v1.VMRolloutStrategyLiveUpdate, object, &spec)

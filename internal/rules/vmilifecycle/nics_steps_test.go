@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/rules/nichotplug"
 )
 
-// steps are all that can happen in a state.
+// steps returns all possible steps of a state.
 func (sc *nicScenario) steps(s nicState) []nicStep {
 	list := sc.ofUsers(s)
 	list = append(list, sc.ofController(s)...)
@@ -43,8 +43,8 @@ func (sc *nicScenario) ofUsers(s nicState) []nicStep {
 	return list
 }
 
-// ofController: the template is carried into the VMI, the pod is asked, the condition is written, a migration is made.
-// Who writes the VMI must have seen it as it is.
+// ofController: the template is carried into the VMI, the pod's request and the condition are written, a migration is
+// made. A write of the VMI needs its present version.
 func (sc *nicScenario) ofController(s nicState) []nicStep {
 	var list []nicStep
 	if w := carried(s.seen, s.template); s.seen == s.vmi && w != s.vmi.spec {
@@ -58,7 +58,7 @@ func (sc *nicScenario) ofController(s nicState) []nicStep {
 		list = append(list, nicStep{name: "virt-controller sees the VMI", to: to})
 	}
 	if s.migration != atRest || s.seen.moved != s.vmi.moved {
-		return list // what it has seen of the VMI is about a pod that is gone
+		return list // its view of the VMI is about a deleted pod
 	}
 	d := sc.decide(nicView{s.seen, s.pod})
 	if d.changes && d.asks != s.pod.asked {
@@ -86,8 +86,8 @@ func (sc *nicScenario) ofController(s nicState) []nicStep {
 	return list
 }
 
-// ofAttacher: the pod gets and loses its interface as it was asked for, and then says so. A NIC that was connected to
-// it is not any more.
+// ofAttacher: the pod gets and loses its interface as requested, and then reports it. A NIC that was connected to it is
+// no longer connected.
 func (sc *nicScenario) ofAttacher(s nicState) []nicStep {
 	if !sc.attacher {
 		return nil
@@ -106,8 +106,8 @@ func (sc *nicScenario) ofAttacher(s nicState) []nicStep {
 	return list
 }
 
-// ofMigration: the source lets the target's QEMU be started when its status shows what the guest has, and refuses
-// while the guest keeps what it is to release; the guest arrives, or the migration fails.
+// ofMigration: the source lets the target's QEMU start when its status shows the guest's NICs, and refuses while the
+// guest keeps one that it must release; the guest arrives, or the migration fails.
 func (sc *nicScenario) ofMigration(s nicState) []nicStep {
 	fails := func(why string, disturbs bool) nicStep {
 		to := s
@@ -139,8 +139,8 @@ func (sc *nicScenario) ofMigration(s nicState) []nicStep {
 	return list
 }
 
-// sent is the state when the source has let the target's QEMU be started, which it does not yet while its status is not
-// what the guest has; or why it, or the target, refuses.
+// sent is the state after the source has let the target's QEMU start, which it delays until its status shows the
+// guest's NICs; or the reason why it, or the target, refuses.
 func (s nicState) sent() (to nicState, why string) {
 	vmi, nics := s.known.object(), map[string]bool{nicName: s.nic}
 	maps.DeleteFunc(nics, func(_ string, is bool) bool { return !is })
@@ -171,8 +171,7 @@ func (s nicState) arrived() nicState {
 	return to
 }
 
-// ofHandler: virt-handler does what is to be done about the NICs, the guest releases one, and the status says what
-// QEMU has.
+// ofHandler: virt-handler changes the NICs, the guest releases one, and the status shows QEMU's.
 func (sc *nicScenario) ofHandler(s nicState) []nicStep {
 	var list []nicStep
 	if s.known != s.vmi {
@@ -205,7 +204,7 @@ func (sc *nicScenario) ofHandler(s nicState) []nicStep {
 	return list
 }
 
-// handled is the state when virt-handler has done what is to be done about the guest's NICs.
+// handled is the state after virt-handler has changed the guest's NICs.
 func (s nicState) handled() nicState {
 	at := func(was bool, ago time.Duration) map[string]time.Time {
 		if !was {
@@ -246,8 +245,8 @@ func (s nicState) handled() nicState {
 	return to
 }
 
-// ofTime: what has a pause goes on. Caches lag behind by less, and Drydock does by then what it can do; all others, and
-// what virt-controller does about VMs, may need longer.
+// ofTime: pauses end. Caches lag by less, and Drydock has then done all that it can; all others, and virt-controller's
+// loop of VMs, may need longer.
 func (sc *nicScenario) ofTime(s nicState) []nicStep {
 	busy := s.migration != atRest || s.known != s.vmi || s.vmi.reported != s.nic || s.handled() != s
 	if d := sc.decide(nicView{s.vmi, s.pod}); busy || d.condition != s.vmi.condition || d.changes && d.asks != s.pod.asked {

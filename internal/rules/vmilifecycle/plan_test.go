@@ -82,7 +82,7 @@ func missingClaims(names ...string) []placement.Claim {
 
 func bound(pod *corev1.Pod) { pod.Spec.NodeName = "node" }
 
-// made is a pod of some age.
+// made sets a pod's age.
 func made(age time.Duration) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(now.Add(-age)) }
 }
@@ -119,7 +119,7 @@ func waiting(reason, message string) func(*corev1.Pod) {
 	return compute(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
 }
 
-// outcome is what a plan comes to, in words.
+// outcome is a formatted plan.
 type outcome struct {
 	ask, create, remove, freed bool
 	askWarning                 bool
@@ -147,7 +147,7 @@ func outcomeOf(p Plan) outcome {
 
 const saysWaiting = "Ready=False GuestNotRunning: Guest VM is not reported as running"
 
-// testCase is what was observed and what is to come of it.
+// testCase is an observation and the expected outcome.
 type testCase struct {
 	o    Observed
 	want outcome
@@ -408,8 +408,8 @@ func TestTheQOSClassIsThePods(t *testing.T) {
 	}
 }
 
-// The kubelet names another sandbox at every attempt, and each write would wake who
-// watches the VMI.
+// The kubelet names another sandbox at every attempt, and each write would wake all watchers of the VMI. The condition
+// must change once.
 func TestASandboxThatCannotBeMadeIsSaidOnce(t *testing.T) {
 	complain := func(vmi *v1.VirtualMachineInstance, reason, message string) *v1.VirtualMachineInstance {
 		return Decide(Observed{VMI: vmi, Pod: newPod(bound), NodeAsked: true, Node: answering, WarningAsked: true,

@@ -12,13 +12,13 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
-// withNIC gives the VMI an interface on another network than the pods'.
+// withNIC gives the VMI an interface on a network other than the pods'.
 func withNIC(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Networks = append(vmi.Spec.Networks, v1.Network{Name: "blue", NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: "blue"}}})
 	vmi.Spec.Domain.Devices.Interfaces = append(vmi.Spec.Domain.Devices.Interfaces, v1.Interface{Name: "blue"})
 }
 
-// requiring has the condition for so long.
+// requiring adds the condition, with its status for this long.
 func requiring(status corev1.ConditionStatus, ago time.Duration) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
 		vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{

@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// grows is a VMI whose guest has one socket and is to have so many.
+// grows is a VMI whose guest has one socket and wants this many.
 func grows(to uint32) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
 		inPhase(v1.Running, time.Minute)(vmi)
@@ -74,7 +74,7 @@ func TestARefusedResizeIsTold(t *testing.T) {
 	}
 }
 
-// TestANodeWithoutRoomNeedsAMigration: what the kubelet has put off is one of the needs that MigrationRequired is made of.
+// TestANodeWithoutRoomNeedsAMigration: a resize that the kubelet has deferred must be a reason for MigrationRequired.
 func TestANodeWithoutRoomNeedsAMigration(t *testing.T) {
 	want := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("300m")}}
 	for reason, status := range map[string]corev1.ConditionStatus{corev1.PodReasonDeferred: corev1.ConditionFalse, corev1.PodReasonInfeasible: corev1.ConditionTrue} {
@@ -91,7 +91,7 @@ func TestANodeWithoutRoomNeedsAMigration(t *testing.T) {
 	}
 }
 
-// TestAPodIsNotResizedWhileItsGuestMoves: the pod that counts is the one where the guest has arrived.
+// TestAPodIsNotResizedWhileItsGuestMoves: the pod counts in which the guest has arrived.
 func TestAPodIsNotResizedWhileItsGuestMoves(t *testing.T) {
 	grow := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 3}

@@ -24,7 +24,7 @@ func shareable(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Domain.Devices.Disks[0].Shareable = new(true)
 }
 
-// launcher is a launcher pod with a node, made for another VMI.
+// launcher is another VMI's launcher pod with a node.
 func launcher(of string, edits ...func(*corev1.Pod)) *corev1.Pod {
 	pod := newPod(bound, podPhase(corev1.PodRunning))
 	vmi := &v1.VirtualMachineInstance{}
@@ -43,7 +43,7 @@ func writes(claim string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Labels[launcherpod.ClaimLabel(claim)] = "" }
 }
 
-// aTarget is a pod that a guest is to migrate to.
+// aTarget makes a pod the target of a migration.
 func aTarget(pod *corev1.Pod) { pod.Labels[v1.MigrationJobLabel] = "m" }
 
 func TestBesideWhichPodsAGuestMustNotRun(t *testing.T) {
@@ -84,7 +84,8 @@ func TestBesideWhichPodsAGuestMustNotRun(t *testing.T) {
 	}
 }
 
-// TestAVMILeadsToItsGuestsPod takes off a pod what can be taken off: its name, and the UID in the other VMI's status, stay.
+// TestAVMILeadsToItsGuestsPod removes everything that can be removed from a pod: its name, and the UID in the other
+// VMI's status, stay, and must suffice.
 func TestAVMILeadsToItsGuestsPod(t *testing.T) {
 	readOnly := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.Devices.Disks[0].DiskDevice = v1.DiskDevice{CDRom: &v1.CDRomTarget{}}
@@ -229,8 +230,8 @@ func TestAGuestsPodStaysItsOwn(t *testing.T) {
 	})
 }
 
-// TestAGuestGivesWayToWhatFillsItsClaim: what fills a claim waits for the pods that use it, so that a pod which does not run
-// its guest yet goes.
+// TestAGuestGivesWayToWhatFillsItsClaim: a worker that fills a claim waits for the pods that use it, so a pod that does
+// not run its guest yet must be deleted.
 func TestAGuestGivesWayToWhatFillsItsClaim(t *testing.T) {
 	const says = "the claim data awaits an upload"
 	fills := []Rival{{Claim: "data", Filling: says}}

@@ -22,7 +22,7 @@ func node(ready corev1.ConditionStatus, ago time.Duration) *corev1.Node {
 var (
 	answering = node(corev1.ConditionTrue, 24*time.Hour)
 	silent    = node(corev1.ConditionUnknown, time.Minute)
-	// fenced is a node of which somebody has said that nothing runs on it.
+	// fenced is a node of which somebody has declared that nothing runs on it.
 	fenced = func() *corev1.Node {
 		n := node(corev1.ConditionUnknown, time.Hour)
 		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
@@ -30,7 +30,7 @@ var (
 	}()
 )
 
-// missed is a VMI whose pod was found to be gone some time ago.
+// missed is a VMI whose pod was found to be gone this long ago.
 func missed(ago time.Duration) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
 		vmi.Status.NodeName = "node"
@@ -43,9 +43,8 @@ func missed(ago time.Duration) func(*v1.VirtualMachineInstance) {
 
 func onNode(vmi *v1.VirtualMachineInstance) { vmi.Status.NodeName = "node" }
 
-// whole is how long the guest of a VMI without a grace period of its own may
-// outlive its pod's object: 30 s for the guest, 15 for the launcher, 15 for the
-// kubelet.
+// whole is how long the guest of a VMI without a grace period of its own may outlive its pod's object: 30 s for the
+// guest, 15 for the launcher, 15 for the kubelet.
 const whole = time.Minute
 
 func TestAPodThatVanishesUnderAGuest(t *testing.T) {
@@ -95,7 +94,7 @@ func TestAPodThatVanishesUnderAGuest(t *testing.T) {
 	})
 }
 
-// A kubelet that is cut off may have started what the API server has seen nothing of.
+// A kubelet without a connection may have started processes that the API server does not know.
 func TestAPodThatWasNeverSeenToStartIsWaitedForOnADeadNode(t *testing.T) {
 	unanswered := "node node does not answer (NodeStatusUnknown: Kubelet stopped posting node status.); "
 	scheduled := func(n *corev1.Node, edits ...func(*corev1.Pod)) Observed {
@@ -131,7 +130,7 @@ func TestWhenThePodWasMissedIsKept(t *testing.T) {
 }
 
 func TestWhatKeepsAGuestFromBeingReady(t *testing.T) {
-	// unready is what Kubernetes makes of the pods of a node that does not answer.
+	// Kubernetes does this to the pods of a node that does not answer.
 	unready := func(p *corev1.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{
 			{Type: corev1.PodReady, Status: corev1.ConditionFalse}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}

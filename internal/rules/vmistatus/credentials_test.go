@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
-// Whether the guest has its credentials stays said while a new virt-handler has not tried yet.
+// The condition about the guest's credentials must stay while a new virt-handler has not tried yet.
 func TestWhetherTheGuestHasItsCredentials(t *testing.T) {
 	kind := v1.VirtualMachineInstanceAccessCredentialsSynchronized
 	guest := func(credentials Fact[string]) Facts {

@@ -37,7 +37,7 @@ func TestWhyAPodIsEnded(t *testing.T) {
 	}
 }
 
-// A guest that was ended from outside is the VMI's failure unless the VMI was to go.
+// A guest that was ended from outside must make the VMI Failed, unless the VMI was being deleted.
 func TestAnEndThatNobodyAskedForIsAFailure(t *testing.T) {
 	evicted := Disruption{"Evicted", "Eviction API: evicting"}
 	for name, c := range map[string]struct {

@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/policytest"
 )
 
-// What is generated is made anew by the check for drift; here it only has to be there.
+// The check for drift regenerates the page; here it only has to exist.
 func TestThePageIsMadeAnewWithoutAChange(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/architecture.md")
 	if err != nil {
@@ -38,7 +38,7 @@ func TestThePageIsMadeAnewWithoutAChange(t *testing.T) {
 	}
 }
 
-// accounts are who writes, with the nodes of the VMI in withStatus.
+// accounts are the writers, with the nodes of the VMI in withStatus.
 var accounts = map[Writer]user.Info{
 	API:           &user.DefaultInfo{Name: "system:serviceaccount:kubevirt:kubevirt-apiserver"},
 	Controller:    &user.DefaultInfo{Name: "system:serviceaccount:kubevirt:kubevirt-controller"},
@@ -51,7 +51,7 @@ func handlerOn(node string) user.Info {
 		Extra: map[string][]string{"authentication.kubernetes.io/node-name": {node}}}
 }
 
-// The API server lets each component change its fields at each stage, and no other.
+// The API server must let each component change its fields at each stage, and no others.
 func TestThePolicyHoldsEachWriterToItsFields(t *testing.T) {
 	policy := policytest.Load(t, "../../../config/rbac/status-policy.yaml", "virtualmachineinstance-status")
 	phases := map[Stage]string{Waiting: "Pending", HandedOver: "Scheduled", Ended: "Failed"}
@@ -76,7 +76,7 @@ func TestThePolicyHoldsEachWriterToItsFields(t *testing.T) {
 	}
 }
 
-// What a component may write of a migration depends on how far that is.
+// A component's right to write a migration depends on the migration's progress.
 func TestThePolicyHoldsEachWriterToItsMomentOfAMigration(t *testing.T) {
 	policy := policytest.Load(t, "../../../config/rbac/status-policy.yaml", "virtualmachineinstance-status")
 	type state = map[string]any
@@ -121,8 +121,8 @@ func TestThePolicyHoldsEachWriterToItsMomentOfAMigration(t *testing.T) {
 	}
 }
 
-// A migration that has failed is completed only without a pod at the target, or with the VMI; and no guest's node changes with it,
-// whatever a virt-controller of another version makes of the two fields.
+// A failed migration may be completed only without a pod at the target, or with the VMI's end. No guest's node may
+// change with it, whatever a virt-controller of another version makes of the two fields.
 func TestThePolicyKeepsAGuestFromFollowingAFailedMigration(t *testing.T) {
 	policy := policytest.Load(t, "../../../config/rbac/status-policy.yaml", "virtualmachineinstance-status")
 	type state = map[string]any
@@ -153,7 +153,7 @@ func TestThePolicyKeepsAGuestFromFollowingAFailedMigration(t *testing.T) {
 	}
 }
 
-// Who has a VMI evacuated is virt-api; virt-controller ends it.
+// virt-api requests a VMI's evacuation; virt-controller ends it.
 func TestThePolicyLetsNobodyButVirtAPIHaveAVMIEvacuated(t *testing.T) {
 	policy := policytest.Load(t, "../../../config/rbac/status-policy.yaml", "virtualmachineinstance-status")
 	for by, may := range map[Writer]bool{API: true, Controller: false, Handler: false, TargetHandler: false} {
@@ -165,7 +165,7 @@ func TestThePolicyLetsNobodyButVirtAPIHaveAVMIEvacuated(t *testing.T) {
 	}
 }
 
-// A VMI that nobody has looked at has no status, and other accounts are judged elsewhere.
+// A new VMI has no status, and other policies judge other accounts.
 func TestWhatThePolicyLetsPass(t *testing.T) {
 	policy := policytest.Load(t, "../../../config/rbac/status-policy.yaml", "virtualmachineinstance-status")
 	changed := withStatus(map[string]any{"phase": "Running", "migrationState": map[string]any{"migrationUid": "changed"}})
@@ -224,7 +224,7 @@ func changedField(f *Field, before map[string]any) map[string]any {
 		}
 		status["migrationState"] = m
 	case f.Name == "evacuationNodeName":
-		// Who writes it may at least clear it.
+		// Its writer may at least clear it.
 		delete(status, f.Name)
 	default:
 		status[f.Name] = "changed"
@@ -232,7 +232,7 @@ func changedField(f *Field, before map[string]any) map[string]any {
 	return status
 }
 
-// The status of a VMI that has ended begins anew when the VMI is to have no guest for now, and then only as a whole.
+// The status of a VMI that has ended must be reset when the VMI is to have no guest for now, and then only as a whole.
 func TestThePolicyLetsAVMIBeginAnewForMaintenance(t *testing.T) {
 	policy := policytest.Load(t, "../../../config/rbac/status-policy.yaml", "virtualmachineinstance-status")
 	type state = map[string]any

@@ -44,13 +44,12 @@ func failedWith(reason string) edit {
 	}
 }
 
-// over is what KubeVirt's API says of a migration that has failed once nothing of it is left.
+// over is KubeVirt's mark on a failed migration of which nothing is left.
 func over(m *v1.VirtualMachineInstanceMigrationState) { m.Completed = true }
 
 func asked(m *v1.VirtualMachineInstanceMigrationState) { m.AbortRequested = true }
 
-// Each part says of a migration what it knows, and nothing of another migration or of one
-// that is over.
+// Each part must report its own facts about a migration, and none about another migration or about one that is over.
 func TestWhatAPartSaysOfAMigration(t *testing.T) {
 	source := func(s SourceMigration) Facts { s.UID = "m"; return Facts{Source: Known(s)} }
 	target := func(s TargetMigration) Facts { s.UID = "m"; return Facts{Target: Known(s)} }
@@ -103,7 +102,7 @@ func TestWhatAPartSaysOfAMigration(t *testing.T) {
 	}
 }
 
-// An abort without a reason has one.
+// An abort without a reason must get one.
 func TestAnAbortBeforeTheStartSaysSo(t *testing.T) {
 	status := Project(onTheWay(), Controller, Facts{Now: now, Migration: Migration{Of: "m", Abort: true}})
 	if m := status.MigrationState; !m.Failed || !strings.Contains(m.FailureReason, "aborted") || m.AbortStatus != v1.MigrationAbortSucceeded {
@@ -147,7 +146,7 @@ func TestAMigrationTakesThePlaceOfTheOneBefore(t *testing.T) {
 	}
 }
 
-// The guest's node, its pod's image and what asked for the migration change together.
+// The guest's node, its pod's image and the migration's request must change together.
 func TestTheGuestsNodeIsTheTargetOnceItRunsThere(t *testing.T) {
 	arrived := Migration{Of: "m", Arrived: &Arrival{Image: "launcher:2"}, Ended: []types.UID{"p"}}
 	for name, c := range map[string]struct {
@@ -200,7 +199,7 @@ func TestTheGuestsNodeIsTheTargetOnceItRunsThere(t *testing.T) {
 			t.Errorf("%s: the condition is there: %v", what, there)
 		}
 	}
-	// Who is evicted from the node that it has just come to goes on from there.
+	// A guest that is evicted from its new node must leave it.
 	vmi := onTheWay(begun, completed)
 	vmi.Status.EvacuationNodeName = "target"
 	if status := Project(vmi, Controller, Facts{Now: now, Migration: arrived}); status.EvacuationNodeName != "target" {
@@ -230,7 +229,7 @@ func TestWhatMigrationRequiredSays(t *testing.T) {
 	}
 }
 
-// A migration does not outlive its VMI, whoever says that the VMI ends.
+// A migration must not outlive its VMI, whoever reports the VMI's end.
 func TestAMigrationFailsWithItsVMI(t *testing.T) {
 	for _, by := range []Writer{Controller, Handler} {
 		for name, given := range map[string][]edit{"waiting": nil, "begun": {begun}} {
@@ -247,14 +246,14 @@ func TestAMigrationFailsWithItsVMI(t *testing.T) {
 			t.Errorf("%s ends it after the migration: %+v", by, m)
 		}
 	}
-	// The target's virt-handler ends nothing.
+	// The target's virt-handler must end nothing.
 	if status := Project(onTheWay(begun), TargetHandler, Facts{Now: now, End: &End{}}); status.Phase != v1.Running || status.MigrationState.Failed {
 		t.Errorf("the target ends it: %s, %+v", status.Phase, status.MigrationState)
 	}
 }
 
-// A migration that has failed is completed, as in KubeVirt, when no pod at the target is the VMI's any
-// more: in the write that says so, and without one of its own.
+// A failed migration must be completed, as in KubeVirt, when no pod at the target is the VMI's any more: in the write
+// that reports that, without one of its own.
 func TestAFailedMigrationIsCompletedWhenItsTargetPodIsOut(t *testing.T) {
 	given := []edit{begun, failedWith("x")}
 	for name, c := range map[string]struct {
@@ -277,7 +276,7 @@ func TestAFailedMigrationIsCompletedWhenItsTargetPodIsOut(t *testing.T) {
 			t.Errorf("%s: the migration is %+v", name, m)
 		}
 	}
-	// One that is completed for having failed brings no guest anywhere.
+	// A migration that is completed because it failed moves no guest.
 	vmi := onTheWay(begun, failedWith("x"), over)
 	if status := Project(vmi, Controller, Facts{Now: now, Migration: Migration{Of: "m", Arrived: &Arrival{}}}); status.NodeName != "source" {
 		t.Errorf("a failed migration has the guest be on node %s", status.NodeName)
@@ -301,7 +300,7 @@ func TestTheMigrationThatIsNotOver(t *testing.T) {
 	}
 }
 
-// A VMI does not end well because its guest was sent away and has not arrived.
+// A VMI must not succeed because its guest was sent away and has not arrived.
 func TestAGuestThatWasSentAndHasNotArrivedIsLost(t *testing.T) {
 	end := EndOfQEMU(onTheWay(begun), launch.Exit{Reason: launch.ReasonMigrated}, Disruption{})
 	if !end.Failed || end.Reason != ReasonMigrationLost || !strings.Contains(end.Message, "lost") {
@@ -312,8 +311,8 @@ func TestAGuestThatWasSentAndHasNotArrivedIsLost(t *testing.T) {
 	}
 }
 
-// A guest that an eviction has marked says so, as in KubeVirt, until it has left the node, the mark is taken off, or it ends; a
-// migration that has failed leaves it to be tried again.
+// A guest that an eviction has marked must have a condition, as in KubeVirt, until it has left the node, the mark is
+// removed, or it ends; after a failed migration it stays, for another try.
 func TestAnEvictionIsACondition(t *testing.T) {
 	evicted := func(node string, edits ...edit) *v1.VirtualMachineInstance {
 		vmi := onTheWay(edits...)

@@ -9,8 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Every field of the API's status is in the table once, and so is every condition
-// that is ever set.
+// The table must have every field of the API's status once, and every condition that is ever set.
 func TestEveryFieldHasItsOwners(t *testing.T) {
 	var want, got []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[v1.VirtualMachineInstanceStatus]()) {
@@ -43,7 +42,7 @@ func inJSON(f reflect.StructField) string {
 	return name
 }
 
-// A field has one owner at a stage, who is nobody's deputy there.
+// A field must have one owner per stage, who is nobody's deputy there.
 func TestAFieldHasOneOwnerAtAStage(t *testing.T) {
 	for _, f := range Fields {
 		for stage := range stages {

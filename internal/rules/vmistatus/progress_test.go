@@ -15,7 +15,7 @@ const (
 	gib = 1 << 30
 )
 
-// QEMU's figures may be anything, and the sentence has its form all the same.
+// QEMU's figures may be anything; the sentence must keep its form.
 func TestTheSentenceOfProgress(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   Progress
@@ -53,7 +53,7 @@ func TestProgressIsToldEveryFiveSeconds(t *testing.T) {
 	}
 }
 
-// Only the source tells of a migration how far it is, and what ends the migration takes that away.
+// Only the source may report a migration's progress, and the end of the migration must remove it.
 func TestWhatProgressIsSaid(t *testing.T) {
 	said := says(MigrationProgress, "True", "Before")
 	told := func(of Progress, failure string) Facts {
@@ -94,7 +94,7 @@ func TestWhatProgressIsSaid(t *testing.T) {
 			t.Errorf("%s: it says %+v", name, got)
 		}
 	}
-	// Without a migration there is no progress, and none is taken for granted.
+	// Without a migration there is no progress, and none may be assumed.
 	vmi := instance(v1.Running, said)
 	if c := condition.Find(Project(vmi, Handler, Facts{Now: now}).Conditions, MigrationProgress); c != nil {
 		t.Errorf("without a migration it says %+v", c)
@@ -102,7 +102,7 @@ func TestWhatProgressIsSaid(t *testing.T) {
 	if c := condition.Find(Project(onTheWay(begun), Handler, Facts{Now: now}).Conditions, MigrationProgress); c != nil {
 		t.Errorf("before anything was told it says %+v", c)
 	}
-	// Nobody can say it of a VMI that is on no node yet.
+	// Nobody can report it for a VMI without a node.
 	if c := condition.Find(Project(instance(v1.Pending, said), Controller, Facts{Now: now}).Conditions, MigrationProgress); c == nil {
 		t.Error("it is taken away by somebody who may not")
 	}

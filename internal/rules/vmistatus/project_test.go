@@ -36,7 +36,7 @@ func says(kind v1.VirtualMachineInstanceConditionType, status corev1.ConditionSt
 
 func running() Fact[Guest] { return Known(Guest{RunState: runstate.Of("running")}) }
 
-// finishedPod is a launcher pod in which virt-launcher has left how QEMU exited.
+// finishedPod is a launcher pod with virt-launcher's message about QEMU's exit.
 func finishedPod(phase corev1.PodPhase, exit *launch.Exit) *corev1.Pod {
 	state := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 1}}
 	if exit != nil {
@@ -49,8 +49,8 @@ func finishedPod(phase corev1.PodPhase, exit *launch.Exit) *corev1.Pod {
 	return &corev1.Pod{Status: corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{Name: layout.ComputeContainer, State: state}}}}
 }
 
-// The same exit of QEMU makes the same status, whether virt-handler has heard it from
-// virt-launcher or virt-controller reads it in the pod.
+// The same exit of QEMU must give the same status, whether virt-handler hears it from virt-launcher or virt-controller
+// reads it in the pod.
 func TestAnEndIsTheSameWhoeverReportsIt(t *testing.T) {
 	ready, paused, agent := v1.VirtualMachineInstanceReady, v1.VirtualMachineInstancePaused, v1.VirtualMachineInstanceAgentConnected
 	credentials := v1.VirtualMachineInstanceAccessCredentialsSynchronized
@@ -94,7 +94,7 @@ func TestEndsThatOnlyThePodTells(t *testing.T) {
 	}
 }
 
-// What each component says about Ready and Synchronized, and what it leaves alone.
+// Each component must set its parts of Ready and Synchronized, and leave the others alone.
 func TestWhoSaysWhat(t *testing.T) {
 	ready, synchronized := v1.VirtualMachineInstanceReady, v1.VirtualMachineInstanceSynchronized
 	const unscheduled = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
@@ -200,7 +200,7 @@ func TestWhatIsKnownOfAnAccelerator(t *testing.T) {
 	}
 }
 
-// What Ready says of a launcher pod that does not serve any more.
+// Ready must report a launcher pod that no longer serves.
 func TestWhatBecomesOfTheLauncherPodIsSaid(t *testing.T) {
 	const silent, dark = "node n does not answer (no word)", "; if the node is off, give it the taint node.kubernetes.io/out-of-service"
 	since := now.Add(-time.Hour)
@@ -231,7 +231,7 @@ func TestWhatBecomesOfTheLauncherPodIsSaid(t *testing.T) {
 	}
 }
 
-// What others read in Ready: whether the guest is ending, and whether anybody knows of it.
+// Others read in Ready whether the guest is ending, and whether anybody knows its state.
 func TestWhatReadySaysOfAGuest(t *testing.T) {
 	ready := v1.VirtualMachineInstanceReady
 	for name, c := range map[string]struct {
@@ -295,8 +295,7 @@ func TestSinceWhenAVMIIsInItsPhase(t *testing.T) {
 	}
 }
 
-// A pod that is deleted has its QEMU shut down. That is the VMI's failure only when
-// nobody wanted the VMI to go.
+// A deleted pod has its QEMU shut down. The VMI must fail only if nobody wanted it to end.
 func TestWhatAShutdownByTheHostMeans(t *testing.T) {
 	ended := func(when string) End {
 		return End{Failed: true, Reason: "LauncherPodEnded", Message: "The launcher pod was ended" + when}
@@ -325,7 +324,7 @@ func TestWhatAShutdownByTheHostMeans(t *testing.T) {
 	}
 }
 
-// controllerKnows and handlerKnows draw facts that the component can have.
+// controllerKnows and handlerKnows draw the component's possible facts.
 func controllerKnows(t *rapid.T, stage Stage) Facts {
 	f := Facts{Now: now}
 	some := &Obstacle{rapid.SampledFrom([]string{"ErrImagePull", ReasonPVCNotFound}).Draw(t, "obstacle"), "x"}
@@ -351,7 +350,7 @@ func controllerKnows(t *rapid.T, stage Stage) Facts {
 	return f
 }
 
-// uids are those of the migrations that are drawn.
+// uids are the migrations' possible UIDs.
 var uids = []types.UID{"m", "n"}
 
 func migrationOfController(t *rapid.T) Migration {
@@ -367,7 +366,7 @@ func migrationOfController(t *rapid.T) Migration {
 	return m
 }
 
-// migrating is a state of a migration that can be, nil for none.
+// migrating draws a possible state of a migration, or nil.
 func migrating(t *rapid.T) *v1.VirtualMachineInstanceMigrationState {
 	if rapid.Bool().Draw(t, "there was no migration") {
 		return nil
@@ -410,7 +409,7 @@ func handlerKnows(t *rapid.T) Facts {
 	return f
 }
 
-// aWriter draws who writes, and what that one knows.
+// aWriter draws a writer and its facts.
 func aWriter(t *rapid.T, stage Stage) (Writer, Facts) {
 	if stage != Waiting {
 		switch by := rapid.SampledFrom([]Writer{Controller, Handler, TargetHandler}).Draw(t, "by"); by {
@@ -423,7 +422,7 @@ func aWriter(t *rapid.T, stage Stage) (Writer, Facts) {
 	return Controller, controllerKnows(t, stage)
 }
 
-// anInstance draws a VMI as it can be at its stage.
+// anInstance draws a possible VMI of its stage.
 func anInstance(t *rapid.T) *v1.VirtualMachineInstance {
 	vmi := instance(rapid.SampledFrom(phases).Draw(t, "phase"))
 	for _, rule := range conditionRules {
@@ -439,8 +438,8 @@ func anInstance(t *rapid.T) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// Whatever a component knows, it changes only what the table lets it change, the phase
-// does not go back, an end stays, and saying the same again changes nothing.
+// Whatever a component knows, it must change only its fields in the table; the phase must not go back, an end must
+// stay, and the same report again must change nothing.
 func TestAWriterChangesOnlyItsFields(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vmi := anInstance(t)
@@ -479,15 +478,15 @@ func mayBeThere(kind v1.VirtualMachineInstanceConditionType, by Stage) bool {
 	})
 }
 
-// replaced reports whether virt-controller drops what another has said of a migration
-// that is over, because another one begins.
+// replaced reports whether virt-controller drops another's facts about a migration that is over, because another one
+// begins.
 func replaced(t *rapid.T, by Writer, name string, from, to *v1.VirtualMachineInstanceStatus) bool {
 	_, said := fieldsOf(t, to)[name]
 	return by == Controller && strings.HasPrefix(name, migrationState) && !said &&
 		from.MigrationState.MigrationUID != to.MigrationState.MigrationUID && ActiveMigration(from) == nil
 }
 
-// fieldsOf are the fields of a status as they are written, those of migrationState each.
+// fieldsOf returns the fields of a status as JSON, including each of migrationState.
 func fieldsOf(t *rapid.T, status *v1.VirtualMachineInstanceStatus) map[string]json.RawMessage {
 	data, err := json.Marshal(status)
 	out, migration := map[string]json.RawMessage{}, map[string]json.RawMessage{}
@@ -506,7 +505,7 @@ func fieldsOf(t *rapid.T, status *v1.VirtualMachineInstanceStatus) map[string]js
 	return out
 }
 
-// changed lists the fields that differ, and the types of the conditions that do.
+// changed lists the different fields, and the types of the different conditions.
 func changed(t *rapid.T, from, to *v1.VirtualMachineInstanceStatus) []string {
 	var names []string
 	before, after := fieldsOf(t, from), fieldsOf(t, to)
@@ -611,7 +610,8 @@ func TestWhatQEMUSaidIsPassedOnWhenItFailed(t *testing.T) {
 	}
 }
 
-// Of a VMI that is to have no guest nothing is left of what was said of its last one; its next guest is told of as the first was.
+// A VMI that is to have no guest must keep nothing of its last guest's status; its next guest must be reported like the
+// first.
 func TestAVMIThatIsToHaveNoGuestBeginsAnew(t *testing.T) {
 	from := instance(v1.Failed, says(v1.VirtualMachineInstanceReady, "False", v1.GuestNotRunningReason), says(v1.VirtualMachineInstanceIsMigratable, "True", ""))
 	from.Status.Reason, from.Status.NodeName, from.Status.ActivePods = "x", "node", map[types.UID]string{"pod": "node"}

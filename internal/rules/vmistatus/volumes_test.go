@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-// TestVolumesThatAreCopied: what is listed, and the condition that goes with it, as status, reason and message.
+// TestVolumesThatAreCopied compares the list and its condition, as status, reason and message.
 func TestVolumesThatAreCopied(t *testing.T) {
 	one, other := []v1.StorageMigratedVolumeInfo{{VolumeName: "root"}}, []v1.StorageMigratedVolumeInfo{{VolumeName: "data"}}
 	changes := says(v1.VirtualMachineInstanceVolumesChange, "True", "")

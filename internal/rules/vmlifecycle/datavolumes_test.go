@@ -61,7 +61,7 @@ func claimOf(owners ...metav1.OwnerReference) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", OwnerReferences: owners}}
 }
 
-// TestDisks is what a VM does about its one DataVolume and what it says.
+// TestDisks has one DataVolume, and the VM's action and condition.
 func TestDisks(t *testing.T) {
 	const (
 		starting     = v1.VirtualMachineStatusStarting
@@ -78,7 +78,7 @@ func TestDisks(t *testing.T) {
 	type does struct {
 		makes, adopts, starts bool
 		printable             v1.VirtualMachinePrintableStatus
-		// says is the message of the condition that tells of the disks.
+		// says is the message of the condition about the disks.
 		says string
 	}
 	tests := map[string]struct {
@@ -168,8 +168,7 @@ func TestADataVolumeIsMadeOfItsTemplate(t *testing.T) {
 	}
 }
 
-// A VM that runs is not judged by its DataVolumes any more; before, its VMI says
-// more than they do.
+// The DataVolumes of a running VM must not matter any more; before that its VMI's message must win.
 func TestTheVMISaysWhatItsDisksWaitFor(t *testing.T) {
 	pending := func(kind v1.VirtualMachineInstanceConditionType, status corev1.ConditionStatus, reason string) vmiEdit {
 		return func(vmi *v1.VirtualMachineInstance) {
@@ -204,7 +203,7 @@ func TestTheVMISaysWhatItsDisksWaitFor(t *testing.T) {
 	}
 }
 
-// What was observed of another version of the VM says nothing about this one's disks.
+// Observations for another version of the VM say nothing about this one's disks.
 func TestDataVolumesOfAnotherVersionAreLeftAlone(t *testing.T) {
 	other := func(vm *v1.VirtualMachine) {
 		withDisk(vm)
@@ -237,7 +236,7 @@ func TestATemplatesOwnPriorityStays(t *testing.T) {
 	}
 }
 
-// Of a VM with a VMI, what the VMI says of the disks is all that is said.
+// If the VM has a VMI, only the VMI's message about the disks may appear.
 func TestWhoSaysWhatTheDisksWaitFor(t *testing.T) {
 	waits := vmiSays(v1.VirtualMachineInstanceDataVolumesReady, "False", "NotAllDVsReady", "said by the VMI")
 	for name, test := range map[string]struct {

@@ -43,7 +43,7 @@ func migratable(vmi *v1.VirtualMachineInstance) {
 // away is the move of the disk of a VMI on the claim a.
 var away = volumemigration.Exits(newTestVMI(running, drainedFrom("a")))[0]
 
-// destination is what was made for it.
+// destination is the DataVolume that was made for it.
 func destination(edits ...dvEdit) *cdiv1.DataVolume {
 	dv := volumemigration.NewDestination(newVM(v1.RunStrategyAlways), away, &corev1.PersistentVolumeClaim{}, false)
 	for _, edit := range edits {
@@ -52,7 +52,7 @@ func destination(edits ...dvEdit) *cdiv1.DataVolume {
 	return dv
 }
 
-// drainOf says in words what a plan does about a drain.
+// drainOf formats a plan's actions for a drain.
 func drainOf(p Plan) string {
 	var words []string
 	if p.Needs != "" {
@@ -141,7 +141,7 @@ func TestDisksOfANodeThatIsDrained(t *testing.T) {
 	}
 }
 
-// TestEachDiskIsLookedAt: what is kept of one is no reason to keep another's.
+// TestEachDiskIsLookedAt: keeping one disk's destination must not keep another's.
 func TestEachDiskIsLookedAt(t *testing.T) {
 	move := volumemigration.Move{Volume: away.Volume, From: "a", To: away.To}
 	o := Observed{VM: newVM(v1.RunStrategyAlways, drains("a")), VMI: newTestVMI(running, drainedFrom("a"), uncordoned), Now: now, DrainDisks: []DrainDisk{
@@ -152,7 +152,7 @@ func TestEachDiskIsLookedAt(t *testing.T) {
 	}
 }
 
-// TestADrainGoesByTheAPIServersWord: a cache may show a VMI from before it came to where it is.
+// TestADrainGoesByTheAPIServersWord: a cache may show a VMI from before it came to its node.
 func TestADrainGoesByTheAPIServersWord(t *testing.T) {
 	old := &corev1.PersistentVolumeClaim{}
 	for name, test := range map[string]struct {
@@ -178,7 +178,7 @@ func TestADrainGoesByTheAPIServersWord(t *testing.T) {
 	}
 }
 
-// TestAllDisksAreMovedOrNone: the template changes when there is a claim for each of them.
+// TestAllDisksAreMovedOrNone: the template must change only when there is a claim for each of them.
 func TestAllDisksAreMovedOrNone(t *testing.T) {
 	second := func(spec *v1.VirtualMachineInstanceSpec) {
 		spec.Volumes = append(spec.Volumes, v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "z"}}})
@@ -206,7 +206,7 @@ func TestAllDisksAreMovedOrNone(t *testing.T) {
 	}
 }
 
-// TestAClaimGoesWithTheVMAsTheOldOneDoes: only what the VM's own DataVolume has made is deleted with the VM.
+// TestAClaimGoesWithTheVMAsTheOldOneDoes: only a claim in place of the VM's own DataVolume must be deleted with the VM.
 func TestAClaimGoesWithTheVMAsTheOldOneDoes(t *testing.T) {
 	vm := newVM(v1.RunStrategyAlways, drains("disk"), func(vm *v1.VirtualMachine) {
 		annotations := vm.Annotations

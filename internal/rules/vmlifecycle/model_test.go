@@ -12,20 +12,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is a cluster with one VM in which caches lag, the controller dies
-// between any two actions, guests end and crash, and users change their minds.
+// model is a cluster with one VM in which caches lag, the controller dies between any two actions, guests end and
+// crash, and users change their minds.
 type model struct {
 	vms      []*v1.VirtualMachine
 	vmis     []*v1.VirtualMachineInstance
 	vmCache  int
 	vmiCache int
 	now      time.Time
-	// disk is the VM's DataVolume, nil when there is none; tooEarly means that a
-	// VMI was made before it was ready.
+	// disk is the VM's DataVolume, or nil; tooEarly means that a VMI was made before it was ready.
 	disk     *cdiv1.DataVolume
 	tooEarly bool
-	// starts counts the VMIs; allowed is how many starts users and failures
-	// have given cause for under the strategies that start once.
+	// starts counts the VMIs; allowed is the number of starts that users and failures justify under the strategies that
+	// start once.
 	starts, allowed int
 }
 
@@ -56,8 +55,7 @@ func (m *model) editVMI(edit func(*v1.VirtualMachineInstance)) {
 	m.vmis = append(m.vmis, vmi)
 }
 
-// controller is one round of the loop, cut off after `budget` actions as if
-// the process had died.
+// controller is one round of the loop, cut off after `budget` actions as if the process had died.
 func (m *model) controller(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, budget int) {
 	o := Observed{VM: vm, VMI: vmi, DataVolumes: []DataVolume{{Name: "disk", Object: m.disk}}, Now: m.now}
 	plan, alive := m.plan(&o, &budget)
@@ -94,8 +92,8 @@ func (m *model) create(vmi *v1.VirtualMachineInstance, budget *int) bool {
 	return true
 }
 
-// plan decides, and answers what is asked, as the loop does. It reports false when the
-// VM turns out to be another version, or the process has died.
+// plan decides and answers questions, as the loop does. It reports false when the VM turns out to be another version,
+// or the process has died.
 func (m *model) plan(o *Observed, budget *int) (Plan, bool) {
 	plan := Decide(*o)
 	for range 4 {
@@ -163,7 +161,7 @@ func (m *model) ask(requests ...v1.VirtualMachineStateChangeRequest) {
 	m.writeVM(func(vm *v1.VirtualMachine) { vm.Status.StateChangeRequests = requests })
 }
 
-// unrecorded reports whether there is a VMI whose start the VM does not know of.
+// unrecorded reports whether there is a VMI whose start is not in the VM's status.
 func (m *model) unrecorded() bool {
 	vmi, vm := m.vmi(), m.vm()
 	if vmi == nil || vmi.DeletionTimestamp != nil {
@@ -224,7 +222,7 @@ func TestWhateverHappensAVMIsStartedAsOftenAsAskedFor(t *testing.T) {
 			},
 			"a user deletes the VMI": func(*rapid.T) {
 				if m.unrecorded() {
-					// The VM still asks for a start; nothing tells that it had one.
+					// The VM still requests a start; no record shows that it had one.
 					m.allowed++
 				}
 				m.deleteVMI()
@@ -246,7 +244,7 @@ func TestWhateverHappensAVMIsStartedAsOftenAsAskedFor(t *testing.T) {
 	})
 }
 
-// rests fails unless everything that was asked for is done.
+// rests fails unless all requests are done.
 func (m *model) rests(t *rapid.T, strategy v1.VirtualMachineRunStrategy) {
 	vm, vmi := m.vm(), m.vmi()
 	if len(vm.Status.StateChangeRequests) > 0 {

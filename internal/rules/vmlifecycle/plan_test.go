@@ -110,10 +110,10 @@ func vmiSays(kind v1.VirtualMachineInstanceConditionType, status corev1.Conditio
 
 func ownerless(vmi *v1.VirtualMachineInstance) { vmi.OwnerReferences = nil }
 
-// ofAnother has the VMI owned by another VM.
+// ofAnother makes another VM the VMI's owner.
 func ofAnother(vmi *v1.VirtualMachineInstance) { vmi.OwnerReferences[0].UID = "another-vm" }
 
-// outcome is what a plan comes to.
+// outcome is a formatted plan.
 type outcome struct {
 	create, remove, adopt, freed bool
 	paused                       bool
@@ -139,7 +139,7 @@ func outcomeOf(p Plan) outcome {
 	return out
 }
 
-// decide gives the plan when the API server confirms what was observed.
+// decide returns the plan when the API server confirms the observations.
 func decide(o Observed) Plan {
 	o.VMConfirmed, o.VMIAsked = true, true
 	return Decide(o)
@@ -352,7 +352,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// What a VM that goes leaves to others: their finalizers, and nothing of its own.
+// A deleted VM must lose its own finalizer, and keep those of others.
 func TestAVMThatGoesTakesOnlyItsOwnFinalizerAway(t *testing.T) {
 	if p := decide(Observed{VM: newVM(v1.RunStrategyAlways, deleting()), Now: now}); p.VM.Finalizers != nil {
 		t.Errorf("the finalizers are %#v, want none", p.VM.Finalizers)
@@ -363,7 +363,7 @@ func TestAVMThatGoesTakesOnlyItsOwnFinalizerAway(t *testing.T) {
 	}
 }
 
-// A spec from before admission looked at it, or past it: nothing is done, and the VM says why.
+// Admission did not see the spec: nothing may be done, and the VM must say why.
 func TestAVMThatSaysNothingSensibleStaysAsItIs(t *testing.T) {
 	both := newVM(v1.RunStrategyAlways, was(v1.RunStrategyManual), failures(1, "earlier", time.Minute),
 		func(vm *v1.VirtualMachine) { vm.Spec.Running = new(true) })
@@ -390,7 +390,7 @@ func TestAVMThatSaysNothingSensibleStaysAsItIs(t *testing.T) {
 	}
 }
 
-// Hotpluggable volumes of the template reach a guest that runs on, and no other.
+// Hotpluggable volumes of the template must reach a guest that runs on, and no other.
 func TestWhichVMIsGetTheVolumesOfTheirTemplate(t *testing.T) {
 	withVolume := func(vm *v1.VirtualMachine) {
 		vm.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
@@ -540,14 +540,14 @@ func TestWhatCouldNotBeDoneIsNotRecorded(t *testing.T) {
 	}
 }
 
-// What `kubectl wait` and the columns of `kubectl get vm` go by.
+// `kubectl wait` and the columns of `kubectl get vm` depend on these.
 func TestWhatAVMSaysOfItsVMI(t *testing.T) {
 	ready := v1.VirtualMachineInstanceReady
 	for name, test := range map[string]struct {
 		vm      *v1.VirtualMachine
 		vmi     *v1.VirtualMachineInstance
 		created bool
-		// says are the conditions, each as "type status reason".
+		// says has the conditions as "type status reason".
 		says []string
 	}{
 		"there is none":          {newVM(v1.RunStrategyHalted), nil, false, []string{"Ready False VMINotExists"}},
@@ -599,7 +599,8 @@ func TestTheVMIIsMadeOfTheTemplate(t *testing.T) {
 	}
 }
 
-// An end that nobody asked for is named by the VM as long as the VMI is there, and has a VM that runs again after failures run again.
+// The VM must name an end that nobody requested as long as the VMI exists, and a VM that reruns on failure must run
+// again.
 func TestAVMSaysHowItsGuestFailed(t *testing.T) {
 	const why = "The launcher pod was evicted, and the guest was shut down."
 	ended := newTestVMI([]v1.VirtualMachineInstancePhase{v1.Pending, v1.Running, v1.Failed}, vmiSays(v1.VirtualMachineInstanceReady, "False", v1.GuestNotRunningReason, why))

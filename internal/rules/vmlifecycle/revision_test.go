@@ -67,7 +67,7 @@ func TestRevisionsAreOnePerTemplate(t *testing.T) {
 	}
 }
 
-// The garbage collector takes the VM off no other.
+// The garbage collector removes the VM as owner only from a sorted one.
 func TestARevisionIsSorted(t *testing.T) {
 	if r := NewRevision(newVM(v1.RunStrategyAlways)); !controllerrevision.Sorted(r) {
 		t.Errorf("the revision keeps %s", r.Data.Raw)
@@ -114,7 +114,7 @@ func TestRestartRequiredNamesTheFieldsAndClearsItself(t *testing.T) {
 	}
 }
 
-// A change that the guest takes while it runs is not what its VMI was made of.
+// A live change of the guest must not count as part of its VMI's creation.
 func TestTheGenerationIsObservedWhenTheVMIIsMadeOfIt(t *testing.T) {
 	vm := newVM(v1.RunStrategyAlways)
 	vm.Status.ObservedGeneration = 2
@@ -166,7 +166,7 @@ func TestWhatOfATemplateReachesTheVMI(t *testing.T) {
 	for name, test := range map[string]struct {
 		strategy v1.VMRolloutStrategy
 		vmi      *v1.VirtualMachineInstance
-		// synced is whether the VMI gets the template's node selector, says what the condition says.
+		// synced means that the VMI gets the template's node selector; says is the condition's message.
 		synced bool
 		says   string
 	}{

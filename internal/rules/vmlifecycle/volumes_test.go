@@ -11,13 +11,13 @@ import (
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
-// onClaim is a spec with a volume on a claim, and a disk of it.
+// onClaim puts a spec's volume with its disk on a claim.
 func onClaim(spec *v1.VirtualMachineInstanceSpec, claim string) {
 	spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: claim}}}}
 	spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{}}}}
 }
 
-// wants has the VM's template name a claim, to be migrated to.
+// wants makes the VM's template name a claim, to be migrated to.
 func wants(claim string) vmEdit {
 	return func(vm *v1.VirtualMachine) {
 		vm.Spec.UpdateVolumesStrategy = new(v1.UpdateVolumesStrategyMigration)
@@ -37,7 +37,7 @@ func isOn(claim string) vmiEdit {
 	return func(vmi *v1.VirtualMachineInstance) { onClaim(&vmi.Spec, claim) }
 }
 
-// copies has the VMI list moves, as it says with the condition.
+// copies makes the VMI list moves, in the status and the condition.
 func copies(moves ...volumemigration.Move) vmiEdit {
 	return func(vmi *v1.VirtualMachineInstance) {
 		vmi.Status.MigratedVolumes = volumemigration.Write(moves)
@@ -54,7 +54,7 @@ func locked(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Domain.Devices.Disks[0].CDRom = &v1.CDRomTarget{}
 }
 
-// volumesOf says in words what a plan has done about volumes.
+// volumesOf formats a plan's actions about volumes.
 func volumesOf(o Observed, p Plan) string {
 	var words []string
 	if before, after := volumemigration.Recorded(&o.VM.Status), volumemigration.Recorded(&p.VM.Status); volumemigration.Text(before) != volumemigration.Text(after) {
@@ -128,10 +128,10 @@ func TestVolumesThatAreMigrated(t *testing.T) {
 	}
 }
 
-// hot has the volume of a spec be plugged in.
+// hot makes the volume of a spec hotpluggable.
 func hot(spec *v1.VirtualMachineInstanceSpec) { spec.Volumes[0].DataVolume.Hotpluggable = true }
 
-// TestPluggedVolumesThatAreMigrated: their disks are copied as others are, and are not exchanged meanwhile.
+// TestPluggedVolumesThatAreMigrated: their disks must be copied like others, and not be exchanged meanwhile.
 func TestPluggedVolumesThatAreMigrated(t *testing.T) {
 	vm := func(edits ...vmEdit) *v1.VirtualMachine {
 		vm := newVM(v1.RunStrategyAlways, edits...)
@@ -187,7 +187,7 @@ func TestPluggedVolumesThatAreMigrated(t *testing.T) {
 	}
 }
 
-// TestARecordGoesByTheAPIServersWord: a cache that shows no VMI, or an old one, is no reason to forget it.
+// TestARecordGoesByTheAPIServersWord: a cache with no VMI, or an old one, must not make the VM forget it.
 func TestARecordGoesByTheAPIServersWord(t *testing.T) {
 	for name, vmi := range map[string]*v1.VirtualMachineInstance{"none": nil, "one that has arrived": newTestVMI(running, isOn("a"))} {
 		o := Observed{VM: newVM(v1.RunStrategyManual, wants("a"), recorded(aToB)), VMI: vmi, VMConfirmed: true, Now: now}
@@ -201,7 +201,7 @@ func TestARecordGoesByTheAPIServersWord(t *testing.T) {
 	}
 }
 
-// TestARequestToStartWaitsForTheRecovery: it is done when the template is as it was.
+// TestARequestToStartWaitsForTheRecovery: it must be served when the template is reverted.
 func TestARequestToStartWaitsForTheRecovery(t *testing.T) {
 	stuck := newVM(v1.RunStrategyManual, wants("b"), recorded(aToB), requests(start))
 	p := decide(Observed{VM: stuck, Now: now})

@@ -75,7 +75,7 @@ func TestOperationsAreWrittenAsTheyAreRead(t *testing.T) {
 	if diff := cmp.Diff(texts, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
-	// What an operation doesn't have is not written.
+	// Fields that an operation does not define must not be stored.
 	if operations, err = Parse([]string{`{"op":"remove","OP":"copy","from":"/a","path":"/b","value":1}`}); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// A replace sets a field that is unset, and a place of a list only where the list has it.
+// A replace sets an unset field, but only an existing element of a list.
 func TestAReplaceSetsWhatIsUnset(t *testing.T) {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", Labels: map[string]string{"a": "b"}},
 		Spec: v1.VirtualMachineSpec{Template: &v1.VirtualMachineInstanceTemplateSpec{}}}
@@ -135,7 +135,7 @@ func TestAReplaceSetsWhatIsUnset(t *testing.T) {
 	}
 }
 
-// Whether a number is a name or a place in a list is the API's to say.
+// Only the API decides whether a number is a name or an index.
 func TestANumberMayBeAName(t *testing.T) {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", Labels: map[string]string{"a": "b"}},
 		Spec: v1.VirtualMachineSpec{Template: &v1.VirtualMachineInstanceTemplateSpec{}}}

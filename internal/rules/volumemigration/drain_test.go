@@ -21,7 +21,7 @@ const (
 	readers  = corev1.ReadOnlyMany
 )
 
-// reported has the status of a VMI say which access modes the claim of a volume has.
+// reported sets the access modes of a volume's claim in the status of a VMI.
 func reported(volume, claim string, modes ...corev1.PersistentVolumeAccessMode) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
 		vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{
@@ -30,7 +30,7 @@ func reported(volume, claim string, modes ...corev1.PersistentVolumeAccessMode) 
 	}
 }
 
-// leaving is a VMI on two volumes.
+// leaving is a VMI with two volumes.
 func leaving(root, data v1.VolumeSource, edits ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}, Spec: *spec(root, data)}
 	for _, edit := range edits {
@@ -39,7 +39,7 @@ func leaving(root, data v1.VolumeSource, edits ...func(*v1.VirtualMachineInstanc
 	return vmi
 }
 
-// said are moves without the ends of their names, which follow from digests.
+// said formats moves without the suffixes of their names, which come from digests.
 func said(moves []Move) string {
 	var words []string
 	for _, m := range moves {
@@ -106,8 +106,8 @@ func TestWhichDisksADrainMoves(t *testing.T) {
 	}
 }
 
-// TestADestinationIsNamedByWhereTheGuestIs: a claim that has ever been a guest's disk never has the name of one that a
-// drain would make.
+// TestADestinationIsNamedByWhereTheGuestIs: a claim that has ever been a guest's disk must never have the name of one
+// that a drain would make.
 func TestADestinationIsNamedByWhereTheGuestIs(t *testing.T) {
 	name := func(edits ...func(*v1.VirtualMachineInstance)) string {
 		return Exits(leaving(pvc("a"), dv("b"), edits...))[0].To
@@ -161,7 +161,7 @@ func TestWhoLetsADrainMoveDisks(t *testing.T) {
 	}
 }
 
-// owner is a VM with a volume on a claim, and one on the DataVolume that it makes itself.
+// owner is a VM with a volume on a claim, and one on its own DataVolume.
 func owner(root, data v1.VolumeSource) *v1.VirtualMachine {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "vm"}}
 	vm.Spec.Template = &v1.VirtualMachineInstanceTemplateSpec{Spec: *spec(root, data)}

@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
 
-// pluggedIn has the status of a VMI say how far a hotplugged volume is.
+// pluggedIn sets the phase of a hotplugged volume in the status of a VMI.
 func pluggedIn(volume, claim string, phase v1.VolumePhase) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
 		vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{
@@ -105,7 +105,8 @@ func TestWhichPluggedDisksWouldBeExchanged(t *testing.T) {
 	}
 }
 
-// TestNothingIsExchangedThatIsToBeCopied: as long as a disk is to be copied, the guest is not given another one in its place.
+// TestNothingIsExchangedThatIsToBeCopied: while a disk waits to be copied, the guest must not get another one in its
+// place.
 func TestNothingIsExchangedThatIsToBeCopied(t *testing.T) {
 	template := spec(plugged(pvc("c")), dv("d"))
 	was := template.DeepCopy()
@@ -145,7 +146,7 @@ func TestNothingIsExchangedThatIsToBeCopied(t *testing.T) {
 	}
 }
 
-// TestAPluggedDiskArrives: at the target both spec and status have it on the claim that it is copied to.
+// TestAPluggedDiskArrives: at the target both spec and status must name the claim of the copy.
 func TestAPluggedDiskArrives(t *testing.T) {
 	vmi := leaving(plugged(pvc("a")), dv("b"), pluggedIn("root", "a", v1.VolumeReady), reported("data", "b", once))
 	vmi.Status.MigratedVolumes = Write([]Move{rootMove, dataMove})

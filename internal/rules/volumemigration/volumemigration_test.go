@@ -40,7 +40,7 @@ func below(name string) v1.VolumeSource {
 
 var empty = v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}}
 
-// spec is one with the volumes root, data and scratch, and a disk for each.
+// spec has the volumes root, data and scratch, and a disk for each.
 func spec(root, data v1.VolumeSource) *v1.VirtualMachineInstanceSpec {
 	s := &v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{
 		{Name: "root", VolumeSource: root}, {Name: "data", VolumeSource: data}, {Name: "scratch", VolumeSource: empty},
@@ -111,7 +111,7 @@ func TestWhichChangesAreMigrations(t *testing.T) {
 	}
 }
 
-// moving is a VMI whose disks are to be copied.
+// moving is a VMI whose disks must be copied.
 func moving(moves ...Move) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{Spec: *spec(pvc("a"), dv("b"))}
 	vmi.Status.MigratedVolumes = Write(moves)
@@ -137,7 +137,7 @@ func TestTheTargetIsOnTheNewClaims(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotOfTheVMIMovesNothing: a status that does not fit the spec is not followed.
+// TestWhatIsNotOfTheVMIMovesNothing: a status that does not fit the spec must be ignored.
 func TestWhatIsNotOfTheVMIMovesNothing(t *testing.T) {
 	half := Write([]Move{rootMove})
 	half[0].DestinationPVCInfo = nil

@@ -33,7 +33,7 @@ func render(t *testing.T, task transfer.Task, source cdiv1.DataVolumeSource, edi
 	return pod
 }
 
-// mounts are the places of a worker, and what is there.
+// mounts returns a worker's volumes by mount path.
 func mounts(pod *corev1.Pod) map[string]corev1.VolumeSource {
 	volumes, out := map[string]corev1.VolumeSource{}, map[string]corev1.VolumeSource{}
 	for _, v := range pod.Spec.Volumes {
@@ -160,7 +160,7 @@ func TestAServiceLeadsToItsUploadAlone(t *testing.T) {
 	if service.Spec.Ports[0].Port != transfer.UploadPort {
 		t.Errorf("ports %+v", service.Spec.Ports)
 	}
-	// A worker that is asked before it listens is warned of.
+	// The kubelet warns of a worker that is probed before it listens.
 	c := pod.Spec.Containers[0]
 	want := []string{"virt-importer", "-await-port", "8443"}
 	if c.StartupProbe == nil || !slices.Equal(c.StartupProbe.Exec.Command, want) || c.ReadinessProbe != nil || c.LivenessProbe != nil {
@@ -170,8 +170,7 @@ func TestAServiceLeadsToItsUploadAlone(t *testing.T) {
 
 func TestAWorkerFollowsABoundClaimToAnyNodeThatLives(t *testing.T) {
 	const forever = int64(-1)
-	// The first toleration that fits a taint decides, for the scheduler and for who
-	// evicts pods.
+	// The first toleration that fits a taint decides, for the scheduler and for the evicting controller.
 	tolerated := func(pod *corev1.Pod, taint corev1.Taint) (seconds int64, ok bool) {
 		for _, toleration := range pod.Spec.Tolerations {
 			if !toleration.ToleratesTaint(logr.Discard(), &taint, false) {
@@ -234,8 +233,8 @@ func TestWhatAWorkerGetsFollowsFromItsTask(t *testing.T) {
 	}
 }
 
-// What a worker unpacks beside its target is bounded by the disk's size and what tools
-// need; it writes there and to its claim, and to nothing else.
+// The size of a worker's scratch space must be bounded by the disk's size and the tools' needs; it may write there and
+// to its claim, and nowhere else.
 func TestWhatAWorkerMayWrite(t *testing.T) {
 	pod := render(t, transfer.Task{Kind: transfer.KindHTTP, Size: 5 << 30}, cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{SecretRef: "password"}}, nil)
 	if got, least := pod.Spec.Volumes[0].EmptyDir.SizeLimit.Value(), int64(5<<30); got <= least || got > least+1<<30 {

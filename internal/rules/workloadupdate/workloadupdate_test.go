@@ -39,7 +39,7 @@ func required(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// changes is a VMI whose disks are to be copied to other claims, or not any more.
+// changes is a VMI whose disks must be copied to other claims, or no longer.
 func changes(vmi *v1.VirtualMachineInstance, status corev1.ConditionStatus) *v1.VirtualMachineInstance {
 	vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceVolumesChange, Status: status})
 	return vmi
@@ -65,7 +65,7 @@ func unready(vmi *v1.VirtualMachineInstance, reason string) *v1.VirtualMachineIn
 	return vmi
 }
 
-// moving is a guest that a migration has been begun of.
+// moving is a guest whose migration has begun.
 func moving(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "a", TargetNode: "b"}
 	return vmi
@@ -76,7 +76,7 @@ func in(phase v1.VirtualMachineInstancePhase, vmi *v1.VirtualMachineInstance) *v
 	return vmi
 }
 
-// updateOfA is a migration of the VMI "a" that was made for an update.
+// updateOfA is a migration of the VMI "a" for an update.
 func updateOfA(phase v1.VirtualMachineInstanceMigrationPhase) *v1.VirtualMachineInstanceMigration {
 	m := migration.Automatic(guest("a", ""), v1.WorkloadUpdateMigrationAnnotation, "", "update-of-a")
 	m.UID, m.Status.Phase = "update-of-a", phase
@@ -86,7 +86,7 @@ func updateOfA(phase v1.VirtualMachineInstanceMigrationPhase) *v1.VirtualMachine
 	return m
 }
 
-// summary is a plan in one line.
+// summary formats a plan in one line.
 func summary(p Plan) string {
 	var out []string
 	list := func(does string, names []string) {

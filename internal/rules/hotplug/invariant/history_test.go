@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// told is one thing that a watch tells; the history gets them in any order.
+// told is one event of a watch; the history gets them in any order.
 type told func(h *History, version string)
 
 func vmiSays(phase v1.VolumePhase, pod types.UID) told {
@@ -69,7 +69,7 @@ func TestHistory(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var h History
-			// Two watches deliver in any order: the last first here.
+			// Two watches deliver in any order: here the last event comes first.
 			for i := len(test.told) - 1; i >= 0; i-- {
 				test.told[i](&h, strconv.Itoa(i+8))
 			}

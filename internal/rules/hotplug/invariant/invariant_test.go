@@ -109,7 +109,7 @@ func TestPodsAreCountedOnce(t *testing.T) {
 	}
 }
 
-// What a version of a pod shows: whether it serves, and what it holds.
+// A version of a pod shows whether it serves, and which volumes it holds.
 func TestWhatAPodShows(t *testing.T) {
 	for name, test := range map[string]struct {
 		edit func(*corev1.Pod)
