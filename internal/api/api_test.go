@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The kubelet warns of each answer that says no.
+// The kubelet warns of each failed probe, so the answer must wait until it is known.
 func TestReadinessIsAnsweredWhenItIsKnown(t *testing.T) {
 	for name, test := range map[string]struct {
 		serves, known bool

@@ -46,17 +46,16 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// These tests run virt-api in this process against a real kube-apiserver, whose
-// kubeconfig is in DRYDOCK_TEST_KUBECONFIG and which has the CRDs. What the
-// manifests in config say is what is installed; only the Service leads here,
-// and the webhooks look at this test's namespaces alone.
+// These tests run virt-api in this process against a real kube-apiserver with the CRDs, whose kubeconfig is in
+// DRYDOCK_TEST_KUBECONFIG. They install the manifests in config; only the Service leads here, and the webhooks get only
+// this test's namespaces.
 
 const kubeconfigVariable = "DRYDOCK_TEST_KUBECONFIG"
 
-// testLabel marks the namespaces that the webhooks look at.
+// testLabel marks the webhooks' namespaces.
 const testLabel = "drydock.dev/api-test"
 
-// world is a virt-api that serves, and the clients to try it with.
+// world is a running virt-api with its test clients.
 type world struct {
 	t *testing.T
 	// admin may do everything; namespace is this test's own.
@@ -68,18 +67,18 @@ type world struct {
 	kubeconfig string
 	// policy is the binding of virt-handlers' policy on requests for certificates.
 	policy client.Object
-	// stop ends virt-api; again is fine.
+	// stop ends virt-api; calling it again does no harm.
 	stop func()
 	// address is virt-api's, uploadAddress the upload proxy's.
 	address, uploadAddress string
-	// metricsAddress and healthAddress are where virt-api is looked after, with the certificate that is in the folder.
+	// metricsAddress and healthAddress serve metrics and probes, with the certificate in the folder certificates.
 	metricsAddress, healthAddress, certificates string
 }
 
-// patience is how long a test waits for one thing on a busy machine.
+// patience bounds one wait on a busy machine.
 var patience = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1, Steps: 2400}
 
-// start brings virt-api up once for all the subtests of t.
+// start starts virt-api once for all the subtests of t.
 func start(t *testing.T) *world {
 	t.Helper()
 	path := os.Getenv(kubeconfigVariable)
@@ -117,8 +116,8 @@ func start(t *testing.T) *world {
 	return w
 }
 
-// freeAddress is one that nothing listens on. Its port is none of those that the kernel gives to connections by
-// itself, so that it is still free when virt-api comes to listen there.
+// freeAddress returns an unused address. Its port is outside the kernel's ephemeral range, so that it is still free
+// when virt-api listens there.
 func freeAddress(t *testing.T, host string) string {
 	t.Helper()
 	const first, count = 12000, 20000
@@ -135,8 +134,8 @@ func freeAddress(t *testing.T, host string) string {
 	return ""
 }
 
-// impersonating makes a kubeconfig with the rights of virt-api's service
-// account and no more, so that the tests also try its RBAC.
+// impersonating makes a kubeconfig with exactly the rights of virt-api's service account, so that the tests also test
+// its RBAC.
 func impersonating(t *testing.T, path string) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(path)
@@ -150,7 +149,7 @@ func impersonating(t *testing.T, path string) string {
 	return copied
 }
 
-// install applies the manifests, but for the Deployment: this process is it.
+// install applies the manifests except the Deployment, which this process replaces.
 func (w *world) install(address string) {
 	w.t.Helper()
 	host, port := w.reachable(), portOf(address)
@@ -161,7 +160,7 @@ func (w *world) install(address string) {
 			case "Deployment":
 				continue
 			case "Service":
-				// One that leads elsewhere can't be merged with.
+				// An existing one that leads elsewhere can't be merged.
 				must(w.t, client.IgnoreNotFound(w.admin.Delete(w.t.Context(), object)))
 				object.Object["spec"] = map[string]any{"ports": []any{map[string]any{"name": "https", "port": int64(port)}}}
 				w.apply(endpoint(object, host, port))
@@ -175,7 +174,7 @@ func (w *world) install(address string) {
 	}
 }
 
-// leaveSharedKey leaves what an earlier version kept the key of all virt-handlers in.
+// leaveSharedKey makes the Secret in which an earlier version kept the key of all virt-handlers.
 func (w *world) leaveSharedKey() {
 	w.t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: clusterconfig.Namespace, Name: sharedSecret}}
@@ -185,8 +184,8 @@ func (w *world) leaveSharedKey() {
 	must(w.t, w.admin.Patch(w.t.Context(), trusted, client.RawPatch(types.MergePatchType, patch)))
 }
 
-// endpoint leads a service without a selector to this process. (An ExternalName
-// would, too, but not for an API server that routes to endpoints itself.)
+// endpoint leads a service without a selector to this process. (An ExternalName would, too, but not for an API server
+// that routes to endpoints itself.)
 func endpoint(service *unstructured.Unstructured, host string, port int) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
@@ -200,7 +199,7 @@ func endpoint(service *unstructured.Unstructured, host string, port int) *unstru
 	}}
 }
 
-// narrow makes webhooks look at test namespaces.
+// narrow limits webhooks to test namespaces.
 func narrow(t *testing.T, object *unstructured.Unstructured) {
 	t.Helper()
 	webhooks, _, err := unstructured.NestedSlice(object.Object, "webhooks")
@@ -227,7 +226,7 @@ func (w *world) apply(object *unstructured.Unstructured) {
 	})
 }
 
-// reachable is this machine's address as the API server can call it.
+// reachable returns this machine's address for the API server.
 func (w *world) reachable() string {
 	w.t.Helper()
 	server, err := url.Parse(w.config.Host)
@@ -253,7 +252,7 @@ func manifests(t *testing.T, path string) []*unstructured.Unstructured {
 	return objectsOf(t, path, text)
 }
 
-// objectsOf are the objects in a manifest's text.
+// objectsOf parses a manifest's text.
 func objectsOf(t *testing.T, path string, text []byte) []*unstructured.Unstructured {
 	t.Helper()
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
@@ -281,10 +280,10 @@ func (w *world) newNamespace() string {
 	return ns.Name
 }
 
-// removeNamespace also takes off the finalizers that a controller would.
+// removeNamespace also removes the finalizers that a controller would.
 func (w *world) removeNamespace(ns *corev1.Namespace) {
 	ctx := context.Background()
-	// virt-api has ended; its webhooks must not be asked any more.
+	// virt-api has ended, so its webhooks must no longer be called.
 	unlabeled := ns.DeepCopy()
 	delete(unlabeled.Labels, testLabel)
 	if err := w.admin.Patch(ctx, unlabeled, client.MergeFrom(ns)); err != nil {
@@ -306,7 +305,7 @@ func (w *world) removeNamespace(ns *corev1.Namespace) {
 	}
 }
 
-// awaitAdmission waits until the API server knows the certificates' authority.
+// awaitAdmission waits until the API server trusts the certificates' authority.
 func (w *world) awaitAdmission() {
 	w.t.Helper()
 	began := time.Now()
@@ -394,7 +393,7 @@ func (w *world) vmi(name string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// component is a client with the rights and the name of one of Drydock's.
+// component returns a client with the name and the rights of one of Drydock's components.
 func (w *world) component(account string) client.Client {
 	config := rest.CopyConfig(w.config)
 	config.Impersonate = rest.ImpersonationConfig{
@@ -406,7 +405,7 @@ func (w *world) component(account string) client.Client {
 	return c
 }
 
-// ServeHTTP answers with what was asked; streams are echoed.
+// ServeHTTP answers with the request; streams are echoed.
 func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secret := slices.ContainsFunc([]string{"Authorization", "X-Remote-User", "X-Remote-Group"},
 		func(h string) bool { return r.Header.Get(h) != "" })
@@ -435,7 +434,7 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sentence is what a user reads of an error.
+// sentence returns the text of an error that a user reads.
 func sentence(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {

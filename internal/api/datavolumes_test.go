@@ -44,8 +44,9 @@ func (c cluster) Create(_ context.Context, object client.Object, _ ...client.Cre
 	return nil
 }
 
-// A DataVolume of a VM's template is made again and again, for the user who wrote its source: without his right to clone it is
-// not, whoever deleted the last one. A VM that runs on a DataVolume which is there needs nobody's right.
+// A DataVolume of a VM's template is made again and again with the rights of the user who wrote its source. Without his
+// right to clone it must not be made, whoever deleted the last one. A VM with an existing DataVolume needs nobody's
+// right.
 func TestTheDataVolumeOfATemplateIsMadeWithTheRightOfWhoWroteIt(t *testing.T) {
 	vmThatClones := func(uid, writers, source string) string {
 		return fmt.Sprintf(`{"metadata":{"name":"vm","namespace":"mine","uid":%q,"annotations":{%q:%q}},
@@ -102,7 +103,7 @@ func patched(t *testing.T, object, patch []byte) []byte {
 	return out
 }
 
-// Who writes a VM is noted on it, and cannot say himself who it was.
+// The writer of a VM must be noted on it, and must not be able to name another.
 func TestAVMSaysWhoWroteItsSources(t *testing.T) {
 	served, err := webhooks(&clusterconfig.Current{}, authorizer{allowed: true})
 	must(t, err)

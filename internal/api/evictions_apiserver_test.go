@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
-// newPod is a pod on the test's node, of a VMI if one is named.
+// newPod makes a pod on the test's node, of a VMI if one is named.
 func (w *world) newPod(t *testing.T, name, vmi string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{
@@ -32,13 +32,13 @@ func (w *world) newPod(t *testing.T, name, vmi string) *corev1.Pod {
 		pod.Labels = map[string]string{v1.AppLabel: "virt-launcher"}
 		pod.Annotations = map[string]string{v1.DomainAnnotation: vmi}
 	}
-	// The namespace gets its service account a moment after it was made.
+	// The namespace gets its service account a moment after its creation.
 	w.eventually(t, "a pod can be made", func() error { return w.component(admission.ControllerServiceAccount).Create(t.Context(), pod) })
 	t.Cleanup(func() { _ = w.admin.Delete(context.Background(), pod, client.GracePeriodSeconds(0)) })
 	return pod
 }
 
-// evict asks for an eviction. A dry run is said to be one where kubectl says it.
+// evict requests an eviction. A dry run is marked where kubectl marks it.
 func (w *world) evict(t *testing.T, pod *corev1.Pod, dryRun bool) error {
 	t.Helper()
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
@@ -48,7 +48,7 @@ func (w *world) evict(t *testing.T, pod *corev1.Pod, dryRun bool) error {
 	return w.admin.SubResource("eviction").Create(t.Context(), pod, eviction)
 }
 
-// guestOn is a running VMI whose guest is in the pod that is returned.
+// guestOn makes a running VMI and its guest's pod, which it returns.
 func (w *world) guestOn(t *testing.T, name string, strategy v1.EvictionStrategy) (*v1.VirtualMachineInstance, *corev1.Pod) {
 	t.Helper()
 	vmi := w.vmi(name)
@@ -66,7 +66,7 @@ func (w *world) guestOn(t *testing.T, name string, strategy v1.EvictionStrategy)
 	return vmi, pod
 }
 
-// evictions are answered as the VMI's strategy wants it, and mark the VMI that is to move.
+// evictions must be answered by the VMI's strategy, and must mark a VMI that has to move.
 func (w *world) evictions(t *testing.T) {
 	const denied = `admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: `
 	must(t, w.evict(t, w.newPod(t, "anybodys", ""), false))
@@ -98,7 +98,7 @@ func (w *world) evictions(t *testing.T) {
 	w.cordonedEviction(t)
 }
 
-// cordonedEviction evicts from a node that takes no new pods, a guest that can't move, too.
+// cordonedEviction evicts guests from a cordoned node, including one that can't move.
 func (w *world) cordonedEviction(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node.name}}
 	cordon := func(is string) {

@@ -24,13 +24,12 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
-// drained is a cluster with one guest on a node that is cordoned.
+// drained is a cluster with one guest on a cordoned node.
 type drained struct {
 	client.Client
 	vmi *v1.VirtualMachineInstance
 	pod *corev1.Pod
-	// conflicts is how many patches somebody else comes before; each time the VMI is
-	// changed by change.
+	// conflicts is the number of patches that lose against another write; change makes each of those writes.
 	conflicts int
 	change    func(*v1.VirtualMachineInstance)
 	// broken fails every read, unpatchable every patch.
@@ -90,7 +89,7 @@ func (d *drained) Patch(_ context.Context, object client.Object, _ client.Patch,
 	return nil
 }
 
-// evict asks the webhook about the eviction of a pod.
+// evict calls the webhook for the eviction of a pod.
 func (d *drained) evict(t *testing.T, pod, eviction string, dryRun bool) *admissionv1.AdmissionResponse {
 	t.Helper()
 	served, err := webhooks(&clusterconfig.Current{}, d)

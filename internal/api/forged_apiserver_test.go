@@ -27,8 +27,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// A pod in the cluster that knows every name and what kube-apiserver would send moves no guest by it, and learns
-// nothing: only kube-apiserver's own word counts.
+// A tenant's pod knows every name and sends kube-apiserver's reviews. It must move no guest, and learn nothing: only
+// kube-apiserver's own calls count.
 func (w *world) forgedReviews(t *testing.T) {
 	vmi, pod := w.guestOn(t, "forged", v1.EvictionStrategyLiveMigrate)
 	maintained := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -44,7 +44,7 @@ func (w *world) forgedReviews(t *testing.T) {
 			if code != http.StatusUnauthorized && code != http.StatusForbidden || strings.Contains(body, string(vmi.UID)) {
 				t.Errorf("%s: %s is answered %d: %s", hook, name, code, body)
 			}
-			// Where earlier versions served them.
+			// Earlier versions served them here.
 			if code, body := call(hook, review); code < http.StatusBadRequest {
 				t.Errorf("%s without its API: %s is answered %d: %s", hook, name, code, body)
 			}
@@ -63,7 +63,7 @@ func (w *world) forgedReviews(t *testing.T) {
 	}
 }
 
-// review is what kube-apiserver would send about an object that its administrator creates.
+// review returns kube-apiserver's review of an object that its administrator creates.
 func (w *world) review(t *testing.T, resource, subresource, name string, object any) string {
 	t.Helper()
 	raw, err := json.Marshal(object)
@@ -81,8 +81,7 @@ func (w *world) review(t *testing.T, resource, subresource, name string, object 
 	return string(text)
 }
 
-// forgers are the ways to send a review to virt-api that are open to a pod of a tenant, and one that is open to an
-// administrator alone.
+// forgers returns the ways of a tenant's pod to send a review to virt-api, and one that only an administrator has.
 func (w *world) forgers(t *testing.T) map[string]func(path, body string) (int, string) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "default"}}

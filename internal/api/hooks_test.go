@@ -28,7 +28,7 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// authorizer answers every question about a right with the same word.
+// authorizer gives the same answer to every question about a right.
 type authorizer struct {
 	client.Client
 	allowed bool
@@ -44,8 +44,8 @@ const vmThatClones = `{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","me
 	"dataVolumeTemplates":[{"metadata":{"name":"disk"},"spec":{"source":{"pvc":{"namespace":"theirs","name":"secret"}},"storage":{}}}],
 	"template":{"spec":{"domain":{"memory":{"guest":"64Mi"},"devices":{}},"volumes":[{"name":"disk","dataVolume":{"name":"disk"}}]}}}}`
 
-// Where CDI serves DataVolumes, it judges whoever makes one, and of a VM's templates
-// that is virt-controller.
+// Where CDI serves DataVolumes, it judges their creator, which for a VM's templates is virt-controller. So virt-api
+// must ask for the right.
 func TestTheRightToCloneIsAskedWhoeverServesDataVolumes(t *testing.T) {
 	for name, c := range map[string]struct {
 		cdi     corev1.ConditionStatus
@@ -74,7 +74,7 @@ func TestTheRightToCloneIsAskedWhoeverServesDataVolumes(t *testing.T) {
 	}
 }
 
-// Whoever writes a VM that is wrong, and clones what he may not, is told both at once.
+// A VM has errors and an unauthorized clone: both must be in the refusal.
 func TestAMissingRightToCloneIsToldWithTheOtherFaults(t *testing.T) {
 	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
 	must(t, err)
@@ -94,7 +94,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// Who makes a type or a preference is told of its annotations as who makes a VMI is.
+// The creator of a type or a preference must get the same warnings about annotations as that of a VMI.
 func TestWebhooksTellWhichAnnotationsHaveNoEffect(t *testing.T) {
 	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
 	must(t, err)
@@ -111,7 +111,7 @@ func TestWebhooksTellWhichAnnotationsHaveNoEffect(t *testing.T) {
 	}
 }
 
-// TestACDIObjectIsToldWhatOfItHasNoEffect, and nothing of it is refused; where CDI is installed, it is CDI's to judge.
+// TestACDIObjectIsToldWhatOfItHasNoEffect, and nothing of it may be refused; where CDI is installed, CDI judges it.
 func TestACDIObjectIsToldWhatOfItHasNoEffect(t *testing.T) {
 	settings := &clusterconfig.Current{}
 	served, err := webhooks(settings, authorizer{})
@@ -134,7 +134,7 @@ func TestACDIObjectIsToldWhatOfItHasNoEffect(t *testing.T) {
 	}
 }
 
-// ask has a webhook judge an object that a tenant creates.
+// ask calls a webhook for an object that a tenant creates.
 func ask(t *testing.T, webhook http.Handler, object string) *admissionv1.AdmissionResponse {
 	t.Helper()
 	return askFor(t, webhook, &admissionv1.AdmissionRequest{
@@ -143,7 +143,7 @@ func ask(t *testing.T, webhook http.Handler, object string) *admissionv1.Admissi
 	})
 }
 
-// askFor has a webhook judge a request.
+// askFor calls a webhook with a request.
 func askFor(t *testing.T, webhook http.Handler, asked *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	t.Helper()
 	body, err := json.Marshal(admissionv1.AdmissionReview{Request: asked})
@@ -160,7 +160,7 @@ func askFor(t *testing.T, webhook http.Handler, asked *admissionv1.AdmissionRequ
 	return review.Response
 }
 
-// The rules compare disks, volumes and interfaces with each other: no webhook reaches one with more than it can judge.
+// The rules compare disks, volumes and interfaces pairwise: no webhook may get an object with more than its bound.
 func TestEveryWebhookBoundsWhatItJudges(t *testing.T) {
 	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
 	must(t, err)
@@ -185,8 +185,8 @@ func TestEveryWebhookBoundsWhatItJudges(t *testing.T) {
 	}
 }
 
-// Who calls a webhook proves nothing but by kube-apiserver's aggregation layer, and a webhook that the manifests do not
-// name is never called.
+// A caller of a webhook is proven only by kube-apiserver's aggregation layer, and a webhook that is missing in the
+// manifests is never called.
 func TestEveryWebhookIsCalledThroughTheAggregationLayer(t *testing.T) {
 	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
 	must(t, err)
@@ -230,7 +230,7 @@ func webhooksIn(t *testing.T, file string) []admissionregistrationv1.ValidatingW
 	must(t, err)
 	var hooks []admissionregistrationv1.ValidatingWebhook
 	for _, document := range strings.Split(string(text), "\n---\n") {
-		// What is read of the two kinds of configuration is the same in both.
+		// The fields that are read are the same in both kinds of configuration.
 		var configuration admissionregistrationv1.ValidatingWebhookConfiguration
 		if strings.Contains(document, "WebhookConfiguration") && yaml.Unmarshal([]byte(document), &configuration) == nil {
 			hooks = append(hooks, configuration.Webhooks...)
@@ -239,7 +239,7 @@ func webhooksIn(t *testing.T, file string) []admissionregistrationv1.ValidatingW
 	return hooks
 }
 
-// The API of the webhooks answers kube-apiserver, whatever rights others have.
+// The API of the webhooks must answer only kube-apiserver, whatever rights others have.
 func TestWebhooksAnswerKubeAPIServerAlone(t *testing.T) {
 	api := webhookAPI(map[string]http.Handler{validateVM: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {})}, newRoom()).Handler()
 	for name, want := range map[string]int{

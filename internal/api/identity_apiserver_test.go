@@ -19,8 +19,8 @@ const givenUUID = "5d307ca9-b3ef-428c-8861-06e72d69f223"
 
 var pathOfUUID = []string{"spec", "template", "spec", "domain", "firmware", "uuid"}
 
-// identity are the scenarios of the enhancement that defines the persistence of firmware UUIDs, as far as they are
-// admission's, by their numbers. The others are virt-controller's.
+// identity runs the scenarios of the enhancement that defines the persistence of firmware UUIDs by their numbers, as
+// far as they concern admission. The others concern virt-controller.
 func (w *world) identity(t *testing.T) {
 	t.Run("scenario 5: a new stopped VM with an empty UUID", w.newStoppedVMWithoutUUID)
 	t.Run("scenario 6: a new stopped VM with a UUID", w.newStoppedVMWithUUID)
@@ -42,7 +42,7 @@ func (w *world) vmWith(t *testing.T, name string, strategy v1.VirtualMachineRunS
 	return vm
 }
 
-// storedUUID is the UUID that the API server has of a VM.
+// storedUUID returns a VM's UUID from the API server.
 func (w *world) storedUUID(t *testing.T, vm *unstructured.Unstructured) string {
 	t.Helper()
 	is := w.vm(vm.GetName())
@@ -95,7 +95,7 @@ func (w *world) modifiedUUID(t *testing.T) {
 	}
 }
 
-// deletedUUID takes it away by an update, by a JSON patch and by a merge patch.
+// deletedUUID removes it by an update, by a JSON patch and by a merge patch.
 func (w *world) deletedUUID(t *testing.T) {
 	vm := w.vmWith(t, "scenario10", v1.RunStrategyHalted, givenUUID)
 	must(t, w.admin.Create(t.Context(), vm))

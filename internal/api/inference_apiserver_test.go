@@ -21,7 +21,8 @@ import (
 	"drydock.dev/drydock/internal/rules/instancetype"
 )
 
-// bearers say what volumes are for, or do not. The claim "labeled" and the DataSource "says" do it by their labels.
+// bearers are volumes with and without a default type. The claim "labeled" and the DataSource "says" have it in their
+// labels.
 const bearers = `
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -51,7 +52,7 @@ kind: DataSource
 metadata: {name: circle}
 spec: {source: {dataSource: {namespace: HERE, name: circle}}}`
 
-// inferred has VMs take over what their volume is for.
+// inferred creates VMs that infer their type from a volume.
 func (w *world) inferred(t *testing.T) {
 	for _, object := range objectsOf(t, "bearers", []byte(strings.ReplaceAll(bearers, "HERE", w.namespace))) {
 		object.SetNamespace(w.namespace)
@@ -70,7 +71,8 @@ func (w *world) inferred(t *testing.T) {
 		volume, makes string
 		ignore        bool
 		memory        bool
-		// want is why the VM is refused; without it, typed is whether it has the type and kept whether it keeps its memory.
+		// want is the refusal of the VM; without it, typed means that it gets the type, and kept that it keeps its
+		// memory.
 		want        string
 		typed, kept bool
 	}{
@@ -113,7 +115,7 @@ func (w *world) inferred(t *testing.T) {
 	t.Run("a preference", w.inferredPreference)
 }
 
-// inferring is a VM that asks its volume for its type.
+// inferring is a VM that infers its type from a volume.
 func (w *world) inferring(t *testing.T, volume, makes string, ignore, memory bool) *unstructured.Unstructured {
 	t.Helper()
 	decoded := func(text string) (out map[string]any) {
@@ -138,7 +140,7 @@ func (w *world) inferring(t *testing.T, volume, makes string, ignore, memory boo
 	return vm
 }
 
-// inferredPreference does for a preference what the table does for a type.
+// inferredPreference does for a preference what inferred does for a type.
 func (w *world) inferredPreference(t *testing.T) {
 	for claim, want := range map[string]any{
 		"labeled": map[string]any{"name": "cores", "kind": instancetype.KindPreference},
@@ -158,8 +160,8 @@ func (w *world) inferredPreference(t *testing.T) {
 	}
 }
 
-// inferredElsewhere has somebody ask for what claims of another namespace are for. He may not clone from there, and is told the
-// same whether there is such a claim or not.
+// inferredElsewhere infers a type from claims of another namespace, from which the user may not clone. The answer must
+// be the same whether such a claim exists or not.
 func (w *world) inferredElsewhere(t *testing.T) {
 	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "api-test-other-"}}
 	must(t, w.admin.Create(t.Context(), other))
@@ -197,8 +199,8 @@ func (w *world) inferredElsewhere(t *testing.T) {
 	}
 }
 
-// notInferred has a VM with a template of a DataVolume refused, whether failures are to be ignored or not. What else is wrong
-// with the template is told beside it.
+// notInferred checks that a VM with a template of a DataVolume is refused, whether failures are to be ignored or not.
+// Other errors in the template must be in the same refusal.
 func (w *world) notInferred(t *testing.T, as client.Client, what, makes, want string) {
 	t.Helper()
 	for _, ignore := range []bool{false, true} {

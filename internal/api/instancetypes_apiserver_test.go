@@ -23,7 +23,7 @@ import (
 	"drydock.dev/drydock/internal/rules/instancetype"
 )
 
-// typesOfTheTest are what the VMs of instancetypes refer to, in the test's namespace.
+// typesOfTheTest are the types and preferences of the test's VMs, in its namespace.
 const typesOfTheTest = `
 apiVersion: instancetype.kubevirt.io/v1beta1
 kind: VirtualMachineInstancetype
@@ -35,7 +35,7 @@ kind: VirtualMachinePreference
 metadata: {name: cores}
 spec: {cpu: {preferredCPUTopology: cores}, devices: {preferredDiskBus: scsi}, machine: {preferredMachineType: pc-q35-6.2}}`
 
-// instancetypes has VMs refer to instance types and preferences.
+// instancetypes creates VMs with instance types and preferences.
 func (w *world) instancetypes(t *testing.T) {
 	w.serveDataVolumes(t)
 	for _, object := range objectsOf(t, "types", []byte(typesOfTheTest)) {
@@ -67,7 +67,8 @@ func domainOf(vm *unstructured.Unstructured, part ...string) any {
 	return value
 }
 
-// typedVM creates a VM: a kind stays as it is written, the preferred machine is pinned, and nothing else is written into it.
+// typedVM creates a VM: its kinds must stay as written, the preferred machine must be pinned, and nothing else may be
+// added.
 func (w *world) typedVM(t *testing.T) {
 	vm := w.typed("typed")
 	must(t, w.admin.Create(t.Context(), vm))
@@ -89,7 +90,7 @@ func (w *world) typedVM(t *testing.T) {
 	}
 }
 
-// expandedVM asks for the VM of typedVM, and for one that is nowhere but in the request.
+// expandedVM expands the VM of typedVM, and one that exists only in the request.
 func (w *world) expandedVM(t *testing.T) {
 	given, err := json.Marshal(w.typed("given"))
 	must(t, err)
@@ -128,7 +129,7 @@ func (w *world) expandedVM(t *testing.T) {
 	}
 }
 
-// typedConflict has VMs say what their type says.
+// typedConflict creates VMs that set the same fields as their type.
 func (w *world) typedConflict(t *testing.T) {
 	const domain = "spec.template.spec.domain."
 	for path, patch := range map[string]string{
@@ -156,7 +157,7 @@ func (w *world) typedConflict(t *testing.T) {
 	}
 }
 
-// unusableTypes are refused of all four kinds, and may not become so.
+// unusableTypes must be refused of all four kinds, also as updates.
 func (w *world) unusableTypes(t *testing.T) {
 	for kind, c := range map[string]struct{ spec, want string }{
 		instancetype.KindType:              {`{cpu: {guest: 0}, memory: {guest: 1Gi}}`, "spec.cpu.guest: Invalid value: 0: must be greater than 0"},
@@ -185,7 +186,7 @@ func (w *world) unusableTypes(t *testing.T) {
 	}
 }
 
-// commonPairs has the API server judge the pairs whose VMIs are in the rules' testdata.
+// commonPairs sends the pairs whose VMIs are in the rules' testdata to the API server.
 func (w *world) commonPairs(t *testing.T) {
 	w.makeCommonTypes(t)
 	files, err := filepath.Glob("../rules/instancetype/testdata/pairs/*+plain.yaml")
@@ -214,7 +215,7 @@ func (w *world) commonPairs(t *testing.T) {
 	t.Logf("%d of %d pairs are accepted", accepted, len(files))
 }
 
-// unsupported is why a pair is refused, "" if it is not.
+// unsupported returns the refusal of a pair, or "".
 func unsupported(t *testing.T, file, kind, preference string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// TestWhoConfiguresTheClusterFromANamespace judges writes by config/rbac/kubevirt-policy.yaml, with the API server's own
-// code: every right in a namespace is not enough.
+// TestWhoConfiguresTheClusterFromANamespace judges writes by config/rbac/kubevirt-policy.yaml, with the API server's
+// own code: every right in a namespace must not suffice.
 func TestWhoConfiguresTheClusterFromANamespace(t *testing.T) {
 	policy := policytest.Load(t, "../../config/rbac/kubevirt-policy.yaml", "drydock-kubevirt-object")
 	all := func(string, string) bool { return true }

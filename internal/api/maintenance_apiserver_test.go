@@ -44,7 +44,7 @@ func (w *world) maintenance(t *testing.T) {
 	t.Run("what is refused", w.refusesMaintenance)
 }
 
-// maintainInstance asks for a pod of the VMI, looks at it as admission has left it, and releases it.
+// maintainInstance requests a pod for the VMI, checks its form after admission, and releases it.
 func (w *world) maintainInstance(t *testing.T, vmi *v1.VirtualMachineInstance, claim string) {
 	path := w.subresource("virtualmachineinstances", vmi.Name, "maintenance")
 	state := w.maintenanceState(t, http.MethodPost, path, `{"image":"example.com/tools:1","command":["sleep","60"],"readOnly":true}`)
@@ -65,7 +65,7 @@ func (w *world) maintainInstance(t *testing.T, vmi *v1.VirtualMachineInstance, c
 	}
 }
 
-// completeMaintenancePod looks at a pod that is to read the disk "root" of a VMI.
+// completeMaintenancePod checks a pod that reads the disk "root" of a VMI.
 func completeMaintenancePod(t *testing.T, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, claim string) {
 	t.Helper()
 	mount := pod.Spec.Containers[0].VolumeMounts
@@ -94,7 +94,7 @@ func (w *world) maintenanceState(t *testing.T, method, path, body string) mainte
 	return state
 }
 
-// removeMaintenancePod does what virt-controller would.
+// removeMaintenancePod plays virt-controller.
 func (w *world) removeMaintenancePod(t *testing.T, pod *corev1.Pod) {
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
 	virtController := w.component("kubevirt-controller")
@@ -103,7 +103,7 @@ func (w *world) removeMaintenancePod(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// refusesMaintenance asks for what can't be had.
+// refusesMaintenance makes requests that must be refused.
 func (w *world) refusesMaintenance(t *testing.T) {
 	lone := w.subresource("virtualmachineinstances", "lone", "maintenance")
 	for name, c := range map[string]struct{ method, path, body, says string }{
@@ -119,8 +119,8 @@ func (w *world) refusesMaintenance(t *testing.T) {
 	}
 }
 
-// maintainersCalls has the users of the shipped roles call the subresource: what the authorizer is asked for is what they
-// call. Whoever may, and asks of a VMI that does not exist, is told so.
+// maintainersCalls calls the subresource as users of the shipped roles: the authorizer must be asked for exactly that
+// call. An authorized user who names a missing VMI must be told so.
 func (w *world) maintainersCalls(t *testing.T) {
 	for _, resource := range []string{"virtualmachines", "virtualmachineinstances"} {
 		path := w.subresource(resource, "nobody", "maintenance")

@@ -30,19 +30,18 @@ import (
 	"drydock.dev/drydock/test/corpus"
 )
 
-// otherPeoples has manifests that others wrote, for whoever has them beside the checkout.
+// otherPeoples has other people's manifests, if they are beside the checkout.
 const otherPeoples = "../../../shared/manifests"
 
-// othersAccepted is how many of them are at least accepted whole.
+// othersAccepted is the minimal number of them that must be accepted completely.
 const othersAccepted = 70
 
-// verdict is what the API server says of a manifest.
+// verdict is the API server's answer to a manifest.
 type verdict struct {
 	refusals, warnings []string
 }
 
-// judge is somebody who applies manifests as kubectl does: with strict validation of the
-// fields, and warnings shown.
+// judge applies manifests as kubectl does: with strict validation of the fields, and with warnings.
 type judge struct {
 	client    client.Client
 	namespace string
@@ -69,8 +68,8 @@ func (w *world) judge() *judge {
 	return j
 }
 
-// of applies objects in their order. What others refer to is created, and removed at the
-// end, so that no other file finds what it lacks; of the rest the API server says what it would do.
+// of applies objects in their order. It creates the objects to which others refer, and removes them at the end, so that
+// they do not help other files; the rest is a dry run.
 func (j *judge) of(t *testing.T, objects []*unstructured.Unstructured) verdict {
 	t.Helper()
 	j.warnings = nil
@@ -96,7 +95,7 @@ func (j *judge) of(t *testing.T, objects []*unstructured.Unstructured) verdict {
 	return v
 }
 
-// remove deletes an object, with the finalizers that a controller would take off.
+// remove deletes an object, with the finalizers that a controller would remove.
 func (j *judge) remove(t *testing.T, object *unstructured.Unstructured) {
 	t.Helper()
 	if held := object.DeepCopy(); len(object.GetFinalizers()) > 0 {
@@ -119,7 +118,7 @@ func referredTo(object *unstructured.Unstructured) bool {
 	return group == "instancetype.kubevirt.io" || group == "" || group == "scheduling.k8s.io"
 }
 
-// moveHere puts an object into the judge's namespace, with what names its own.
+// moveHere moves an object and its references into the judge's namespace.
 func (j *judge) moveHere(object *unstructured.Unstructured) {
 	was := cmp.Or(object.GetNamespace(), metav1.NamespaceDefault)
 	object.SetNamespace(j.namespace)
@@ -136,8 +135,8 @@ func (j *judge) moveHere(object *unstructured.Unstructured) {
 	}
 }
 
-// verdicts judges files by their names, under a KubeVirt object that registers bindings as
-// clusters do that serve them. Those with a KubeVirt object come before it: there is one.
+// verdicts judges files by their names, under a KubeVirt object with the network bindings of clusters that serve them.
+// Files with a KubeVirt object come before it, because there can be only one.
 func (w *world) verdicts(t *testing.T, files map[string][]*unstructured.Unstructured) map[string]verdict {
 	t.Helper()
 	w.serveDataVolumes(t)
@@ -162,8 +161,8 @@ func (w *world) verdicts(t *testing.T, files map[string][]*unstructured.Unstruct
 	return verdicts
 }
 
-// serveDataVolumes applies the definitions that virt-controller makes at runtime, and that
-// stay as they would (decision 123).
+// serveDataVolumes applies the definitions that virt-controller makes at runtime, and that stay as they would (decision
+// 123).
 func (w *world) serveDataVolumes(t *testing.T) {
 	t.Helper()
 	paths, err := filepath.Glob("../controller/cdi/crd/*.yaml")
@@ -181,8 +180,8 @@ func (w *world) serveDataVolumes(t *testing.T) {
 	})
 }
 
-// referredBy has, by the name of a file, the objects that its manifests refer to and that are not in it. Namespaces that are not
-// said are the judge's.
+// referredBy has, by file name, the objects to which a file's manifests refer and that it lacks. Without a namespace
+// they are in the judge's.
 var referredBy = map[string]string{
 	"kubevirtio-blog-instancetypes-fedora.yaml": `
 apiVersion: instancetype.kubevirt.io/v1beta1
@@ -214,7 +213,7 @@ metadata: {name: vmi-fedora}
 spec: {domain: {devices: {}, memory: {guest: 64Mi}}}`,
 }
 
-// makeReferred makes the objects that a file's manifests refer to, and returns what removes them.
+// makeReferred makes the objects to which a file's manifests refer; remove deletes them.
 func (w *world) makeReferred(t *testing.T, file, namespace string) (remove func()) {
 	t.Helper()
 	objects := objectsOf(t, file, []byte(referredBy[file]))
@@ -234,7 +233,7 @@ func (w *world) makeReferred(t *testing.T, file, namespace string) (remove func(
 	}
 }
 
-// makeCommonTypes makes the types and preferences that virt-controller does.
+// makeCommonTypes makes virt-controller's types and preferences.
 func (w *world) makeCommonTypes(t *testing.T) {
 	t.Helper()
 	var all []client.Object
@@ -250,8 +249,8 @@ func (w *world) makeCommonTypes(t *testing.T) {
 	}
 }
 
-// registerBindings has the cluster serve the network bindings that others' manifests name,
-// and waits until admission knows them.
+// registerBindings registers the network bindings of others' manifests in the cluster, and waits until admission knows
+// them.
 func (w *world) registerBindings(t *testing.T) {
 	t.Helper()
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: clusterconfig.Namespace, Name: clusterconfig.Name}}
@@ -272,7 +271,7 @@ func (w *world) registerBindings(t *testing.T) {
 	})
 }
 
-// ours compares what the API server says of each manifest of the corpus with what it is to say.
+// ours compares the API server's answer to each manifest of the corpus with the expected one.
 func (w *world) ours(t *testing.T) {
 	all, err := corpus.All()
 	must(t, err)
@@ -310,7 +309,7 @@ func (v verdict) kind() corpus.Verdict {
 	return corpus.Accepted
 }
 
-// others tells how many of the manifests that others wrote are accepted, and why the rest is not.
+// others logs how many of others' manifests are accepted, and why the rest is not.
 func (w *world) others(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(otherPeoples, "*.yaml"))
 	must(t, err)
@@ -336,8 +335,8 @@ func (w *world) others(t *testing.T) {
 	}
 }
 
-// incomplete is how many of the files that are accepted refer to objects that neither they nor this test have: whoever
-// applies them has to make those, or nothing starts.
+// incomplete counts the accepted files that refer to objects that neither they nor this test have: users have to make
+// those, or nothing starts.
 func incomplete(t *testing.T, paths []string, verdicts map[string]verdict) int {
 	t.Helper()
 	count := 0

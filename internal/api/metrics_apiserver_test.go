@@ -24,7 +24,8 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// metrics are read with the certificate that virt-api has made for all components, by whoever the API server says may.
+// metrics must be served with the certificate that virt-api has made for all components, to those whom the API server
+// allows.
 func (w *world) metrics(t *testing.T) {
 	prometheus := w.prometheus(t)
 	reader, tenant := w.token(t, "reader"), w.token(t, "tenant")
@@ -47,7 +48,7 @@ func (w *world) metrics(t *testing.T) {
 		{"with a tenant's token", tenant, http.StatusForbidden},
 		{"with the token of one who has the role", reader, http.StatusOK},
 	} {
-		// What is said of a token holds for some seconds, and the API server hears of a binding a moment later.
+		// A token's review is cached for some seconds, and the API server sees a binding a moment later.
 		w.eventually(t, test.what, func() error {
 			code, body, err := prometheus(test.token)
 			if err == nil && (code != test.code || strings.Contains(body, says) != (code == http.StatusOK)) {
@@ -64,8 +65,8 @@ func (w *world) metrics(t *testing.T) {
 	}
 }
 
-// prometheus reads virt-api's metrics with a token, and believes the authority that is published. It shows virt-api the
-// Secret as the kubelet does.
+// prometheus reads virt-api's metrics with a token, and trusts the published CA. It mounts the Secret for virt-api as
+// the kubelet does.
 func (w *world) prometheus(t *testing.T) func(token string) (int, string, error) {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -105,7 +106,7 @@ func (w *world) prometheus(t *testing.T) func(token string) (int, string, error)
 	}
 }
 
-// token is one of a service account of the test's namespace, for the API server if no other audience is named.
+// token creates one of a service account of the test's namespace, for the API server unless another audience is named.
 func (w *world) token(t *testing.T, name string, audiences ...string) string {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}

@@ -33,11 +33,10 @@ import (
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
-// sharedSecret is what an earlier version kept the key of all virt-handlers in.
+// sharedSecret is the Secret in which an earlier version kept the key of all virt-handlers.
 const sharedSecret = "kubevirt-virt-handler-server-certs"
 
-// nodeCertificates is about a node that is taken over: whoever has its virt-handler's
-// token, and its key, is that node and no other.
+// nodeCertificates has an attacker on a node: with its virt-handler's token and key, he must be that node and no other.
 func (w *world) nodeCertificates(t *testing.T) {
 	w.newKubernetesNode("api-test-other")
 	t.Run("its own is good for its own guests", w.ownNode)
@@ -63,7 +62,7 @@ func (w *world) ownNode(t *testing.T) {
 	})
 }
 
-// impostor has the connections to another node end at the node that was taken over.
+// impostor redirects the connections for another node to the attacked one.
 func (w *world) impostor(t *testing.T) {
 	w.newHandlerPod("api-test-other", nodeIP)
 	vmi := w.vmi("elsewhere")
@@ -89,7 +88,7 @@ func (w *world) impostor(t *testing.T) {
 	}
 }
 
-// request makes a request as somebody; change makes it a forged one.
+// request makes a request as an account; change forges it.
 func (w *world) request(t *testing.T, as *rest.Config, node string, change func(*certificatesv1.CertificateSigningRequest)) (*certificatesv1.CertificateSigningRequest, error) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -116,8 +115,7 @@ func named(name string) func(*certificatesv1.CertificateSigningRequest) {
 	return func(r *certificatesv1.CertificateSigningRequest) { r.Name = name }
 }
 
-// forgedRequests are made where the policy is not in force: virt-api does not depend
-// on it.
+// forgedRequests are made without the policy, because virt-api must not depend on it.
 func (w *world) forgedRequests(t *testing.T) {
 	mine := nodecert.RequestName(w.node.name)
 	for _, forged := range []struct {
@@ -139,9 +137,8 @@ func (w *world) forgedRequests(t *testing.T) {
 	}
 }
 
-// approvedBefore has the signer find what was approved while virt-api was away: by
-// itself, before it ended, or by somebody who may approve anything. The next signer
-// is alone, since a process has one virt-api.
+// approvedBefore approves requests while virt-api is down: as virt-api before its end, or as a user who may approve
+// anything. The signer must check them. It runs alone, because a process has one virt-api.
 func (w *world) approvedBefore(t *testing.T) {
 	w.stop()
 	must(t, w.admin.Delete(t.Context(), w.policy))
@@ -197,8 +194,7 @@ func (w *world) signAlone(t *testing.T) {
 	})
 }
 
-// impersonated is virt-handler's account with what the API server would know of a
-// token.
+// impersonated returns virt-handler's account with the API server's facts about a token.
 func (w *world) impersonated(extra map[string][]string) *rest.Config {
 	config := rest.CopyConfig(w.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: nodecert.Account, Groups: []string{"system:authenticated"}, Extra: extra}
@@ -255,7 +251,7 @@ func (w *world) secretsOfHandler(t *testing.T) {
 	}
 }
 
-// sharedKey looks for what start has put there (install).
+// sharedKey checks what became of the Secret from install.
 func (w *world) sharedKey(t *testing.T) {
 	w.eventually(t, "the Secret is gone", func() error {
 		err := w.admin.Get(t.Context(), client.ObjectKey{Namespace: clusterconfig.Namespace, Name: sharedSecret}, &corev1.Secret{})
@@ -276,7 +272,7 @@ func (w *world) sharedKey(t *testing.T) {
 	})
 }
 
-// requestPolicy installs the policy: what virt-api refuses is not even made.
+// requestPolicy installs the policy: a request that virt-api would refuse must not even be created.
 func (w *world) requestPolicy(t *testing.T) {
 	for _, object := range manifests(t, "../../config/rbac/handler-policy.yaml") {
 		if object.GetName() != "virt-handler-certificates" {

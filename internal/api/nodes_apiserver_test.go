@@ -27,12 +27,12 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// node stands in for a virt-handler: a pod's real token, a certificate that it gets
-// as virt-handler does, and answers that say what was asked.
+// node plays a virt-handler: with a pod's real token, a certificate that it gets as virt-handler does, and answers that
+// repeat the request.
 type node struct {
 	name  string
 	asked chan string
-	// as is who the virt-handler is to the API server.
+	// as is the virt-handler's account in the API server.
 	as *rest.Config
 }
 
@@ -53,8 +53,7 @@ func (w *world) newNode() *node {
 	return n
 }
 
-// keep runs what virt-handler gets its certificate by, until t ends, and waits for
-// the certificate.
+// keep runs virt-handler's code for its certificate until t ends, and waits for the certificate.
 func (w *world) keep(t *testing.T, as *rest.Config, nodeName string) *certs.Source {
 	t.Helper()
 	clientset, err := kubernetes.NewForConfig(as)
@@ -81,8 +80,7 @@ func (w *world) keep(t *testing.T, as *rest.Config, nodeName string) *certs.Sour
 	return identity
 }
 
-// newKubernetesNode makes a node, since the cluster's collector of lost pods ends
-// those of a node that does not exist.
+// newKubernetesNode makes a node, because the cluster's collector of lost pods would delete the pods of a missing node.
 func (w *world) newKubernetesNode(name string) {
 	w.t.Helper()
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -103,7 +101,7 @@ func (w *world) newHandlerPod(nodeName, ip string) *corev1.Pod {
 		},
 		Spec: corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "a", Image: "a"}},
 			ServiceAccountName: clusterconfig.HandlerServiceAccount, AutomountServiceAccountToken: new(false),
-			// Nobody says that its node is ready.
+			// Nobody marks its node as ready.
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}},
 	}
 	must(w.t, w.admin.Create(w.t.Context(), pod))
@@ -117,7 +115,7 @@ func (w *world) newHandlerPod(nodeName, ip string) *corev1.Pod {
 	return pod
 }
 
-// tokenOf is the API server as the pod reaches it.
+// tokenOf returns the pod's access to the API server.
 func (w *world) tokenOf(pod *corev1.Pod) *rest.Config {
 	w.t.Helper()
 	clientset, err := kubernetes.NewForConfig(w.config)

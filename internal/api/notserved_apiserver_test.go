@@ -21,7 +21,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// notServed has users write to kinds of KubeVirt's that are not served.
+// notServed writes, as users, to KubeVirt's kinds that are not served.
 func (w *world) notServed(t *testing.T) {
 	exports := func(version string) string {
 		return "/apis/export.kubevirt.io/" + version + "/namespaces/" + w.namespace + "/virtualmachineexports"
@@ -66,7 +66,7 @@ func (w *world) isRefused(t *testing.T, config *rest.Config, method, path, inste
 	})
 }
 
-// nothingOfThemIsListed looks at discovery as whatever deletes a namespace or saves one does, and deletes a namespace.
+// nothingOfThemIsListed reads discovery as a namespace's deletion or backup does, and deletes a namespace.
 func (w *world) nothingOfThemIsListed(t *testing.T) {
 	known, err := discovery.NewDiscoveryClientForConfig(w.config)
 	must(t, err)
@@ -91,7 +91,7 @@ func (w *world) nothingOfThemIsListed(t *testing.T) {
 	})
 }
 
-// definitionsAreServed installs a definition of a group that is refused, and removes it.
+// definitionsAreServed installs a definition of a refused group, which must be served, and removes it.
 func (w *world) definitionsAreServed(t *testing.T, templates, process string) {
 	definition := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -115,7 +115,7 @@ func (w *world) definitionsAreServed(t *testing.T, templates, process string) {
 		return err
 	})
 	w.eventually(t, "the subresources to be nobody's", func() error {
-		// kube-apiserver itself answers so.
+		// This is kube-apiserver's own answer.
 		if _, err := w.call(http.MethodPost, process, "{}"); !strings.Contains(fmt.Sprint(err), "404 page not found") {
 			return fmt.Errorf("the answer is %w", err)
 		}

@@ -37,17 +37,17 @@ func TestWhatTheBeginningOfAReviewSays(t *testing.T) {
 	}
 }
 
-// repeated is a list's content.
+// repeated returns a list's content.
 func repeated(value string, n int) string {
 	return strings.TrimSuffix(strings.Repeat(value+",", n), ",")
 }
 
-// withSpec is a VM whose guest's spec has these fields, too.
+// withSpec returns a VM whose guest's spec has these additional fields.
 func withSpec(fields string) string {
 	return `{"metadata":{"name":"vm"},"spec":{"runStrategy":"Halted","template":{"spec":{"domain":{"devices":{}},` + fields + `}}}}`
 }
 
-// costly are VMs of the greatest sizes, of which much is made.
+// costly has VMs of the greatest sizes, whose review needs the most memory.
 func costly() map[string]string {
 	node := func(term string, n int) string {
 		return withSpec(`"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[` + repeated(term, n) + `]}}}`)
@@ -78,8 +78,8 @@ func costly() map[string]string {
 	}
 }
 
-// What is allocated for a review is within what it counts for, so that what reviews need together stays within virt-api's
-// limit, whatever tenants send.
+// A review's allocations must be within its share, so that all reviews together stay within virt-api's limit, whatever
+// tenants send.
 func TestWhatAReviewCosts(t *testing.T) {
 	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
 	must(t, err)
@@ -104,7 +104,7 @@ func TestWhatAReviewCosts(t *testing.T) {
 	}
 }
 
-// Not every error of an object with thousands of them is told.
+// An object with thousands of errors must get a bounded number of them.
 func TestOnlySoManyErrorsAreTold(t *testing.T) {
 	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
 	must(t, err)

@@ -15,19 +15,18 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// migrators are the users of migrationRoles with the role that each has in the test's
-// namespace. The first three are Kubernetes' own, which Drydock's are aggregated to.
+// migrators are the users of migrationRoles with their roles in the test's namespace. The first three roles are
+// Kubernetes' own, to which Drydock's are aggregated.
 var migrators = map[string]string{"m-admin": "admin", "m-editor": "edit", "m-viewer": "view", "m-mover": "kubevirt.io:migrate", "m-stranger": ""}
 
-// access is something that may be done.
 type access struct{ verb, group, resource, subresource string }
 
 func (a access) String() string {
 	return fmt.Sprintf("%s %s.%s/%s", a.verb, a.resource, a.group, a.subresource)
 }
 
-// migrationRoles asks the authorizer whom the roles let migrate: the one that an administrator
-// binds, and nobody else (decision 285).
+// migrationRoles asks the authorizer who may migrate: only users of the role that an administrator binds (decision
+// 285).
 func (w *world) migrationRoles(t *testing.T) {
 	for user, role := range migrators {
 		if role == "" {
@@ -48,7 +47,7 @@ func (w *world) migrationRoles(t *testing.T) {
 	}
 	for _, verb := range []string{"update", "patch"} {
 		w.allows(t, access{verb, v1.GroupVersion.Group, migrations, "status"})
-		// A VM's template is its owner's to change, also where that takes a migration.
+		// A VM's owner may change its template, even if that needs a migration.
 		w.allows(t, access{verb, v1.GroupVersion.Group, "virtualmachines", ""}, "m-admin", "m-editor")
 	}
 	w.allows(t, access{"update", v1.SubresourceGroupName, "virtualmachines", "migrate"}, "m-mover")
@@ -66,8 +65,8 @@ func (w *world) migrationRoles(t *testing.T) {
 	w.migratorsCalls(t)
 }
 
-// snapshotRoles asks the authorizer who may take and restore snapshots: whoever may change VMs. Contents
-// are only read and deleted.
+// snapshotRoles asks the authorizer who may take and restore snapshots: those who may change VMs. Contents can only be
+// read and deleted.
 func (w *world) snapshotRoles(t *testing.T) {
 	const group, contents = "snapshot.kubevirt.io", "virtualmachinesnapshotcontents"
 	for _, resource := range []string{"virtualmachinesnapshots", "virtualmachinerestores"} {
@@ -84,7 +83,7 @@ func (w *world) snapshotRoles(t *testing.T) {
 	}
 }
 
-// maintenanceRoles asks the authorizer who may get at the disks of VMs, and who may see who has them.
+// maintenanceRoles asks the authorizer who may use the disks of VMs, and who may see who has them.
 func (w *world) maintenanceRoles(t *testing.T) {
 	for _, resource := range []string{"virtualmachines", "virtualmachineinstances"} {
 		w.allows(t, access{"get", v1.SubresourceGroupName, resource, "maintenance"}, "m-admin", "m-editor", "m-viewer")
@@ -92,7 +91,7 @@ func (w *world) maintenanceRoles(t *testing.T) {
 			w.allows(t, access{verb, v1.SubresourceGroupName, resource, "maintenance"}, "m-admin", "m-editor")
 		}
 		w.allows(t, access{"update", v1.SubresourceGroupName, resource, "maintenance"})
-		// Who takes the lock away from a pod that still writes destroys the disks.
+		// Forcing the lock away from a pod that still writes destroys the disks.
 		w.allows(t, access{"update", v1.SubresourceGroupName, resource, "maintenance-force"}, "m-admin")
 		for _, verb := range []string{"get", "create", "delete", "patch"} {
 			w.allows(t, access{verb, v1.SubresourceGroupName, resource, "maintenance-force"})
@@ -101,8 +100,7 @@ func (w *world) maintenanceRoles(t *testing.T) {
 	w.maintainersCalls(t)
 }
 
-// allows asks for each user whether he may do that in the test's namespace, and in another one,
-// where nobody may.
+// allows asks for each user whether he may do that in the test's namespace, and in another one, where nobody may.
 func (w *world) allows(t *testing.T, a access, whom ...string) {
 	t.Helper()
 	may := map[string]bool{}
@@ -112,7 +110,7 @@ func (w *world) allows(t *testing.T, a access, whom ...string) {
 	for user := range migrators {
 		for _, namespace := range []string{w.namespace, metav1.NamespaceDefault} {
 			want := may[user] && namespace == w.namespace
-			// A binding counts a moment after it was made.
+			// A binding takes effect a moment after its creation.
 			w.eventually(t, fmt.Sprintf("%s in %s: %s, allowed: %v", user, namespace, a, want), func() error {
 				review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 					User: user, Groups: []string{"system:authenticated"},
@@ -132,7 +130,7 @@ func (w *world) allows(t *testing.T, a access, whom ...string) {
 	}
 }
 
-// migratorsCalls has the users do it: what the authorizer is asked for is what they call.
+// migratorsCalls makes the calls as the users: the authorizer must be asked for exactly those.
 func (w *world) migratorsCalls(t *testing.T) {
 	w.running(t, "evacuated")
 	paths := []string{

@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/listbounds"
 )
 
-// judging counts the requests that are judged, of which none ends before release is closed.
+// judging counts the requests in work; none ends before release is closed.
 type judging struct {
 	judged  map[string]int
 	release chan struct{}
@@ -39,7 +39,7 @@ func newJudging(e *entrance) *judging {
 	return j
 }
 
-// send sends a text, and returns when it is judged, waits or is answered.
+// send sends a text, and returns when it is in work, waits or is answered.
 func (j *judging) send(ctx context.Context, from, text string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(text))
 	r.Header.Set("From", from)
@@ -50,7 +50,7 @@ func (j *judging) send(ctx context.Context, from, text string) *httptest.Respons
 	return w
 }
 
-// review is one of a user's objects with a text of a length in it.
+// review is one of a user's objects that contains a text of a length.
 func review(username, namespace string, length int) string {
 	return `{"kind":"AdmissionReview","request":{"uid":"7","namespace":"` + namespace + `","userInfo":{"username":"` + username +
 		`"},"object":{"a":"` + strings.Repeat("a", length) + `"}}}`
@@ -58,8 +58,8 @@ func review(username, namespace string, length int) string {
 
 const largeReview = 3 << 20
 
-// Nobody waits for all that a tenant has sent: small reviews never wait for large ones, the large ones of another namespace and
-// those of virt-controller only for one, and what is too much of one namespace is refused at once.
+// Nobody may wait for all reviews of one tenant: small reviews must never wait for large ones, large ones of another
+// namespace and virt-controller's only for one, and a namespace's excess must be refused at once.
 func TestATenantsLargeReviewsKeepNobodyWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJudging(newRoom().entrance(reviews{}, smallReview))
@@ -94,7 +94,7 @@ func TestATenantsLargeReviewsKeepNobodyWaiting(t *testing.T) {
 	})
 }
 
-// Large reviews of many namespaces wait for each other, and who does not wait any longer leaves.
+// Large reviews of many namespaces must wait for each other, and a caller that gives up must leave the queue.
 func TestLargeReviewsWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newRoom().entrance(reviews{}, smallReview)
@@ -122,7 +122,7 @@ func TestLargeReviewsWaitForEachOther(t *testing.T) {
 	})
 }
 
-// A short text counts for its values.
+// A short text with many values must count for its values.
 func TestAReviewCountsForItsValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJudging(newRoom().entrance(reviews{}, smallReview))
@@ -137,7 +137,7 @@ func TestAReviewCountsForItsValues(t *testing.T) {
 	})
 }
 
-// The bodies of subresources come into the same room: those of one user by turns, and streams not at all.
+// The bodies of subresources share the same room: those of one user by turns, and streams not at all.
 func TestLargeBodiesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJudging(newRoom().entrance(bodies{}, smallBody))
@@ -187,14 +187,14 @@ func (p *pipes) Close() error { close(p.closed); return nil }
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// Who sends without end has no room for long, and on a connection that has deadlines all of a text arrives.
+// An endless sender must lose its room soon, and on a connection with deadlines a whole text must arrive.
 func TestABodyArrivesInTimeOrIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent := newRoom().entrance(bodies{}, smallBody)
 		connections := newPipes()
 		server := &http.Server{ReadHeaderTimeout: time.Hour, Handler: sent.inTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(r.Body)
-			// Longer than the text may take: what bounds that ends with the text.
+			// Longer than the time limit of the text, which must end with the text.
 			time.Sleep(2 * sent.patience)
 			if err == nil {
 				err = r.Context().Err()

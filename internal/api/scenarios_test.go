@@ -90,7 +90,7 @@ func (w *world) newVM(t *testing.T) {
 	if diff := cmp.Diff(wanted.Object["spec"], created.Object["spec"]); diff != "" {
 		t.Errorf("the spec was rewritten:\n%s", diff)
 	}
-	// Who keeps the manifest elsewhere applies it again and again.
+	// A tool that keeps the manifest applies it again and again.
 	must(t, w.admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(w.vm("new")),
 		client.FieldOwner("gitops"), client.ForceOwnership))
 	again := w.vm("new")
@@ -165,7 +165,7 @@ func (w *world) changedVMI(t *testing.T) {
 	}
 }
 
-// migration asks for migrations, by their objects and by the verb.
+// migration requests migrations, by their objects and by the verb.
 func (w *world) migration(t *testing.T) {
 	const denied = `admission webhook "migration-create-validator.kubevirt.io" denied the request: `
 	m := func(name, vmi string) *v1.VirtualMachineInstanceMigration {
@@ -197,7 +197,7 @@ func (w *world) migration(t *testing.T) {
 	changed := first.DeepCopy()
 	changed.Spec.VMIName = "another"
 	expect("a change", w.admin.Update(t.Context(), changed), "spec: a migration can't be changed: delete it, which cancels it, and create another")
-	// Also while nobody looks after it: nothing must need a judge to go.
+	// Also while virt-api is down: a deletion must need no webhook.
 	released := first.DeepCopy()
 	released.Finalizers = nil
 	must(t, w.admin.Patch(t.Context(), released, client.MergeFrom(first)))
@@ -212,7 +212,7 @@ func (w *world) migration(t *testing.T) {
 	must(t, w.admin.Delete(t.Context(), policy))
 }
 
-// migrate is the verb, which makes a migration in virt-api's own name.
+// migrate calls the verb, which makes a migration in virt-api's own name.
 func (w *world) migrate(t *testing.T) {
 	vm := w.vm("mover")
 	must(t, w.admin.Create(t.Context(), vm))
@@ -294,7 +294,7 @@ func (w *world) discovery(t *testing.T) {
 	if _, err := d.ServerPreferredResources(); err != nil {
 		t.Errorf("discovery of everything: %v", err)
 	}
-	// As kubevirt.io/client-go asks.
+	// kubevirt.io/client-go asks like this.
 	var group metav1.APIGroup
 	w.get(t, "/apis/subresources.kubevirt.io", &group)
 	var info struct{ GitVersion, GoVersion string }
@@ -461,7 +461,7 @@ func (w *world) roles(t *testing.T) {
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("a viewer pauses: %v", err)
 	}
-	// There is no such VM, which is said to those who may migrate.
+	// There is no such VM, and users who may migrate must be told so.
 	migrate := w.subresource("virtualmachines", "shared", "migrate")
 	w.eventually(t, "whom an administrator has chosen may migrate", func() error {
 		if _, err := callAs(t.Context(), as("mover"), http.MethodPut, migrate, "{}"); !apierrors.IsNotFound(err) {
@@ -478,8 +478,8 @@ func (w *world) roles(t *testing.T) {
 	}
 }
 
-// rotation takes virt-api's certificate away; it makes a new one, and kube-apiserver
-// goes on to call it, without a restart.
+// rotation deletes virt-api's certificate; it must make a new one, and kube-apiserver must call it with that, without a
+// restart.
 func (w *world) rotation(t *testing.T) {
 	key := client.ObjectKey{Namespace: clusterconfig.Namespace, Name: certs.APISecret}
 	secret := &corev1.Secret{}
@@ -503,7 +503,7 @@ func (w *world) rotation(t *testing.T) {
 	t.Logf("admission answered %v after the rotation", time.Since(began).Round(time.Millisecond))
 }
 
-// away ends virt-api: what it would have nothing to say about goes on without it.
+// away ends virt-api: requests that it would accept anyway must succeed without it.
 func (w *world) away(t *testing.T) {
 	const finalizer = "example.com/held"
 	vm, vmi := w.vm("left"), w.vmi("left")
@@ -514,7 +514,7 @@ func (w *world) away(t *testing.T) {
 	users, named := w.newPod(t, "users-own", ""), w.newPod(t, "virt-launcher-users-own", "")
 	w.stop()
 
-	// Nobody's pod is kept by a webhook that does not answer.
+	// A webhook that does not answer must keep nobody's pod.
 	must(t, w.evict(t, users, false))
 	must(t, w.evict(t, named, false))
 

@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/api/admission"
 )
 
-// templates has somebody who may make VMs in one namespace let a VM clone a disk
-// out of another, without the right to read there and with it.
+// templates writes VMs, as a user who may make VMs in one namespace, that clone a disk from another, without the right
+// to read there and with it.
 func (w *world) templates(t *testing.T) {
 	source := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "api-test-source-"}}
 	must(t, w.admin.Create(t.Context(), source))
@@ -54,13 +54,13 @@ func (w *world) templates(t *testing.T) {
 		return cloner.Create(t.Context(), w.cloning("owner", source.Name))
 	})
 
-	// A drain gives it another name: virt-controller may read nothing there, and what is read was judged.
+	// A drain changes the claim's name: virt-controller may read nothing there, and the source was judged before.
 	must(t, w.component(admission.ControllerServiceAccount).Patch(t.Context(), w.cloning("owner", source.Name), client.RawPatch(types.JSONPatchType, []byte(
 		`[{"op":"replace","path":"/spec/dataVolumeTemplates/0/metadata/name","value":"owner-moved"},
 		  {"op":"replace","path":"/spec/template/spec/volumes/0/dataVolume/name","value":"owner-moved"}]`))))
 }
 
-// cloning is a VM whose one disk is to be cloned out of a namespace.
+// cloning is a VM whose only disk is cloned from a namespace.
 func (w *world) cloning(name, namespace string) *unstructured.Unstructured {
 	vm := w.vm(name)
 	vm.Object["spec"].(map[string]any)["dataVolumeTemplates"] = []any{map[string]any{

@@ -38,11 +38,11 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// workerIP is an address of this machine that only the test's worker listens on.
+// workerIP is an address of this machine on which only the test's worker listens.
 const workerIP = "127.0.0.37"
 
-// uploads has an image sent as virtctl does: a token by the API server, then the proxy,
-// and behind it a real worker with a certificate as virt-controller makes it.
+// uploads sends an image as virtctl does: a token from the API server, then the proxy, and behind it a real worker with
+// a certificate as virt-controller makes it.
 func (w *world) uploads(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Name: "disk", Namespace: w.namespace, Annotations: map[string]string{layout.AnnUploadTarget: ""},
@@ -82,7 +82,7 @@ func (w *world) uploads(t *testing.T) {
 	}
 }
 
-// bound is a user with a role in the test's namespace.
+// bound returns a user with a role in the test's namespace.
 func (w *world) bound(t *testing.T, user, role string) *rest.Config {
 	t.Helper()
 	must(t, w.admin.Create(t.Context(), &rbacv1.RoleBinding{
@@ -111,7 +111,7 @@ func (w *world) uploadToken(t *testing.T, as *rest.Config, claim string) (string
 	return made.Status.Token, nil
 }
 
-// listed expects discovery to tell of the kind.
+// listed expects the kind in discovery.
 func (w *world) listed(t *testing.T) {
 	t.Helper()
 	text, err := w.call(http.MethodGet, "/apis/"+uploadv1.SchemeGroupVersion.String(), "")
@@ -120,7 +120,7 @@ func (w *world) listed(t *testing.T) {
 	}
 }
 
-// uploadWorker runs the worker of a claim and makes the pod that it would run in.
+// uploadWorker runs the worker of a claim and makes its pod.
 func (w *world) uploadWorker(t *testing.T, claim string) (job.Places, <-chan error) {
 	t.Helper()
 	secret := &corev1.Secret{}
@@ -170,8 +170,7 @@ func (w *world) workerPod(t *testing.T, claim string) {
 	must(t, w.admin.Status().Update(t.Context(), pod))
 }
 
-// sendImage calls the proxy by the name of its Service, and trusts the authority that
-// is published.
+// sendImage calls the proxy by the name of its Service, and trusts the published CA.
 func (w *world) sendImage(t *testing.T, token string, image []byte) (int, string) {
 	t.Helper()
 	trust := &corev1.ConfigMap{}

@@ -23,7 +23,7 @@ const olderVersion = "kubevirt.io/v1alpha3"
 
 var errNotThere = errors.New("it is not there")
 
-// olderVersions has clients that know only the deprecated versions do what others do.
+// olderVersions uses clients that know only the deprecated versions.
 func (w *world) olderVersions(t *testing.T) {
 	old := w.vm("old")
 	old.SetAPIVersion(olderVersion)
@@ -59,8 +59,8 @@ func (w *world) olderVersions(t *testing.T) {
 	must(t, w.admin.Delete(t.Context(), old))
 }
 
-// olderVersionsAreJudged has a client that knows only the deprecated version ask for a snapshot, and for what the policies of the
-// current one refuse.
+// olderVersionsAreJudged requests a snapshot in the deprecated version, and objects that the policies of the current
+// version refuse.
 func (w *world) olderVersionsAreJudged(t *testing.T) {
 	for _, file := range []string{"snapshot-policy.yaml", "clone-policy.yaml"} {
 		for _, object := range manifests(t, "../../config/rbac/"+file) {
@@ -103,7 +103,7 @@ func (w *world) olderVersionsAreJudged(t *testing.T) {
 	}
 }
 
-// fractions are quantities that are no texts, as YAML has them without quotes.
+// fractions are quantities that are numbers, as in YAML without quotes.
 func (w *world) fractions(t *testing.T) {
 	requests := []string{"spec", "template", "spec", "domain", "resources", "requests"}
 	vm := w.vm("fraction")
@@ -115,7 +115,7 @@ func (w *world) fractions(t *testing.T) {
 		t.Errorf("the request is %s CPUs", cpu)
 	}
 
-	// What the schema lets through and is no quantity gets no further than virt-api.
+	// The schema accepts values that are no quantities; virt-api must refuse them.
 	for name, value := range map[string]any{"object": map[string]any{"a": "b"}, "boolean": true, "list": []any{"1"}, "word": "much"} {
 		wrong := w.vm("fraction-" + name)
 		must(t, unstructured.SetNestedField(wrong.Object, value, append(requests, "cpu")...))
@@ -125,7 +125,7 @@ func (w *world) fractions(t *testing.T) {
 	}
 }
 
-// openAPI shows what virt-api serves in the cluster's documents.
+// openAPI checks virt-api's part of the cluster's documents.
 func (w *world) openAPI(t *testing.T) {
 	for _, version := range []string{"v1", "v1alpha3"} {
 		path := "/apis/subresources.kubevirt.io/" + version + "/namespaces/{namespace}/virtualmachines/{name}/start"

@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
 
-// volumes plugs claims into a stopped VM and into VMIs, and tries what can't be.
+// volumes plugs claims into a stopped VM and into VMIs, and tries impossible ones.
 func (w *world) volumes(t *testing.T) {
 	for _, name := range []string{"data", "more", "taken"} {
 		must(t, w.admin.Create(t.Context(), &corev1.PersistentVolumeClaim{
@@ -122,7 +122,7 @@ func (w *world) volumesOfAVMI(t *testing.T) {
 	expect(t, err, "VMI is not running")
 }
 
-// forced takes volume data from a guest that does not let go of it.
+// forced removes volume data from a guest that does not release it.
 func (w *world) forced(t *testing.T, path string) {
 	t.Helper()
 	vmi := &v1.VirtualMachineInstance{}
@@ -163,7 +163,7 @@ func (w *world) forced(t *testing.T, path string) {
 	}
 }
 
-// addition is the body of addvolume for the claim of the volume's name.
+// addition is the body of addvolume for a claim with the volume's name.
 func addition(name, more string) string {
 	return fmt.Sprintf(`{"name":%q,%s"disk":{"disk":{"bus":"scsi"}},"volumeSource":{"persistentVolumeClaim":{"claimName":%q}}}`, name, more, name)
 }

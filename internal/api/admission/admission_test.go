@@ -37,8 +37,8 @@ func review(t *testing.T, handler http.Handler, request *admissionv1.AdmissionRe
 	return answer.Response
 }
 
-// The object as it was sent keeps what Go's types would add to it or write
-// differently: only what the rule changes is patched.
+// The patch of a mutation must change only the fields of the rule, although Go's types would add fields to the object
+// or write them differently.
 func TestMutationPatchesOnlyWhatItChanges(t *testing.T) {
 	handler, err := Mutating(func(r Request[v1.VirtualMachine]) {
 		r.New.Spec.Template.Spec.Domain.Firmware = &v1.Firmware{UUID: "u"}
@@ -46,8 +46,7 @@ func TestMutationPatchesOnlyWhatItChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A quantity that Go would write as 1Gi, an address as 10.0.2.0/24, a
-	// resources that Go would add.
+	// Go would write this quantity as 1Gi, the address as 10.0.2.0/24, and add a resources.
 	sent := `{"spec":{"template":{"spec":{"domain":{"devices":{}},` +
 		`"networks":[{"name":"default","pod":{"vmNetworkCIDR":"010.0.2.0/24"}}],` +
 		`"volumes":[{"name":"a","emptyDisk":{"capacity":"1024Mi"}}]}}}}`
@@ -114,8 +113,8 @@ func TestAdviceComesWithWhatIsAdmitted(t *testing.T) {
 	}
 }
 
-// TestAnObjectIsReadAsItIsStored: encoding/json takes "labels" with a long s, and "LABELS", for the
-// labels, and the last of them counts.
+// TestAnObjectIsReadAsItIsStored: encoding/json takes "labels" with a long s, and "LABELS", for the labels, and the
+// last of them counts. The webhook must not.
 func TestAnObjectIsReadAsItIsStored(t *testing.T) {
 	for _, key := range []string{"label\u017f", "LABELS"} {
 		var seen map[string]string

@@ -41,7 +41,7 @@ func vmOf(note string, sources ...cdiv1.DataVolumeSpec) *v1.VirtualMachine {
 	return vm
 }
 
-// What a VM says of who wrote its sources is virt-api's word alone, and stays as long as the source does.
+// Only virt-api may set the note about the writer of a VM's sources, and it must stay as long as the source does.
 func TestWhoWroteASourceIsNoted(t *testing.T) {
 	const (
 		byAnn  = `{"pvc/theirs/golden":{"username":"ann","uid":"7","groups":["staff"]}}`
@@ -81,7 +81,7 @@ func TestWhoWroteASourceIsNoted(t *testing.T) {
 	}
 }
 
-// A user with more groups than an object has room for is noted with the first of them.
+// A user may have more groups than fit into an object's note, which must keep the first of them.
 func TestTheNoteOfAWriterIsBounded(t *testing.T) {
 	user := authenticationv1.UserInfo{Username: "ann"}
 	for i := range 10_000 {

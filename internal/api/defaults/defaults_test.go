@@ -23,7 +23,7 @@ func settings(t *testing.T, configuration string) clusterconfig.Settings {
 	return clusterconfig.FromKubeVirt(kv)
 }
 
-// A spec, and what becomes of it.
+// A spec, and its defaulted form.
 func TestSpec(t *testing.T) {
 	const rest = `
 architecture: amd64
@@ -235,7 +235,7 @@ func TestVMIKeepsTheUUIDOfItsVM(t *testing.T) {
 	}
 }
 
-// Whatever is asked for, every volume has one disk, and every disk one kind.
+// Whatever the request, every volume must have one disk, and every disk one kind.
 func TestEveryVolumeHasADisk(t *testing.T) {
 	name := rapid.SampledFrom([]string{"a", "b", "c"})
 	rapid.Check(t, func(t *rapid.T) {
@@ -280,8 +280,8 @@ func text(t *testing.T, s *v1.VirtualMachineInstanceSpec) string {
 	return string(b)
 }
 
-// What a user writes over a VMI that stands: the same again is completed to what
-// is there, as it was at first; anything else is left for validation to refuse.
+// A user applies a manifest over an existing VMI: the same manifest must be completed as at first; anything else must
+// be left for validation to refuse.
 func TestVMIUpdate(t *testing.T) {
 	const manifest = `{domain: {memory: {guest: 1Gi}, devices: {disks: [{name: root, disk: {}}, {name: cd, cdrom: {}}]}}}`
 	old := &v1.VirtualMachineInstance{Spec: *spec(t, manifest)}

@@ -72,7 +72,8 @@ func TestWhoWritesToAKindIsToldWhatToDoInstead(t *testing.T) {
 	}
 }
 
-// Namespaces that go, the garbage collector and tools for backups look for what can be listed and deleted.
+// The namespace controller, the garbage collector and backup tools look for kinds that can be listed and deleted: these
+// must not appear.
 func TestNobodyListsDeletesOrWatchesThem(t *testing.T) {
 	for _, g := range all {
 		resources := g.Resources()

@@ -46,7 +46,7 @@ func TestAnAPIServiceIsOnlyTouchedWhereItIsOurs(t *testing.T) {
 	for name, c := range map[string]struct {
 		services    []apiregistrationv1.APIService
 		definitions []string
-		// wants is with and without Yield.
+		// yields and keeps are the results with and without Yield.
 		yields, keeps map[string]verb
 	}{
 		"there is none": {
@@ -106,7 +106,7 @@ func TestARegistrationGoesWithTheInstallation(t *testing.T) {
 	}
 }
 
-// Whoever takes an APIService over keeps it when Drydock goes, and has no authority of ours in it.
+// An APIService that somebody took over must stay with him when Drydock goes, without our CA.
 func TestWhatSomebodyTookOverIsReleased(t *testing.T) {
 	for bundle, want := range map[string]string{"new": "", "theirs": "theirs"} {
 		taken := owned(apiService(older, "theirs", bundle))

@@ -37,7 +37,8 @@ func TestCancelEvacuation(t *testing.T) {
 	}
 }
 
-// Whoever cancels an evacuation hears nothing of another who writes the VMI in the same moment, unless it is another who cancels.
+// Another writes the VMI during the cancelation of an evacuation. The caller must not notice, unless the other cancels,
+// too.
 func TestAnEvacuationIsCancelledOfAVMIThatIsBeingWritten(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {

@@ -36,7 +36,7 @@ func (n *nodes) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answered, nil
 }
 
-// changing is a cluster whose only VMI is another one after a second.
+// changing is a cluster whose only VMI changes after a second.
 type changing struct {
 	Cluster
 	since   time.Time
@@ -62,8 +62,8 @@ func at(uid types.UID, node string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// TestARequestFollowsTheGuest that a migration hands over: virt-handler at the source does not have it any more, and the VMI does
-// not say so yet.
+// TestARequestFollowsTheGuest during a migration's handover: virt-handler at the source no longer has the guest, and
+// the VMI does not show it yet.
 func TestARequestFollowsTheGuest(t *testing.T) {
 	ended := at("a", "source")
 	ended.Status.Phase = v1.Succeeded

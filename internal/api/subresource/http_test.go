@@ -9,7 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Lists in lists, each within its bounds, are not decoded either.
+// Nested lists, each within its bound, must not be decoded either.
 func TestABodyHasOnlySoManyValues(t *testing.T) {
 	term := `{"matchExpressions":[` + strings.TrimSuffix(strings.Repeat(`{},`, 500), ",") + `]}`
 	terms := strings.TrimSuffix(strings.Repeat(term+",", 1900), ",")

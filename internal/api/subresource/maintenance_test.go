@@ -124,12 +124,12 @@ func TestWhichPodIsReleased(t *testing.T) {
 	}
 }
 
-// lab serves the subresource over a cluster in memory in which ann may do what is listed.
+// lab serves the subresource over an in-memory cluster, in which ann has the listed rights.
 type lab struct {
 	server  *Server
 	cluster client.Client
 	asked   []string
-	// patched is the last VMI that was, which the cluster in memory can't do (it knows no uint64).
+	// patched is the last patched VMI, because the in-memory cluster can't store it (it knows no uint64).
 	patched *v1.VirtualMachineInstance
 }
 
@@ -168,7 +168,7 @@ func newLab(t *testing.T, may string, objects ...client.Object) *lab {
 	return l
 }
 
-// call is a request of ann's, and what comes back: a state, or a sentence.
+// call is a request of ann's, and its answer: a state, or a sentence.
 func (l *lab) call(t *testing.T, method, query, body string) (maintenance.State, string) {
 	t.Helper()
 	return l.callOf(t, "virtualmachines/vm-cirros", method, query, body)
@@ -323,7 +323,7 @@ func TestAReleaseByForceNeedsItsOwnRightAndIsRecorded(t *testing.T) {
 			if got := vm.Annotations[layout.MaintenanceReleaseAnnotation]; (got == "uid-a") != (test.by != "") {
 				t.Errorf("for %q", got)
 			}
-			// The pod is virt-controller's to delete.
+			// Only virt-controller deletes the pod.
 			if len(l.pods(t)) != 1 {
 				t.Error("the pod is gone")
 			}
@@ -341,7 +341,7 @@ func TestWhoHasTheDisksIsTold(t *testing.T) {
 	}
 }
 
-// TestAVMIWithoutAVMIsReleasedByForce: it has a right of its own, and a VMI of a VM is no machine.
+// TestAVMIWithoutAVMIsReleasedByForce: it must need a right of its own, and a VMI of a VM must be refused.
 func TestAVMIWithoutAVMIsReleasedByForce(t *testing.T) {
 	const mayForce = "update " + v1.SubresourceGroupName + " virtualmachineinstances/maintenance-force in lab"
 	lone := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "lone",

@@ -163,7 +163,7 @@ func check(t *testing.T, got Plan, err error, want Plan, wantErr string) {
 	}
 }
 
-// A VM keeps the field that its owner uses.
+// A VM must keep the field that its owner uses.
 func TestRunningIsWrittenWhereItIsUsed(t *testing.T) {
 	older := &v1.VirtualMachine{}
 	older.Spec.Running = new(false)
@@ -251,7 +251,7 @@ func TestVerbsOnAGuest(t *testing.T) {
 	}
 }
 
-// because gives one of a VMI's conditions a reason.
+// because sets the reason of one of a VMI's conditions.
 func because(vmi *v1.VirtualMachineInstance, kind v1.VirtualMachineInstanceConditionType, reason string) *v1.VirtualMachineInstance {
 	for i := range vmi.Status.Conditions {
 		if c := &vmi.Status.Conditions[i]; c.Type == kind {
@@ -261,15 +261,14 @@ func because(vmi *v1.VirtualMachineInstance, kind v1.VirtualMachineInstanceCondi
 	return vmi
 }
 
-// Clients that wait for a console try again on 400 and give up on all else.
+// Clients that wait for a console retry on 400 and give up on all else.
 func TestConsoleTooEarlyIsABadRequest(t *testing.T) {
 	if err := Console(instance(v1.Scheduling)); !apierrors.IsBadRequest(err) {
 		t.Errorf("error is %v", err)
 	}
 }
 
-// Whatever state a VM is in: a stop request names the VMI that is meant, and
-// nothing asks for two guests.
+// Whatever the VM's state, a stop request must name the intended VMI, and no request may lead to two guests.
 func TestRequestsAreSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vm := machine(rapid.SampledFrom([]v1.VirtualMachineRunStrategy{
@@ -301,7 +300,7 @@ func TestRequestsAreSafe(t *testing.T) {
 	})
 }
 
-// safe fails for requests that stop another VMI than the one there, or ask for two guests.
+// safe fails for requests that stop a VMI other than the present one, or lead to two guests.
 func safe(t *rapid.T, plan Plan, vmi *v1.VirtualMachineInstance) {
 	starts := 0
 	for i, r := range plan.Requests {

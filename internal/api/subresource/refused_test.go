@@ -31,7 +31,7 @@ func pathTo(resource, verb string) string {
 	return root + "namespaces/lab/" + resource + "/vm-cirros/" + verb
 }
 
-// Every subresource of KubeVirt's is served, or refused with a sentence that says what to do instead.
+// Every subresource of KubeVirt's must be served, or refused with a sentence that names an alternative.
 func TestEverySubresourceOfKubeVirtIsServedOrRefusedInWords(t *testing.T) {
 	server := New(nil, nil, Maintenance{})
 	served, refused := 0, 0
@@ -76,7 +76,7 @@ func isRefused(pattern string) bool {
 	return false
 }
 
-// Discovery tells about nothing that is refused.
+// Discovery must list no refused subresource.
 func TestDiscoveryKeepsSilentAboutRefusedVerbs(t *testing.T) {
 	for _, resource := range New(nil, nil, Maintenance{}).Resources() {
 		for _, verb := range refusedVerbs {

@@ -39,11 +39,11 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// workerIP is an address of this machine that nothing else listens on.
+// workerIP is an address of this machine on which nothing else listens.
 const workerIP = "127.0.0.31"
 
-// scene is a proxy with a real worker behind it. What the cluster has is in memory;
-// internal/api tries the same against a real API server.
+// scene is a proxy with a real worker behind it and an in-memory cluster; internal/api tests the same against a real
+// API server.
 type scene struct {
 	t       *testing.T
 	cluster client.Client
@@ -83,7 +83,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// claim makes a claim; its UID tells it from others of its name.
+// claim makes a claim; its UID distinguishes it from others of its name.
 func (s *scene) claim(uid types.UID, annotations map[string]string) *corev1.PersistentVolumeClaim {
 	s.t.Helper()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
@@ -102,7 +102,7 @@ func (s *scene) pod(phase corev1.PodPhase) {
 	must(s.t, s.cluster.Create(s.t.Context(), pod))
 }
 
-// worker runs a real worker where its pod is said to be.
+// worker runs a real worker at its pod's address.
 func (s *scene) worker() <-chan error {
 	s.t.Helper()
 	s.job = &job.Job{
@@ -126,7 +126,7 @@ func (s *scene) worker() <-chan error {
 	return ended
 }
 
-// token asks for one as kube-apiserver passes a user's request on.
+// token requests one as kube-apiserver forwards a user's request.
 func (s *scene) token(body string) (int, string) {
 	s.t.Helper()
 	request := httptest.NewRequest(http.MethodPost, "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/ns/uploadtokenrequests", strings.NewReader(body))
@@ -226,7 +226,7 @@ func TestWithoutAGoodTokenNothingPasses(t *testing.T) {
 		}
 	}
 	s.now = time.Now()
-	// A claim of the same name that came after the token.
+	// A claim of the same name that was made after the token.
 	must(t, s.cluster.Delete(t.Context(), claim))
 	if code, text := s.send(http.MethodPost, "/v1beta1/upload", token, nil); code != http.StatusGone {
 		t.Errorf("the claim is gone: %d %s", code, text)
@@ -322,7 +322,7 @@ func TestATokenIsForATargetOfUploads(t *testing.T) {
 	}
 }
 
-// TestNothingIsSentToAClaimThatIsUsedByNow: the worker has waited since nobody used the claim.
+// TestNothingIsSentToAClaimThatIsUsedByNow: the worker has waited since the claim was unused.
 func TestNothingIsSentToAClaimThatIsUsedByNow(t *testing.T) {
 	user := func(edits ...func(*corev1.Pod)) client.Object {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", Labels: map[string]string{}}}
@@ -342,7 +342,7 @@ func TestNothingIsSentToAClaimThatIsUsedByNow(t *testing.T) {
 	}
 	for what, test := range map[string]struct {
 		object client.Object
-		// says names the user, "" where the image is taken.
+		// says names the user, or is empty if the image is accepted.
 		says string
 	}{
 		"a pod that runs":          {user(), "pod web"},
@@ -374,7 +374,7 @@ func TestNothingIsSentToAClaimThatIsUsedByNow(t *testing.T) {
 	}
 }
 
-// lost is a way on which packets are lost, as a NetworkPolicy has it.
+// lost drops all packets, as a NetworkPolicy does.
 type lost struct{ calls int }
 
 func (l *lost) RoundTrip(*http.Request) (*http.Response, error) {
@@ -382,7 +382,8 @@ func (l *lost) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
 }
 
-// TestAWorkerThatNoConnectionReachesIsGivenUpSoon: with what may be in the way, if the kubelet reaches it; it may be about to listen otherwise.
+// TestAWorkerThatNoConnectionReachesIsGivenUpSoon: if the kubelet reaches the worker, the answer must name possible
+// obstacles; otherwise the worker may still be about to listen.
 func TestAWorkerThatNoConnectionReachesIsGivenUpSoon(t *testing.T) {
 	for name, c := range map[string]struct {
 		ready corev1.ConditionStatus

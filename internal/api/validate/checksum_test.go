@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Sums are printed with digits of either case; the worker compares what they mean.
+// Checksums are printed in either case; the worker compares their values.
 func TestWhichChecksumsAreTaken(t *testing.T) {
 	for sum, want := range map[string]bool{
 		"sha256:" + strings.Repeat("ab", 32): true,

@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// maintainer is a maintenance pod of VM vm as it comes from its author.
+// maintainer is a maintenance pod of VM vm as its author wrote it.
 func maintainer(changes ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "fix", Labels: map[string]string{layout.MaintenanceForLabel: "vm"}}}
 	pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
@@ -130,7 +130,7 @@ func TestALockedVM(t *testing.T) {
 	}
 }
 
-// TestTheOneChangeOfAVMIsSpec is that of its start strategy to Maintenance, and back.
+// TestTheOneChangeOfAVMIsSpec: only its start strategy may change, to Maintenance and back.
 func TestTheOneChangeOfAVMIsSpec(t *testing.T) {
 	vmi := func(strategy v1.StartStrategy, changes ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 		out := &v1.VirtualMachineInstance{}

@@ -23,14 +23,14 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// foreignManifests is where manifests that others wrote lie, if at all: they are not part of the repository.
+// foreignManifests is the folder of others' manifests, if it exists: they are not part of the repository.
 const foreignManifests = "../../../../shared/manifests"
 
-// manifestsAccepted is how many of those are accepted whole.
+// manifestsAccepted is the minimal number of those that must be accepted completely.
 const manifestsAccepted = 54
 
-// Each file is judged as admission judges it, without a cluster: what a kubectl that checks fields would say, the
-// defaults, and the rules. -v prints why the others are refused.
+// Each file is judged as by admission, without a cluster: kubectl's check of the fields, the defaults, and the rules.
+// -v prints why the others are refused.
 func TestManifestsThatOthersWrote(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(foreignManifests, "*.yaml"))
 	if err != nil || len(paths) == 0 {
@@ -55,7 +55,7 @@ func TestManifestsThatOthersWrote(t *testing.T) {
 	}
 }
 
-// judgeFile gives what is refused of a file of several manifests.
+// judgeFile returns the errors of a file of several manifests.
 func judgeFile(t *testing.T, text []byte) []string {
 	var refusals []string
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
@@ -109,7 +109,7 @@ func judged[T any](judge func(*T, clusterconfig.Settings) field.ErrorList) func(
 	}
 }
 
-// judgeForeign judges one manifest; those of kinds that are not Drydock's are not refused.
+// judgeForeign judges one manifest; it refuses none of a kind that is not Drydock's.
 func judgeForeign(document []byte) []string {
 	var meta struct{ APIVersion, Kind string }
 	if err := yaml.Unmarshal(document, &meta); err != nil {

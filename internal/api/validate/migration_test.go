@@ -102,7 +102,7 @@ func TestChangesOfMigrations(t *testing.T) {
 	}
 }
 
-// What an earlier release let in must lose its finalizers, and nobody judges it again.
+// An invalid policy of an earlier release must be able to lose its finalizers.
 func TestChangesOfPoliciesThatAreWrongAlready(t *testing.T) {
 	type object = migrationsv1alpha1.MigrationPolicy
 	wrong := &object{Spec: migrationsv1alpha1.MigrationPolicySpec{CompletionTimeoutPerGiB: new(int64(-1))}}
@@ -130,7 +130,7 @@ func TestAPolicyThatIsRight(t *testing.T) {
 	}
 }
 
-// By these labels virt-handlers find the guests that come to them, and pods their migration.
+// virt-handlers find arriving guests by these labels, and pods find their migration.
 func TestLabelsOfMigrationsAreTheComponents(t *testing.T) {
 	const prohibited = ": Forbidden: modification of the reserved kubevirt.io labels on a VMI object is prohibited"
 	for _, label := range []string{v1.MigrationTargetNodeNameLabel, v1.MigrationJobLabel} {

@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// configured are the settings of a KubeVirt object with that configuration.
+// configured returns the settings from a KubeVirt object with that configuration.
 func configured(t *testing.T, configuration, machineTypes string) clusterconfig.Settings {
 	t.Helper()
 	kv := &v1.KubeVirt{}
@@ -32,7 +32,7 @@ func ofUsualName(kv *v1.KubeVirt) *v1.KubeVirt {
 	return kv
 }
 
-// What an administrator decides is the same for a VM and for the VMI that is made of it: a VM that is admitted must start.
+// An administrator's settings must be the same for a VM and for its VMI: an admitted VM must start.
 func TestWhatAnAdministratorPermits(t *testing.T) {
 	const machineAt = "spec.domain.machine.type: "
 	for name, test := range map[string]struct {
@@ -131,7 +131,7 @@ spec:
 	}
 }
 
-// kubectl apply of the same manifest once more.
+// This is kubectl apply of the same manifest once more.
 func TestAVMIOfAnotherBuildsMachineMayBeWrittenAgain(t *testing.T) {
 	sent := parse[v1.VirtualMachineInstance](t, "spec: {domain: {machine: {type: pc-q35-rhel9.4.0}, memory: {guest: 64Mi}, devices: {}}}")
 	stored := sent.DeepCopy()

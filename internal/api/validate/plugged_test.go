@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// TestPluggedVolumesAreNotExchanged: where a VM that runs asks for its disks to be copied, another claim of a
-// hotpluggable volume that can't be would bring another disk.
+// TestPluggedVolumesAreNotExchanged: if a running VM requests that its disks are copied, a new claim for a hotpluggable
+// volume that can't be copied would bring a different disk. It must be refused.
 func TestPluggedVolumesAreNotExchanged(t *testing.T) {
 	vm := func(claim string, strategy v1.UpdateVolumesStrategy, runs bool) *v1.VirtualMachine {
 		vm := &v1.VirtualMachine{Spec: v1.VirtualMachineSpec{RunStrategy: new(v1.RunStrategyAlways), UpdateVolumesStrategy: &strategy}}

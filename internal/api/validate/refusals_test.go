@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
-// Each file of testdata/refused holds a wrong manifest, a line of dashes and
-// the errors that admission answers with, one a line, all at once.
+// Each file of testdata/refused has a wrong manifest, a line of dashes and admission's errors, one per line, all at
+// once.
 func TestWrongManifestsAreRefused(t *testing.T) {
 	paths, err := filepath.Glob("testdata/refused/*.yaml")
 	if err != nil || len(paths) < 20 {
@@ -45,7 +45,7 @@ func TestWrongManifestsAreRefused(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("errors differ (-want +got):\n%s", diff)
 			}
-			// What has been found in a map is told in the same order each time.
+			// Errors that were found in a map must be in the same order each time.
 			for range 20 {
 				if again := strings.Join(judge(t, manifest), "\n") + "\n"; again != got {
 					t.Fatalf("the answers differ from time to time:\n%s\nand\n%s", got, again)
@@ -55,7 +55,7 @@ func TestWrongManifestsAreRefused(t *testing.T) {
 	}
 }
 
-// judge gives the errors of a manifest of any kind.
+// judge returns the errors of a manifest of any kind.
 func judge(t *testing.T, manifest string) []string {
 	t.Helper()
 	var kind struct{ Kind string }
@@ -102,8 +102,7 @@ func decode(manifest []byte) (*v1.VirtualMachine, error) {
 	return vm, yaml.Unmarshal(manifest, vm)
 }
 
-// A clone from another namespace needs defaults' note that its creator may read
-// that very source.
+// A clone from another namespace needs the note from defaulting that its creator may read that very source.
 func TestACloneNeedsTheNoteOfItsSource(t *testing.T) {
 	for note, refused := range map[string]bool{"": true, "pvc/golden/another": true, "pvc/golden/image": false} {
 		dv := parse[cdiv1.DataVolume](t, `

@@ -23,7 +23,7 @@ import (
 
 var settings = clusterconfig.FromKubeVirt(nil)
 
-// What KubeVirt has no use for either, and manifests carry.
+// KubeVirt ignores them as well, and manifests contain them.
 func TestNamesThatChangeNothingAreAccepted(t *testing.T) {
 	vm := parse[v1.VirtualMachine](t, `
 metadata: {name: vm, namespace: lab}
@@ -87,7 +87,7 @@ func TestGoodVMIsAccepted(t *testing.T) {
 	}
 }
 
-// What is in a template is judged as the VMI that it becomes.
+// A template must be judged like its future VMI.
 func TestGoodVMIIsAcceptedAsItsVMWas(t *testing.T) {
 	vm := good(t)
 	vmi := &v1.VirtualMachineInstance{Spec: vm.Spec.Template.Spec}
@@ -266,7 +266,7 @@ func TestNobodyGivesANewVMIWhatIsReserved(t *testing.T) {
 	if diff := cmp.Diff(want, fields(VMI(vmi, settings))); diff != "" {
 		t.Error(diff)
 	}
-	// A template would give it to one that virt-controller makes.
+	// virt-controller would copy it from a template into its VMI.
 	vm := good(t)
 	vm.Spec.Template.ObjectMeta.Labels, vm.Spec.Template.ObjectMeta.Annotations = labels, annotations
 	for i := range want {
@@ -277,9 +277,8 @@ func TestNobodyGivesANewVMIWhatIsReserved(t *testing.T) {
 	}
 }
 
-// TestNobodyChoosesTheContextOfHisPods: virt-controller gives a VMI's attachment pods
-// the level that its status names, so with somebody else's level he would have his
-// volumes, and those that he shares, labeled for another tenant's guests.
+// TestNobodyChoosesTheContextOfHisPods: virt-controller gives a VMI's attachment pods the level in its status. With
+// another tenant's level, a user could have his volumes, and shared ones, labeled for that tenant's guests.
 func TestNobodyChoosesTheContextOfHisPods(t *testing.T) {
 	const stolen = "system_u:system_r:container_t:s0:c1,c2"
 	vmi := &v1.VirtualMachineInstance{Spec: good(t).Spec.Template.Spec}
@@ -295,8 +294,7 @@ func TestNobodyChoosesTheContextOfHisPods(t *testing.T) {
 	}
 }
 
-// Whoever makes VMs reaches the files of nodes by hostDisk, so an administrator
-// allows it first.
+// By hostDisk the creator of a VM reaches the files of nodes, so an administrator must allow it first.
 func TestHostDisksNeedTheirGate(t *testing.T) {
 	host := v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{
 		HostDisk: &v1.HostDisk{Path: "/srv/disk.img", Type: v1.HostDiskExists},
@@ -320,7 +318,7 @@ func TestHostDisksNeedTheirGate(t *testing.T) {
 	}
 }
 
-// Figures of nodes get to guests only if an administrator allows it (decision 603).
+// Guests must get figures of nodes only if an administrator allows it (decision 603).
 func TestDownwardMetricsNeedTheirGate(t *testing.T) {
 	disk, channel := good(t), good(t)
 	spec := &disk.Spec.Template.Spec
@@ -395,8 +393,7 @@ func fields(errs field.ErrorList) []string {
 	return paths
 }
 
-// Whatever a manifest holds, judging it must not fail in another way than by
-// errors.
+// Whatever a manifest contains, judging it may fail only by returning errors.
 func FuzzVM(f *testing.F) {
 	f.Add([]byte(goodVM))
 	f.Add([]byte("spec: {template: {spec: {domain: {memory: {guest: 1e99}, cpu: {sockets: 4294967295, cores: 4294967295}}}}}"))
@@ -480,8 +477,8 @@ func TestHowLongAVolumesNameMayBe(t *testing.T) {
 	}
 }
 
-// What has come to a spec since it was written, or by an instance type, is bounded as what was written is. What is wrong
-// beside the lists is told with that.
+// Later additions to a spec, or those of an instance type, must be bounded like the spec itself. Errors beside the
+// lists must be in the same refusal.
 func TestASpecHasOnlySoManyDevices(t *testing.T) {
 	spec := &v1.VirtualMachineInstanceSpec{Volumes: make([]v1.Volume, 300)}
 	devices := &spec.Domain.Devices

@@ -20,7 +20,7 @@ func annotated(annotations map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Annotations: annotations}
 }
 
-// unless is the old object, nil if there is none.
+// unless returns the old object, or nil if there is none.
 func unless[T any](created bool, old *T) *T {
 	if created {
 		return nil
@@ -28,7 +28,7 @@ func unless[T any](created bool, old *T) *T {
 	return old
 }
 
-// Who changes something else is not told once more.
+// A user who changes another field must not be warned again.
 func TestAnnotationsWithoutEffectAreToldWhenTheyAreNew(t *testing.T) {
 	settings := configured(t, "", "")
 	for kind, c := range map[string]struct {
@@ -82,8 +82,8 @@ func TestAnnotationsWithoutEffectAreToldWhenTheyAreNew(t *testing.T) {
 	}
 }
 
-// TestWhatHasNoEffectRefusesNothing: no annotation of which admission says that it has no effect makes it refuse a VMI, unless
-// that is in the same sentence.
+// TestWhatHasNoEffectRefusesNothing: admission must not refuse a VMI because of an annotation that it calls
+// ineffective, unless the same sentence says so.
 func TestWhatHasNoEffectRefusesNothing(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/supported-fields.md")
 	if err != nil {
@@ -118,7 +118,7 @@ func TestWhatHasNoEffectRefusesNothing(t *testing.T) {
 	}
 }
 
-// Where CDI serves DataVolumes, their annotations are CDI's.
+// Where CDI serves DataVolumes, it judges their annotations.
 func TestAnnotationsOfTemplatesForDataVolumesAreTold(t *testing.T) {
 	vm := &v1.VirtualMachine{Spec: v1.VirtualMachineSpec{DataVolumeTemplates: []v1.DataVolumeTemplateSpec{
 		{}, {ObjectMeta: annotated(map[string]string{layout.AnnContentType: "archive", layout.AnnImmediate: "true"})},
@@ -134,7 +134,7 @@ func TestAnnotationsOfTemplatesForDataVolumesAreTold(t *testing.T) {
 	}
 }
 
-// A DataVolume from before a rule can still be changed, and deleted.
+// A DataVolume from before a rule must still be changeable and deletable.
 func TestADataVolumeKeepsAnAnnotationThatIsRefused(t *testing.T) {
 	had := &cdiv1.DataVolume{ObjectMeta: annotated(map[string]string{cdiv1.AnnCheckStaticVolume: ""})}
 	now := had.DeepCopy()
@@ -151,7 +151,7 @@ func TestADataVolumeKeepsAnAnnotationThatIsRefused(t *testing.T) {
 	}
 }
 
-// An object from before a rule can still be changed.
+// An object from before a rule must still be changeable.
 func TestAKubeVirtObjectKeepsAnAnnotationThatIsRefused(t *testing.T) {
 	had := &v1.KubeVirt{ObjectMeta: annotated(map[string]string{v1.VGADisplayForEFIGuestsX86Annotation: "true"})}
 	now := had.DeepCopy()
