@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// freezer runs virt-freezer in the launcher's pod, and gives what it says and whether it has succeeded.
+// freezer runs virt-freezer in the launcher's pod, and returns its output and whether it succeeded.
 func (r *running) freezer(args ...string) (string, bool) {
 	r.t.Helper()
 	cmd := exec.CommandContext(r.t.Context(), os.Args[0], append([]string{"--dir", r.dir}, args...)...)
@@ -23,7 +23,7 @@ func (r *running) freezer(args ...string) (string, bool) {
 	return string(said), err == nil
 }
 
-// A port that something in the guest has opened: one that is always open.
+// This port counts as open in the guest: it is always open.
 var openPort = []string{"-chardev", "null,id=" + layout.AgentChardev, "-device", "isa-serial,chardev=" + layout.AgentChardev}
 
 func TestABackupFreezesAndThaws(t *testing.T) {

@@ -11,8 +11,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// holdLimitMi is the most memory that one holder may keep: there are up to a
-// handful beside every guest.
+// holdLimitMi bounds the memory of one holder: there are up to a handful beside every guest.
 const holdLimitMi = 6
 
 func TestHoldWaitsForItsEndAndIsSmall(t *testing.T) {
@@ -45,8 +44,7 @@ func TestHoldWaitsForItsEndAndIsSmall(t *testing.T) {
 	}
 }
 
-// buildLauncher gives the program as it is shipped: the test binary, which
-// links a good deal more, would say nothing about its memory.
+// buildLauncher builds the program as it is shipped: the test binary links much more, so its memory says nothing.
 func buildLauncher(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "virt-launcher")

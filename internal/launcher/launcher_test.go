@@ -15,7 +15,7 @@ import (
 func TestQuitOverTheMonitorIsAShutdownFromOutside(t *testing.T) {
 	r := newLauncher(t)
 	c, _ := r.start(30)
-	// The answer to quit may be lost in QEMU's end.
+	// QEMU may end before its answer to quit arrives.
 	_ = r.monitor().Execute(context.Background(), "quit", nil, nil)
 	exit := c.exited()
 	if exit != (launch.Exit{Reason: launch.ReasonHostShutdown}) {
@@ -26,7 +26,7 @@ func TestQuitOverTheMonitorIsAShutdownFromOutside(t *testing.T) {
 
 func TestAGuestThatIgnoresThePowerButtonIsKilledAfterItsGracePeriod(t *testing.T) {
 	r := newLauncher(t)
-	// The BIOS does not react to the button.
+	// The BIOS ignores the button.
 	c, _ := r.start(1)
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestStopWithoutGraceEndsAtOnce(t *testing.T) {
 func TestAStoppedQEMUProcessIsEndedByForce(t *testing.T) {
 	r := newLauncher(t)
 	c, pid := r.start(0)
-	// A QEMU that hangs does not even hear quit.
+	// A hanging QEMU does not even read quit.
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestANewConnectionReplacesTheOldOneAndKnowsEverything(t *testing.T) {
 	if old.scanner.Scan() {
 		t.Errorf("the old connection was told %s", old.scanner.Text())
 	}
-	// Start again: nothing happens.
+	// A second start must do nothing.
 	reply := c.ask(launch.Request{Start: &launch.Start{Args: []string{"-no-such-option"}}})
 	if reply.Error != "" || reply.State.QEMUPID != pid {
 		t.Errorf("the second start answers %+v", reply)
@@ -166,7 +166,7 @@ func TestARequestForNothingIsRefused(t *testing.T) {
 	}
 }
 
-// maxResident is the budget of what a launcher costs beside QEMU.
+// maxResident bounds the memory of a launcher beside QEMU.
 const maxResident = 12 << 20
 
 func TestTheLauncherIsSmall(t *testing.T) {

@@ -22,11 +22,11 @@ import (
 	"drydock.dev/drydock/test/accelerator"
 )
 
-// asLauncher, when set, makes the test binary be virt-launcher: a process that
-// reaps all its children cannot be tested inside one that has others.
+// asLauncher, when set, turns the test binary into virt-launcher: a process that reaps all its children can't be tested
+// inside one that has others.
 const asLauncher = "DRYDOCK_TEST_AS_LAUNCHER"
 
-// asReaper makes it a process that inherits orphans.
+// asReaper turns it into a process that inherits orphans.
 const asReaper = "DRYDOCK_TEST_AS_REAPER"
 
 func TestMain(m *testing.M) {
@@ -45,8 +45,7 @@ func TestMain(m *testing.M) {
 
 const patience = 4 * time.Minute
 
-// qemuArgs is the smallest machine: SeaBIOS without a disk, which runs until
-// it is ended.
+// qemuArgs is the smallest machine: SeaBIOS without a disk, which runs until it is ended.
 func (r *running) qemuArgs(more ...string) []string {
 	r.t.Helper()
 	return append([]string{
@@ -102,7 +101,7 @@ func launchProcess(t *testing.T, program string) *running {
 	}
 	go func() {
 		defer close(r.ended)
-		_ = r.cmd.Wait() // its exit code is asserted by those who care
+		_ = r.cmd.Wait() // tests that care assert its exit code
 	}()
 	t.Cleanup(func() {
 		_ = r.cmd.Process.Kill()
@@ -135,7 +134,7 @@ type client struct {
 	conn    net.Conn
 	scanner *bufio.Scanner
 	id      uint64
-	// frozen is what was heard of that, one after the other.
+	// frozen has the received messages about that, in order.
 	frozen []bool
 }
 
@@ -201,7 +200,7 @@ func (c *client) exited() launch.Exit {
 	return *m.Event.Exited
 }
 
-// start starts a machine and returns virt-handler's connection and QEMU's id.
+// start starts a machine and returns virt-handler's connection and QEMU's process ID.
 func (r *running) start(grace int64) (*client, int) {
 	r.t.Helper()
 	c, state := r.connect()
@@ -225,8 +224,8 @@ func (r *running) monitor() *qmp.Client {
 	return m
 }
 
-// finish waits for the launcher's end and compares its exit code and its
-// termination message with what it told virt-handler.
+// finish waits for the launcher's end and compares its exit code and its termination message with its report to
+// virt-handler.
 func (r *running) finish(code int, told launch.Exit) {
 	r.t.Helper()
 	select {
@@ -247,7 +246,7 @@ func (r *running) finish(code int, told launch.Exit) {
 	}
 }
 
-// waitFor polls a condition of another process, which has no way of telling.
+// waitFor polls a condition of another process that sends no event.
 func waitFor(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); !condition(); <-tick {

@@ -28,12 +28,12 @@ const (
 type channel struct {
 	t     *testing.T
 	guest net.Conn
-	// documents counts what was gathered.
+	// documents counts the gathered documents.
 	documents int
 	ended     error
 }
 
-// inChannel runs a test with a channel, whose server has to end in the end.
+// inChannel runs a test with a channel, whose server must end after the test.
 func inChannel(t *testing.T, test func(*channel)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +55,7 @@ func inChannel(t *testing.T, test func(*channel)) {
 	})
 }
 
-// floods writes a text again and again for so long, and returns how much was taken.
+// floods writes a text repeatedly for this long, and returns the number of accepted bytes.
 func (c *channel) floods(text string, d time.Duration) int {
 	_ = c.guest.SetWriteDeadline(time.Now().Add(d))
 	taken := 0
@@ -68,7 +68,7 @@ func (c *channel) floods(text string, d time.Duration) int {
 	}
 }
 
-// reads takes answers in the background, and returns how to ask for what has come.
+// reads reads answers in the background; heard returns those so far.
 func (c *channel) reads() (heard func() string) {
 	var got bytes.Buffer
 	go func() { _, _ = io.Copy(&got, c.guest) }()
@@ -140,12 +140,13 @@ func TestWithoutFiguresTheChannelIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestADiskAndAChannelWithQEMU has a machine that asks for nothing: the disk is written, and with the machine all ends.
+// TestADiskAndAChannelWithQEMU has a machine that requests nothing: the disk must be written, and everything must end
+// with the machine.
 func TestADiskAndAChannelWithQEMU(t *testing.T) {
 	r := newLauncher(t)
 	c, _ := r.connect()
 	disk := filepath.Join(r.dir, "figures.metrics")
-	if err := os.Symlink("/dev/null", disk); err != nil { // of whoever was here before
+	if err := os.Symlink("/dev/null", disk); err != nil { // from an earlier program
 		t.Fatal(err)
 	}
 	reply := c.ask(launch.Request{Start: &launch.Start{
@@ -159,7 +160,7 @@ func TestADiskAndAChannelWithQEMU(t *testing.T) {
 	}
 	figures := readMetrics(t, disk)
 	for name, kind := range metricstest.Names() {
-		// Some machines don't tell their processors, and a new guest may have used no CPU time.
+		// Some machines don't report their processors, and a new guest may have used no CPU time.
 		if got := figures[name]; got.Type != kind && name != "host NumberOfPhysicalCPUs" {
 			t.Errorf("%s is %+v, want the type %s", name, got, kind)
 		}

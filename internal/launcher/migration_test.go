@@ -45,7 +45,7 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// migrate has the source stop its guest, its memory sent, and wait.
+// migrate makes the source send its memory, stop its guest, and wait.
 func (p *pair) migrate(t *testing.T) {
 	t.Helper()
 	uri := properties{"uri": "unix:" + filepath.Join(p.target.dir, "migration.sock")}
@@ -127,7 +127,7 @@ func TestAPodIsDeletedBeforeItsGuestHasRun(t *testing.T) {
 	if exit := p.atTarget.exited(); exit != (launch.Exit{Reason: launch.ReasonHostShutdown, Incoming: launch.IncomingNeverRan}) {
 		t.Errorf("the target has ended with %+v", exit)
 	}
-	// The source may go on, and its end is an end again.
+	// The source may continue, and its end counts as an end again.
 	execute(t, p.from, "cont", nil)
 	awaitRunState(t, p.from, "running")
 	_ = p.from.Execute(t.Context(), "quit", nil, nil)

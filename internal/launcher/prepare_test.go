@@ -91,7 +91,7 @@ func TestAnOverlayThatExistsIsNeverOverwritten(t *testing.T) {
 
 func TestARawDiskStaysRawWhateverItsGuestWrites(t *testing.T) {
 	dir := t.TempDir()
-	// The guest has made itself a qcow2 header that names a file of the host.
+	// The guest wrote a qcow2 header that names a file of the host.
 	path := makeQCOW2(t, filepath.Join(dir, "disk.img"), "-u", "-b", "/etc/passwd", "-F", "raw")
 	info, err := os.Stat(path)
 	if err != nil {
@@ -171,9 +171,8 @@ func TestVirtLauncherAnswersPrepare(t *testing.T) {
 	}
 }
 
-// GHSA-qw6q-3pgr-5cwq: the disk image in a claim is a symlink, and the guest reads
-// files of its launcher as a disk. GHSA-qv98-3369-g364: the same by way of an image's
-// content, which containerDisk.path and the paths of kernelBoot name.
+// GHSA-qw6q-3pgr-5cwq: the disk image in a claim is a symlink, and the guest would read files of its launcher as a
+// disk. GHSA-qv98-3369-g364: the same with an image's content that containerDisk.path and the paths of kernelBoot name.
 func TestGHSAqw6q3pgr5cwqAndGHSAqv983369g364ADiskIsNoFileOfTheLauncher(t *testing.T) {
 	own := filepath.Join(t.TempDir(), "own")
 	writeFile(t, own, 1<<20)
@@ -207,7 +206,7 @@ func TestGHSAqw6q3pgr5cwqAndGHSAqv983369g364ADiskIsNoFileOfTheLauncher(t *testin
 			}
 		}
 	}
-	// A link within the volume is the image's own business.
+	// A link within the volume is allowed.
 	root := t.TempDir()
 	inside := writeFile(t, filepath.Join(root, "images/a.img"), 1<<20)
 	link := symlink(t, "images/a.img", filepath.Join(root, "disk.img"))

@@ -33,7 +33,7 @@ func verb(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), complaint.String()
 }
 
-// runningAgent is Debian's guest agent in the place of a guest's.
+// runningAgent runs Debian's guest agent in place of a guest's.
 func runningAgent(t *testing.T) string {
 	t.Helper()
 	program, err := exec.LookPath("qemu-ga")
@@ -75,7 +75,7 @@ func TestProbesAskTheGuest(t *testing.T) {
 		"a deadline that is no time": {[]string{"exec", "--timeout=soon"}, 1, "", `"soon" is not a duration`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// One agent for each: qemu-ga may not outlive a conversation that is cut short.
+			// Each case has an agent of its own: qemu-ga may not survive a conversation that is cut short.
 			args := append([]string{"probe", c.args[0], "--socket=" + runningAgent(t)}, c.args[1:]...)
 			var code int
 			var stdout, stderr string
@@ -118,8 +118,8 @@ func TestAPingWithoutAnAgentFailsInTime(t *testing.T) {
 	}
 }
 
-// Beside virt-handler the probe stays when it has written its result, since a container that ends is started again, and
-// ends when it is told to.
+// Beside virt-handler the probe must stay after it has written its result, because the kubelet restarts an ended
+// container; it must end when it is told to.
 func TestTheProbeStaysWhereItIsToHold(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "node.json")
 	cmd := exec.Command(os.Args[0], "probe-node", "--qemu", "/no/such/qemu", "--hold", "--out", out)
@@ -172,8 +172,7 @@ func TestTheNodeIsProbedByRunningQEMU(t *testing.T) {
 	kvmIsAsSaid(t, r)
 }
 
-// kvmIsAsSaid compares the result with the device, and with guests that are booted by KVM
-// if it is called usable.
+// kvmIsAsSaid compares the result with the device, and, if KVM is called usable, with guests that boot with it.
 func kvmIsAsSaid(t *testing.T, r nodeprobe.Result) {
 	t.Helper()
 	if _, err := os.Stat(layout.KVMDevice); (err != nil) != r.KVM.Absent || r.KVM.Absent && r.KVM.Usable {

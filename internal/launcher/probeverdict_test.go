@@ -89,8 +89,8 @@ func TestKVMHasTwoSecondsOrTwiceWhatEmulationTook(t *testing.T) {
 	}
 }
 
-// qemuWhose writes a program that is QEMU, but for what the script makes of its
-// arguments; with KVM it emulates, so that KVM works on every host.
+// qemuWhose writes a QEMU whose arguments a script changes; in place of KVM it emulates, so that KVM works on every
+// host.
 func qemuWhose(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "qemu")

@@ -19,15 +19,16 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// standIn is a guest agent that listens where QEMU offers the agent's port.
+// standIn is a guest agent that listens at QEMU's agent port.
 type standIn struct {
 	mu sync.Mutex
-	// said are its commands, but for the synchronization.
+	// said has its commands, without the synchronization.
 	said   []string
 	frozen bool
-	// hangs keeps it from answering guest-fsfreeze-freeze, silent from answering anything; none has it freeze no file system.
+	// hangs stops it from answering guest-fsfreeze-freeze, silent from answering anything; none makes it freeze no file
+	// system.
 	hangs, silent, none bool
-	// refuses has it answer guest-fsfreeze-freeze with that error, with file systems left frozen.
+	// refuses is its error for guest-fsfreeze-freeze, which leaves file systems frozen.
 	refuses string
 }
 
@@ -121,7 +122,7 @@ func (c *client) hold(q launch.Quiesce) launch.Hold {
 	return *reply.Hold
 }
 
-// holdNext asks for a hold after another one, of which nobody says when all of it is undone.
+// holdNext requests a hold after another one, whose complete end is not reported.
 func (c *client) holdNext(q launch.Quiesce) {
 	c.t.Helper()
 	waitFor(c.t, "the end of the earlier hold", func() bool { return !c.ask(launch.Request{Quiesce: &q}).Refused })
@@ -178,7 +179,7 @@ func TestAGuestIsStoppedAndGoesOn(t *testing.T) {
 	if got := holdMarkers(t, m); !slices.Equal(got, []string{"held-still", "held-stopped"}) {
 		t.Errorf("QEMU has the markers %q", got)
 	}
-	// virt-handler is started again in between.
+	// virt-handler restarts in between.
 	_ = c.conn.Close()
 	c, state := r.connect()
 	if !state.Quiesces {
@@ -206,7 +207,7 @@ func TestAGuestIsStoppedAndGoesOn(t *testing.T) {
 	}
 }
 
-// shortHold asks for the shortest hold that begins before it ends, and says how many milliseconds it lasts at least.
+// shortHold requests the shortest hold that begins before it ends, and returns its minimal duration in milliseconds.
 func shortHold(c *client) (hold launch.Hold, least int64) {
 	q := launch.Quiesce{Holder: "snap", Milliseconds: 1}
 	waitFor(c.t, "a hold", func() bool {
@@ -232,7 +233,7 @@ func TestAHoldEndsAtItsDeadlineWithoutVirtHandler(t *testing.T) {
 	awaitRunState(t, m, "running")
 	awaitNoMarkers(t, m)
 	c, _ = r.connect()
-	// The deadline counts from the request, the time from when the guest stood still.
+	// The deadline counts from the request, the duration from the guest's stop.
 	if got := c.held(true); got.Token != hold.Token || got.Lasts() || !got.TimedOut || got.Milliseconds < least {
 		t.Errorf("after its deadline the hold is %+v", got)
 	}
@@ -360,7 +361,7 @@ func TestAGuestThatIsHeldCanBeEnded(t *testing.T) {
 func TestAGuestThatIsBeingMigratedIsNotHeld(t *testing.T) {
 	p := newPair(t)
 	p.migrate(t)
-	// QEMU says it when it is asked, or its event comes first.
+	// QEMU reports it in an answer, or by an earlier event.
 	if reply := p.atSource.ask(launch.Request{Quiesce: &launch.Quiesce{Holder: "snap", Milliseconds: 1000}}); !reply.Refused || !strings.Contains(reply.Error, "is being migrated") {
 		t.Errorf("the source answers %+v", reply)
 	}

@@ -22,8 +22,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	}
 }
 
-// reapOrphans runs in a process of its own. A shell leaves a child behind; both
-// must be gone from the process table in the end.
+// reapOrphans runs in a process of its own. A shell leaves a child behind; both must disappear from the process table.
 func reapOrphans() int {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Println("becoming a reaper of orphans:", err)

@@ -13,8 +13,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// startWithTPM starts a machine with a TPM, and returns virt-handler's connection, QEMU's id and
-// swtpm's.
+// startWithTPM starts a machine with a TPM, and returns virt-handler's connection and the process IDs of QEMU and
+// swtpm.
 func (r *running) startWithTPM() (c *client, qemu, swtpm int) {
 	r.t.Helper()
 	c, _ = r.connect()
@@ -27,10 +27,10 @@ func (r *running) startWithTPM() (c *client, qemu, swtpm int) {
 	return c, reply.State.QEMUPID, r.child("swtpm")
 }
 
-// tpmState is where the TPM's state is: not there before the start.
+// tpmState is the folder of the TPM's state, which does not exist before the start.
 func (r *running) tpmState() string { return filepath.Join(r.dir, "below", "tpm") }
 
-// child is the id of the launcher's child of that name, 0 for none.
+// child returns the process ID of the launcher's child of that name, or 0.
 func (r *running) child(name string) int {
 	r.t.Helper()
 	all, err := procfs.AllProcs()
@@ -62,7 +62,7 @@ func TestATPMEndsWithItsQEMU(t *testing.T) {
 		t.Error("virt-handler was told of the end before swtpm had stored its state")
 	}
 	r.finish(0, exit)
-	// The guest's keys are for nobody else.
+	// Only the guest may have its keys.
 	for path, mode := range map[string]os.FileMode{r.tpmState(): 0o700, filepath.Join(r.tpmState(), "tpm2-00.permall"): 0o600} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
 			t.Errorf("%s: %v, %v; want the mode %o", path, info, err, mode)
@@ -91,7 +91,7 @@ func TestAGuestGoesOnWithoutItsTPMUntilItIsReset(t *testing.T) {
 	if err := monitor.Execute(t.Context(), "query-status", nil, &status); err != nil || !status.Running || !alive(qemu) {
 		t.Fatalf("the guest runs: %v, %v", status.Running, err)
 	}
-	// QEMU ends when it can't reset the TPM; its answer may be lost in that.
+	// QEMU exits when it can't reset the TPM, perhaps before its answer arrives.
 	_ = monitor.Execute(t.Context(), "system_reset", nil, nil)
 	exit := c.exited()
 	if exit.Reason != launch.ReasonCrashed || !strings.HasPrefix(exit.Message, "the guest's TPM (swtpm) was ended by signal 9 (killed); QEMU: ") {

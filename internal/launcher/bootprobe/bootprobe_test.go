@@ -16,8 +16,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// asQEMU, when set, makes the test binary take QEMU's place; its value says how it
-// behaves.
+// asQEMU, when set, turns the test binary into a stand-in for QEMU with this behavior.
 const asQEMU = "DRYDOCK_TEST_AS_QEMU"
 
 func TestMain(m *testing.M) {
@@ -55,7 +54,7 @@ func TestTheGuestRunsEmulated(t *testing.T) {
 	}
 }
 
-// Whatever the host's KVM is, a run ends with a judgement.
+// Whatever the host's KVM is, a run must end with a verdict.
 func TestTheGuestIsJudgedWithTheHostsKVM(t *testing.T) {
 	_, err := os.Stat(layout.KVMDevice)
 	for _, firmware := range []Firmware{BIOS, UEFI} {
@@ -80,7 +79,7 @@ func image(code ...byte) []byte {
 	return sector
 }
 
-// says are the instructions that report stages.
+// says returns instructions that report stages.
 func says(letters string) []byte {
 	var code []byte
 	for _, letter := range []byte(letters) {
@@ -89,7 +88,7 @@ func says(letters string) []byte {
 	return code
 }
 
-// leaves are the instructions that write to isa-debug-exit.
+// leaves returns instructions that write to isa-debug-exit.
 func leaves(value byte) []byte { return []byte{0xb0, value, 0xe6, 0xf4} }
 
 var (
@@ -144,8 +143,7 @@ func TestBrokenGuestsAreToldFromEachOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			deadline := c.deadline
 			var got Outcome
-			// On a busy machine the firmware alone may take longer than the
-			// deadline of a guest that never ends.
+			// On a busy machine the firmware alone may take longer than the deadline of a guest that never ends.
 			for ; deadline <= patience; deadline *= 2 {
 				got = Probe{QEMU: qemu(t), Accel: TCG, Firmware: BIOS, Deadline: deadline, image: c.image}.Run(t.Context())
 				if got.Stage == c.stage {
@@ -160,7 +158,7 @@ func TestBrokenGuestsAreToldFromEachOther(t *testing.T) {
 	}
 }
 
-// standIn is what answers in QEMU's place.
+// standIn plays QEMU.
 func standIn(behavior string) {
 	if behavior == "dies" {
 		fmt.Fprintln(os.Stderr, "qemu-system-x86_64: warning: this is old")
@@ -191,15 +189,14 @@ func standIn(behavior string) {
 	answer(conn, behavior)
 }
 
-// hang does nothing until the process is killed. (Go ends a program that only waits
-// for what can't happen.)
+// hang does nothing until the process is killed. (Go ends a program whose goroutines can never wake.)
 func hang() {
 	for {
 		time.Sleep(time.Hour)
 	}
 }
 
-// answer speaks QMP as far as the probe needs it.
+// answer speaks as much QMP as the probe needs.
 func answer(conn net.Conn, behavior string) {
 	say := func(text string) { _, _ = conn.Write([]byte(text + "\n")) }
 	say(`{"QMP": {"version": {}, "capabilities": []}}`)
@@ -233,7 +230,7 @@ func answer(conn net.Conn, behavior string) {
 func TestABrokenQEMUIsNoticed(t *testing.T) {
 	for behavior, want := range map[string]struct {
 		reason string
-		// deadline is far away for a QEMU that ends the probe by itself.
+		// deadline is long for a QEMU that ends the probe by itself.
 		deadline time.Duration
 	}{
 		"dies": {"QEMU does not start: QEMU ended with exit code 1: qemu-system-x86_64: failed to initialize kvm: Device or resource busy", time.Hour},

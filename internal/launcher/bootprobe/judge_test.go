@@ -72,8 +72,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Nothing that QEMU or a guest does may pass for success, and every failure has a
-// reason.
+// Nothing that QEMU or a guest does may pass for success, and every failure must have a reason.
 func FuzzJudge(f *testing.F) {
 	f.Add([]byte("rplmtiac"), "running", 85, true, true, false)
 	f.Add([]byte("uplmtiac"), "internal-error", 0, false, true, true)

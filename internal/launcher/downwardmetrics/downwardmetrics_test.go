@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// all are figures of which none is left out.
+// all has every figure.
 func all() Figures {
 	return Figures{
 		HostName: "node01", QEMU: Version{7, 2, 19}, VM: &VM{CPUTime: 12345, VCPUs: 4, Memory: 2 << 20},
@@ -22,7 +22,7 @@ func all() Figures {
 	}
 }
 
-// TestGolden holds the document as exact text: a difference there is one that guests' tools read.
+// TestGolden compares the document as exact text: guests' tools read it.
 func TestGolden(t *testing.T) {
 	everything := all()
 	for name, f := range map[string]*Figures{
@@ -41,7 +41,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// A guest is told these figures and no others (decision 603).
+// A guest must get these figures and no others (decision 603).
 func TestWhatAGuestIsTold(t *testing.T) {
 	f := all()
 	read, err := metricstest.Document(f.Document())
@@ -65,7 +65,7 @@ func TestWhatAGuestIsTold(t *testing.T) {
 	}
 }
 
-// Readers that wait for an empty line, or for the answer's last bytes, find them at its end alone.
+// Readers wait for an empty line, or for the answer's last bytes: both must occur at its end only.
 func TestAnAnswerEndsWithItsEmptyLine(t *testing.T) {
 	f := all()
 	f.HostName = "a\n\nb"

@@ -60,7 +60,7 @@ func TestHostPaging(t *testing.T) {
 	}
 }
 
-// The kernel that runs this test is one that a node may have.
+// A node may have the kernel of this machine.
 func TestThisKernel(t *testing.T) {
 	read := func(file string) string {
 		text, err := os.ReadFile(file)

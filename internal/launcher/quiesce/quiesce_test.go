@@ -13,7 +13,7 @@ var begin = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 const port = "agent0"
 
-// story drives one machine; each step says what must follow.
+// story drives one machine; each step has the expected result.
 type story struct {
 	t   *testing.T
 	m   quiesce.Machine
@@ -55,7 +55,7 @@ func (s *story) ended(why string, timedOut bool, milliseconds int64) {
 	}
 }
 
-// TestAGuestIsHeldSinceItStoodStill and not since somebody asked for it: its agent is asked first whether it is there.
+// TestAGuestIsHeldSinceItStoodStill and not since the request: its agent is first asked whether it is there.
 func TestAGuestIsHeldSinceItStoodStill(t *testing.T) {
 	s := newStory(t)
 	s.ask("snap", "t1", 5000, true)
@@ -202,7 +202,7 @@ func TestAGuestThatIsHeldAfterItHasGoneOn(t *testing.T) {
 	s.m.Release(launch.Release{Holder: "snap"}, s.now)
 	s.m.Event("RESUME", nil, port, s.now)
 	s.m.Free()
-	// What has run the guest before says nothing about the next hold.
+	// The guest's earlier resumption must not affect the next hold.
 	s.take("t2", 5000, launch.MethodStop)
 }
 

@@ -24,7 +24,7 @@ func TestTheTailKeepsTheLastWords(t *testing.T) {
 	}
 }
 
-// What QEMU 7.2 wrote on a host whose KVM does not know the instruction fwait.
+// QEMU 7.2 wrote this on a host whose KVM does not know the instruction fwait.
 const internalError = `KVM internal error. Suberror: 1
 extra data[0]: 0x0000000000000001
 extra data[1]: 0xed742dd9e3db9b0f
