@@ -26,7 +26,7 @@ const patience = 4 * time.Minute
 // agents are the real one and a fake that behaves; both pass the same tests.
 var agents = map[string]func(*testing.T) string{"qemu-ga": realAgent, "fake": fakeAgent}
 
-// dangerous are the commands that would meet the machine that runs the test.
+// dangerous are the commands that would affect the machine that runs the test.
 const dangerous = "guest-shutdown,guest-fsfreeze-freeze,guest-fsfreeze-freeze-list,guest-suspend-disk," +
 	"guest-suspend-ram,guest-suspend-hybrid,guest-set-user-password,guest-set-time,guest-fstrim"
 
@@ -96,7 +96,7 @@ type request struct {
 	Arguments struct {
 		ID int64
 	}
-	// line is all of it, as it was sent.
+	// line is the whole request as it was sent.
 	line string
 }
 
@@ -167,7 +167,7 @@ func fakeAgent(t *testing.T) string {
 func dial(t *testing.T, socket string) *agent.Client {
 	t.Helper()
 	c, err := agent.Dial(t.Context(), socket)
-	// The socket is there a moment before anybody listens.
+	// The socket exists a moment before the agent listens.
 	tick := time.Tick(5 * time.Millisecond)
 	for deadline := time.Now().Add(patience); errors.Is(err, syscall.ECONNREFUSED) && time.Now().Before(deadline); {
 		<-tick
@@ -214,7 +214,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// identity is what an agent says of itself and of its guest.
+// identity checks an agent's answers about itself and its guest.
 func identity(ctx context.Context, t *testing.T, c *agent.Client, host string) {
 	t.Helper()
 	if err := c.Ping(ctx); err != nil {
@@ -255,7 +255,7 @@ func execute(ctx context.Context, t *testing.T, c *agent.Client) {
 	}
 }
 
-// credentials are of a user that no system has: an agent understands the command, and changes nothing.
+// credentials uses a user that no system has: an agent understands the command, and changes nothing.
 func credentials(ctx context.Context, t *testing.T, c *agent.Client) {
 	t.Helper()
 	err := c.SetAuthorizedKeys(ctx, "drydock-no-such-user", []string{"ssh-rsa A"})
@@ -265,7 +265,7 @@ func credentials(ctx context.Context, t *testing.T, c *agent.Client) {
 	}
 }
 
-// The agent beside the tests must not set passwords, so that what it would be told is looked at here.
+// The agent beside the tests must not set passwords, so this test checks the commands that it would get.
 func TestHowCredentialsAreSet(t *testing.T) {
 	lines := make(chan string, 8)
 	c := dial(t, listen(t, func(conn net.Conn) {
@@ -322,14 +322,14 @@ func TestALateAnswerIsNotTakenForTheNextOne(t *testing.T) {
 	asked := 0
 	c := dial(t, listen(t, func(conn net.Conn) {
 		requests(writeBefore{conn, func() string {
-			// The hung command is answered when the next synchronization comes.
+			// The hanging command is answered at the next synchronization.
 			if asked == 1 {
 				return `{"return": {"host-name": "late"}}` + "\n"
 			}
 			return ""
 		}}, func(request) string {
 			if asked++; asked == 1 {
-				cancel() // the caller gives up once it has asked
+				cancel() // the caller gives up after its request
 				return ""
 			}
 			return `{"return": {"host-name": "right"}}`
@@ -343,7 +343,7 @@ func TestALateAnswerIsNotTakenForTheNextOne(t *testing.T) {
 	}
 }
 
-// writeBefore says something else before it writes.
+// writeBefore writes something else first.
 type writeBefore struct {
 	net.Conn
 	first func() string
@@ -358,7 +358,7 @@ func (w writeBefore) Write(p []byte) (int, error) {
 
 func TestWhatAnEarlierCallerLeftIsPassedOver(t *testing.T) {
 	c := dial(t, listen(t, func(conn net.Conn) {
-		// The port still holds an answer, half of another, and an older sync's.
+		// The port still has an answer, half of another, and an older sync's.
 		fmt.Fprint(conn, `{"return": {"host-name": "old"}}`+"\n"+`{"ret`)
 		fmt.Fprint(conn, "\xff{\"return\": 1}\n")
 		requests(conn, func(request) string { return `{"return": {"host-name": "new"}}` })
@@ -400,11 +400,11 @@ func TestAFloodIsCutOff(t *testing.T) {
 	}
 }
 
-// A guest that stands still waits for this answer.
+// A frozen guest waits for this answer.
 func TestWhetherTheGuestIsFrozenIsAskedTogetherWithTheSynchronization(t *testing.T) {
 	got := make(chan string, 8)
 	c := dial(t, listen(t, func(conn net.Conn) {
-		// The port still holds an earlier caller's answer.
+		// The port still has an earlier caller's answer.
 		fmt.Fprintln(conn, `{"return": "thawed"}`)
 		in := bufio.NewReader(conn)
 		var id int64
@@ -414,11 +414,11 @@ func TestWhetherTheGuestIsFrozenIsAskedTogetherWithTheSynchronization(t *testing
 				return
 			}
 			var r request
-			_ = json.Unmarshal([]byte(line[strings.LastIndexByte(line, 0xff)+1:]), &r) // what is no command is not the expected one
+			_ = json.Unmarshal([]byte(line[strings.LastIndexByte(line, 0xff)+1:]), &r) // an invalid command is not the expected one
 			got <- r.Execute
 			if command == "guest-sync-delimited" {
 				id = r.Arguments.ID
-				continue // nothing is said before the next command is there
+				continue // it writes nothing before it has read the next command
 			}
 			if command == "guest-fsfreeze-status" {
 				fmt.Fprintf(conn, "\xff{\"return\": %d}\n{\"return\": \"frozen\"}\n", id)

@@ -13,8 +13,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/agent"
 )
 
-// CVE-2026-13322: whoever reads from a guest's serial port reads as much as the guest
-// writes. The agent's port is one; these agents are the guest's own.
+// CVE-2026-13322: a reader of a guest's serial port reads as much as the guest writes. The agent's port is one; these
+// agents are the guest's own.
 func TestCVE202613322AHostileAgentFillsNoMemory(t *testing.T) {
 	once := func(format string, args ...any) func(net.Conn) {
 		answer := fmt.Appendf(nil, "{\"return\": "+format+"}\n", args...)
@@ -67,8 +67,8 @@ func TestCVE202613322AHostileAgentFillsNoMemory(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes were allocated meanwhile and are not the fake agents':
-// they prepare what they write before they are asked.
+// allocated returns the number of bytes allocated by do. The fake agents are not in it, because they prepare their
+// output earlier.
 func allocated(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -77,7 +77,7 @@ func allocated(do func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// An agent that never comes to the answer costs time, which ctx bounds, and no memory.
+// An agent that never finishes its answer may cost time, which ctx bounds, and no memory.
 func TestCVE202613322AnAgentThatNeverAnswersCostsOnlyTime(t *testing.T) {
 	noise := []byte(strings.Repeat("noise\n", 10<<10))
 	socket := listen(t, func(conn net.Conn) {

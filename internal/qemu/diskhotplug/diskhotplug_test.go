@@ -18,8 +18,7 @@ import (
 
 const patience = 4 * time.Minute
 
-// machine is a QEMU without a guest's system: its firmware runs, and nobody
-// answers when a PCI device is to be unplugged.
+// machine is a QEMU without a guest's system: its firmware runs, and nothing answers a PCI unplug request.
 type machine struct {
 	t *testing.T
 	*qmp.Client
@@ -82,7 +81,7 @@ func tag(device string) diskhotplug.Tag {
 
 var scsi = diskhotplug.Properties{"driver": "scsi-hd", "bus": "scsi0.0", "channel": 0, "scsi-id": 0, "lun": 3}
 
-// parts is a raw disk on whatever device.
+// parts is a raw disk on a given device.
 func parts(device diskhotplug.Properties) func(string) (diskhotplug.Parts, error) {
 	return func(path string) (diskhotplug.Parts, error) {
 		p := diskhotplug.Parts{Blockdevs: []diskhotplug.Properties{
@@ -99,7 +98,7 @@ func parts(device diskhotplug.Properties) func(string) (diskhotplug.Parts, error
 	}
 }
 
-// look gives what QEMU has of volume a.
+// look returns QEMU's state of volume a.
 func (m *machine) look() diskhotplug.Disk {
 	m.t.Helper()
 	disks, err := diskhotplug.Observe(m.t.Context(), m)
@@ -130,7 +129,7 @@ func (m *machine) must(err error) {
 	}
 }
 
-// nothingLeft: no descriptor, no block node, no device.
+// nothingLeft checks that there is no descriptor, no block node and no device.
 func (m *machine) nothingLeft() {
 	m.t.Helper()
 	if d := m.look(); d.Stage != diskhotplug.Absent {
@@ -170,7 +169,8 @@ func TestADiskComesAndGoes(t *testing.T) {
 	m.nothingLeft()
 }
 
-// logged are the requests that a node of QEMU's driver blklogwrites has seen: true for each flush, false for each write.
+// logged returns the requests that a node of QEMU's driver blklogwrites has logged: true for each flush, false for each
+// write.
 func (m *machine) logged(path string) (flushes []bool) {
 	m.t.Helper()
 	const flush, sector = 1, 512
@@ -184,8 +184,8 @@ func (m *machine) logged(path string) (flushes []bool) {
 	return flushes
 }
 
-// TestWhatAGuestHasWrittenIsOnTheDiskThatIsTakenFromIt: a SCSI disk is gone before the guest hears of it, and the guest's last
-// flush fails. What QEMU has been given is written, and is flushed before the volume is let go of.
+// TestWhatAGuestHasWrittenIsOnTheDiskThatIsTakenFromIt: a SCSI disk disappears before the guest knows, and the guest's
+// last flush fails. QEMU must write all received data, and flush it before it releases the volume.
 func TestWhatAGuestHasWrittenIsOnTheDiskThatIsTakenFromIt(t *testing.T) {
 	m := start(t)
 	f := m.file(1 << 20)
@@ -265,7 +265,7 @@ func TestAStepThatFailsUndoesThoseBefore(t *testing.T) {
 	for name, device := range map[string]diskhotplug.Properties{
 		"no such bus":    {"driver": "scsi-hd", "bus": "scsi9.0"},
 		"no such driver": {"driver": "none"},
-		// What can be shown of a LUN without a SCSI device.
+		// Part of a LUN's behavior without a SCSI device.
 		"a LUN on what is no SCSI device": {"driver": "scsi-block", "bus": "scsi0.0", "channel": 0, "scsi-id": 0, "lun": 3},
 	} {
 		var refusal *qmp.Error
@@ -276,7 +276,7 @@ func TestAStepThatFailsUndoesThoseBefore(t *testing.T) {
 	}
 }
 
-// Without a guest's system nobody answers, as in a guest without PCI hotplug.
+// Without a guest's system nothing answers, as in a guest without PCI hotplug.
 func TestAGuestThatDoesNotAnswerKeepsItsDisk(t *testing.T) {
 	m := start(t)
 	m.must(diskhotplug.Plug(t.Context(), m, tag("disk-a"), m.file(1<<20), parts(diskhotplug.Properties{

@@ -17,7 +17,7 @@ const detachedNode = "x-a"
 
 var virtio = diskhotplug.Properties{"driver": "virtio-blk-pci", "bus": "port1", "addr": "0x0", "werror": "stop", "rerror": "stop"}
 
-// stubborn is a machine whose guest does not let go of its disk.
+// stubborn is a machine whose guest does not release its disk.
 func stubborn(t *testing.T) *machine {
 	t.Helper()
 	m := start(t)
@@ -28,7 +28,7 @@ func stubborn(t *testing.T) *machine {
 	return m
 }
 
-// is asserts how far volume a is.
+// is checks the stage of volume a.
 func (m *machine) is(want diskhotplug.Stage) diskhotplug.Disk {
 	m.t.Helper()
 	d := m.look()
@@ -59,14 +59,13 @@ func TestADiskIsTakenFromAGuestThatDoesNotLetGo(t *testing.T) {
 	m.must(diskhotplug.Force(t.Context(), m, d, detachedNode))
 	m.must(diskhotplug.Ask(t.Context(), m, d))
 
-	// A guest that starts anew has let go.
+	// A reset releases the disk.
 	m.must(m.Execute(t.Context(), "system_reset", nil, nil))
 	m.clearAll()
 }
 
-// clearAll clears what is left of a disk whose device is going. QEMU lets go of
-// the node when its vCPU has paused since, which one that runs a loop of the
-// firmware may never do by itself, and a system does all the time.
+// clearAll clears the rest of a disk whose device is being removed. QEMU releases the node after its vCPU has paused,
+// which may never happen while it runs a loop of the firmware, and happens all the time under a system.
 func (m *machine) clearAll() {
 	m.t.Helper()
 	err := error(nil)

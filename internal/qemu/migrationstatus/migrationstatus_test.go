@@ -38,8 +38,8 @@ func TestWhatIsCanceledWithoutVirtHandler(t *testing.T) {
 	}
 }
 
-// TestTheStatusesAreQEMUs holds the names to the QEMU that is installed. It may be older than some of
-// them; "colo" is of a use of migration that Drydock has not.
+// TestTheStatusesAreQEMUs compares the names with the installed QEMU's. It may be older than some of them; "colo"
+// belongs to a kind of migration that Drydock does not use.
 func TestTheStatusesAreQEMUs(t *testing.T) {
 	theirs := qmptest.Values(t, filepath.Base(layout.QEMUBinary), "query-migrate", "status")
 	if len(theirs) < 10 {
@@ -58,7 +58,7 @@ func TestTheStatusesAreQEMUs(t *testing.T) {
 	}
 }
 
-// TestQEMUCountsPostCopysBytes holds QEMU to having what shows that a post-copy can't be taken back.
+// TestQEMUCountsPostCopysBytes checks that QEMU has the counter that shows that a post-copy can't be reverted.
 func TestQEMUCountsPostCopysBytes(t *testing.T) {
 	members := qmptest.Values(t, filepath.Base(layout.QEMUBinary), "query-migrate", "ram")
 	if !slices.Contains(members, "postcopy-bytes") {

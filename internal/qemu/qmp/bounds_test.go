@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// QEMU is in the guest's hands when a guest has broken out into it.
+// A guest that has broken out controls QEMU.
 func TestAMessageThatIsNoneOfQEMUsEndsTheConnection(t *testing.T) {
 	for what, message := range map[string]string{
 		"64 MiB of text":             `{"return": "` + strings.Repeat("x", 64<<20) + `", "id": 2}`,

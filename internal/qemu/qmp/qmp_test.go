@@ -22,9 +22,8 @@ import (
 
 const patience = 4 * time.Minute
 
-// servers are the real QEMU and a fake one that behaves; both must pass the
-// same tests, so that the fake can stand for the real one where the tests want
-// what QEMU cannot be made to do.
+// servers are the real QEMU and a fake one that behaves; both must pass the same tests, so that the fake can replace
+// the real one where a test needs behavior that QEMU can't be made to show.
 var servers = map[string]func(*testing.T) string{"QEMU": realQEMU, "fake": fakeQEMU}
 
 // realQEMU starts a machine and returns its monitor's socket.
@@ -57,7 +56,7 @@ func realQEMU(t *testing.T) string {
 	}
 }
 
-// fakeQEMU is the model that other packages' tests use for QEMU.
+// fakeQEMU is the model of QEMU in other packages' tests.
 func fakeQEMU(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qmp")
@@ -170,8 +169,7 @@ func eventsInOrder(t *testing.T, socket string) {
 		want = append(want, "RESUME", "STOP")
 	}
 	others.Wait()
-	// Every event came before the answer to the command that caused it; Close
-	// returns when all are delivered.
+	// Every event comes before the answer to the command that caused it; Close returns when all are delivered.
 	_ = c.Close()
 	if got := strings.Join(seen, " "); got != strings.Join(want, " ") {
 		t.Errorf("the events are %s", got)
@@ -231,7 +229,7 @@ func TestACommandEndsWithItsContext(t *testing.T) {
 			return
 		}
 		fmt.Fprintln(conn, `{"return": {}, "id": 1}`)
-		// It hangs here; then answers late, and then the next command.
+		// It hangs here; then it answers late, and then the next command.
 		_, _ = reader.ReadString('\n')
 		cancel()
 		_, _ = reader.ReadString('\n')
@@ -249,7 +247,7 @@ func TestACommandEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A QEMU in a guest's hands stops reading: whoever asks it goes on at his deadline.
+// A QEMU that a guest controls stops reading: a caller must continue at its deadline.
 func TestAQEMUThatDoesNotReadHoldsNobody(t *testing.T) {
 	socket := listen(t, func(conn net.Conn) {
 		fmt.Fprintln(conn, `{"QMP": {}}`)
@@ -267,7 +265,6 @@ func TestAQEMUThatDoesNotReadHoldsNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// More than any socket holds.
 	if err := c.Execute(ctx, "long", strings.Repeat("x", longWrite), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("the command ended with %v", err)
 	}
@@ -280,7 +277,7 @@ func TestAQEMUThatDoesNotReadHoldsNobody(t *testing.T) {
 // longWrite is more than a socket holds.
 const longWrite = 4 << 20
 
-// cutWriter has a long write's caller give up when it has begun.
+// cutWriter makes a long write's caller give up after its beginning.
 type cutWriter struct {
 	net.Conn
 	cut func()
@@ -367,7 +364,7 @@ func TestCloseEndsWaitingCommands(t *testing.T) {
 	}
 }
 
-// FuzzPeer feeds a client whatever a broken peer may say.
+// FuzzPeer feeds a client anything that a broken peer may send.
 func FuzzPeer(f *testing.F) {
 	f.Add([]byte(`{"QMP": {}}` + "\n" + `{"return": {}, "id": 1}` + "\n" + `{"event": "STOP"}`))
 	f.Add([]byte(`{"QMP": []}{"id": 1, "error": null}{"return": 7, "id": 1}[]`))

@@ -54,7 +54,7 @@ func TestQEMUConforms(t *testing.T) {
 	})
 }
 
-// TestAMonitorIsServedOnASocket: one after another, as QEMU serves them.
+// TestAMonitorIsServedOnASocket: connections must be served one after another, as QEMU does.
 func TestAMonitorIsServedOnASocket(t *testing.T) {
 	s := qmptest.New(t)
 	socket := filepath.Join(t.TempDir(), "q")

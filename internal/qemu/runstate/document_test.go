@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
-// TestTheDocumentHasTheTable holds docs/lifecycle.md to the table.
+// TestTheDocumentHasTheTable compares docs/lifecycle.md with the table.
 func TestTheDocumentHasTheTable(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/lifecycle.md")
 	if err != nil {
@@ -20,7 +20,7 @@ func TestTheDocumentHasTheTable(t *testing.T) {
 	}
 }
 
-// document is the table as the page has it.
+// document formats the table as on the page.
 func document() string {
 	var page strings.Builder
 	page.WriteString("| run state | the guest | Ready | Paused | virt-handler |\n|---|---|---|---|---|\n")
@@ -47,7 +47,7 @@ var outlooks = map[runstate.Outlook]string{
 	runstate.Moved: "continues elsewhere", runstate.Over: "cannot continue", runstate.Unknown: "is unknown",
 }
 
-// deed is what virt-handler does.
+// deed formats virt-handler's action.
 func deed(s runstate.State) string {
 	switch {
 	case s.Action == runstate.Resume:

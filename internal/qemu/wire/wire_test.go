@@ -67,7 +67,7 @@ func FuzzCheckCountsAtLeastWhatDecodes(f *testing.F) {
 	})
 }
 
-// measure counts the values of what was decoded.
+// measure counts the values of decoded data.
 func measure(decoded any) (values, depth int) {
 	var inside []any
 	switch v := decoded.(type) {
