@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// made has qemu-img create an empty image.
+// made makes an empty image with qemu-img.
 func made(t *testing.T, format, size string) []byte {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "image")
@@ -25,7 +25,7 @@ func made(t *testing.T, format, size string) []byte {
 	return read(t, name)
 }
 
-// with is content with other bytes at a place.
+// with returns content with some bytes replaced.
 func with(content []byte, at int, replaced []byte) []byte {
 	content = bytes.Clone(content)
 	copy(content[at:], replaced)
@@ -44,16 +44,16 @@ func ova(t *testing.T, vmdk []byte) []byte {
 	return command(t, "tar", "-C", dir, "--format=ustar", "-cf", "-", "machine.ovf", "machine-disk1.vmdk")
 }
 
-// u64 is a number as qcow2 has it.
+// u64 encodes a number as in qcow2.
 func u64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// bomb is content and a GiB of zeros behind it, compressed.
+// bomb returns content followed by a GiB of zeros, compressed.
 func bomb(t *testing.T, content []byte) []byte {
 	t.Helper()
 	return command(t, "sh", "-c", "(cat "+file(t, content)+"; head -c 1200000000 /dev/zero) | zstd -1 -c")
 }
 
-// says answers every request alike.
+// says gives every request the same answer.
 func says(status int, body string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
@@ -73,7 +73,7 @@ func whole(content []byte, after int, hang bool) http.Handler {
 	})
 }
 
-// onAndOn redirects as often as that, each time to another address.
+// onAndOn redirects this many times, each time to another address.
 func onAndOn(times int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
@@ -83,8 +83,7 @@ func onAndOn(times int) http.Handler {
 	})
 }
 
-// TestBrokenSources is what must not be taken for a disk. The claim must be left as
-// if nobody had tried.
+// TestBrokenSources gives the worker sources that are no disk. Each must be refused, and the claim must be unchanged.
 func TestBrokenSources(t *testing.T) {
 	disk := someDisk(4*mib, 11)
 	qcow2 := image(t, disk, "qcow2")
@@ -212,7 +211,7 @@ func file(t *testing.T, content []byte) string {
 }
 
 func TestAServerThatIsNotThere(t *testing.T) {
-	// Nobody is given this port by chance.
+	// No server gets this port by chance.
 	p := newPod(t, transfer.Task{URL: "http://127.0.0.1:1", Size: mib, StallSeconds: 1})
 	began := time.Now()
 	result := p.run()

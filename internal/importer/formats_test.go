@@ -29,9 +29,9 @@ func someDisk(size int, seed uint64) []byte {
 	for at := 0; at < size; {
 		length := min(1+random.IntN(600<<10), size-at)
 		switch random.IntN(4) {
-		case 0: // what does not compress
+		case 0: // incompressible
 			_, _ = bytesOf.Read(disk[at : at+length])
-		case 1: // what does
+		case 1: // compressible
 			copy(disk[at:at+length], bytes.Repeat([]byte("all work and no play "), length/21))
 		}
 		at += length
@@ -39,7 +39,7 @@ func someDisk(size int, seed uint64) []byte {
 	return disk
 }
 
-// image has qemu-img make an image of a raw disk, and tells its content.
+// image converts a raw disk with qemu-img, and returns the image's content.
 func image(t *testing.T, disk []byte, format string, options ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -166,8 +166,8 @@ func TestAnArchiveIsUnpacked(t *testing.T) {
 	}
 }
 
-// TestSpaceIsLookedForBeforeTheDownload offers an image of more data than the machine
-// has space for: it must not be fetched.
+// TestSpaceIsLookedForBeforeTheDownload offers an image with more data than the machine has space: it must not be
+// fetched.
 func TestSpaceIsLookedForBeforeTheDownload(t *testing.T) {
 	p := newPod(t, transfer.Task{})
 	free, err := target.Free(p.job.Dir)
@@ -188,13 +188,13 @@ func TestSpaceIsLookedForBeforeTheDownload(t *testing.T) {
 	}
 }
 
-// TestProgressIsToldWhileTheWorkerWorks asks a worker that waits for its server.
+// TestProgressIsToldWhileTheWorkerWorks asks a worker for its progress while it waits for its server.
 func TestProgressIsToldWhileTheWorkerWorks(t *testing.T) {
 	content := someDisk(16*mib, 1)
 	s := serve(t, content, "v1")
 	s.slow = int64(len(content)) / 2
 	p := newPod(t, transfer.Task{URL: s.URL, Size: 16 * mib})
-	// An address of the test's own: nobody else takes the port before the worker does.
+	// An address of the test's own, so that no other process takes the port before the worker does.
 	free, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+os.Getpid()>>16%254, os.Getpid()>>8&255, 1+os.Getpid()%254))
 	if err != nil {
 		t.Fatal(err)

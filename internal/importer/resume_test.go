@@ -15,8 +15,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// stopHalfWay runs a worker until the server has sent half of the content, and ends it
-// by a signal.
+// stopHalfWay runs a worker until the server has sent half of the content, and ends it by a signal.
 func stopHalfWay(t *testing.T, p *pod, s *server, size int, signal syscall.Signal) {
 	t.Helper()
 	s.mu.Lock()
@@ -41,11 +40,11 @@ func stopHalfWay(t *testing.T, p *pod, s *server, size int, signal syscall.Signa
 	s.mu.Unlock()
 }
 
-// again is how much of content may be fetched again: 5 %, and what the worker looks at
-// at once. The benchmark has content for which the 5 % are all.
+// again is the amount of content that may be fetched again: 5 %, and one read-ahead. In the benchmark's larger content
+// the 5 % are all.
 func again(size int64) int64 { return size/20 + 1<<20 }
 
-// reaches waits until the journal has come so far.
+// reaches waits until the journal is at this place.
 func (p *pod) reaches(place int64) {
 	p.t.Helper()
 	for deadline, tick := time.Now().Add(patience), time.Tick(time.Millisecond); p.place() < place; <-tick {
@@ -55,7 +54,7 @@ func (p *pod) reaches(place int64) {
 	}
 }
 
-// place is how far the journal has come; 0 before it is written.
+// place returns the journal's place; 0 before it is written.
 func (p *pod) place() int64 {
 	p.t.Helper()
 	name := filepath.Join(p.job.Dir, ".disk.img.journal")
@@ -107,7 +106,7 @@ func TestAKilledWorkersSuccessorGoesOn(t *testing.T) {
 			if result.Reason != transfer.ReasonCompleted || !bytes.Equal(p.disk(), disk) {
 				t.Fatalf("got %+v", result)
 			}
-			// The journal has got near to the half, which stopHalfWay has awaited.
+			// The journal is near the half, for which stopHalfWay has waited.
 			if more := s.sent.Load() - (size - place); more > again(size) || result.Resumed == 0 {
 				t.Errorf("%d of %d bytes were fetched again", more, size)
 			}
@@ -115,7 +114,8 @@ func TestAKilledWorkersSuccessorGoesOn(t *testing.T) {
 	}
 }
 
-// A worker's pod is deleted when it has made the disk, and before anybody has read that: the next one begins again.
+// A worker's pod is deleted after it has made the disk, before anybody has read its result: the next worker must start
+// over.
 func TestADiskThatNobodyHasHeardOfMakesRoom(t *testing.T) {
 	disk := someDisk(24*mib, 1)
 	s := serve(t, disk, "v1")

@@ -22,11 +22,10 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// patience is how long a test waits for one thing on a busy machine.
+// patience bounds one wait on a busy machine.
 const patience = 4 * time.Minute
 
-// asWorker makes this program the worker: the tests below run it as a process of its
-// own, as the kubelet does.
+// asWorker turns this program into the worker: the tests run it as a process of its own, as the kubelet does.
 const asWorker = "DRYDOCK_TEST_WORKER"
 
 func TestMain(m *testing.M) {
@@ -39,13 +38,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// pod is a worker's pod: places that outlive the worker's processes.
+// pod is a worker's pod: folders that outlive the worker's processes.
 type pod struct {
 	t    *testing.T
 	root string
 	task transfer.Task
 	job  job.Places
-	// progress is where the worker tells it.
+	// progress is the address of the worker's progress.
 	progress string
 }
 
@@ -117,7 +116,7 @@ func (p *pod) result() transfer.Result {
 	return result
 }
 
-// disk is the disk that was made.
+// disk returns the finished disk.
 func (p *pod) disk() []byte {
 	p.t.Helper()
 	name := filepath.Join(p.job.Dir, "disk.img")
@@ -131,7 +130,7 @@ func (p *pod) disk() []byte {
 	return data
 }
 
-// left is what is in the claim's folder.
+// left lists the claim's folder.
 func (p *pod) left() []string {
 	p.t.Helper()
 	entries, err := os.ReadDir(p.job.Dir)
@@ -145,13 +144,13 @@ func (p *pod) left() []string {
 	return names
 }
 
-// server serves one file, and counts what it sends.
+// server serves one file, and counts the bytes that it sends.
 type server struct {
 	*httptest.Server
 	handler atomic.Pointer[http.Handler]
 	sent    atomic.Int64
 	mu      sync.Mutex
-	// slow is how much it sends before it hangs, until release is closed; 0 is all.
+	// slow is the number of bytes after which it hangs, until release is closed; 0 is all.
 	slow    int64
 	release chan struct{}
 }
@@ -175,7 +174,7 @@ func newServer(t *testing.T, answer func(*server, http.ResponseWriter, *http.Req
 	return s
 }
 
-// become has the server answer as another does, from the next request on.
+// become makes the server use another handler, from the next request on.
 func (s *server) become(handler http.Handler) { s.handler.Store(&handler) }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -200,7 +199,7 @@ func (c *counting) Write(p []byte) (int, error) {
 	c.server.mu.Lock()
 	slow := c.server.slow
 	c.server.mu.Unlock()
-	// Pieces that are asked for beside the stream do not hang.
+	// Pieces that are requested beside the stream do not hang.
 	beside := !strings.HasSuffix(c.request.Header.Get("Range"), "-")
 	if !beside && slow > 0 && c.server.sent.Load() >= slow {
 		select {
@@ -213,7 +212,7 @@ func (c *counting) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// cutting ends every answer of more than a MiB after so many bytes.
+// cutting ends every answer of more than a MiB after this many bytes.
 func cutting(handler http.Handler, after int64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(&cutWriter{ResponseWriter: w, left: after}, r)

@@ -47,8 +47,8 @@ func sumOf(t *testing.T, r io.Reader) (string, int64) {
 	return hex.EncodeToString(sum.Sum(nil)), n
 }
 
-// What comes out is the disk, whatever lies between its holes, and a hole of
-// gigabytes is some hundred kilobytes on the way.
+// The received disk must equal the sent one, whatever is between its holes, and a hole of gigabytes must take only some
+// hundred kilobytes of the stream.
 func TestTheStreamIsTheDisk(t *testing.T) {
 	const mib = 1 << 20
 	for what, test := range map[string]struct {

@@ -23,7 +23,7 @@ func TestProgressOnlyGrowsAndKnowsTheTimeLeft(t *testing.T) {
 	}{
 		{0, 0, 0, -1},
 		{time.Second, 100, 100, 9},
-		{time.Second, 50, 100, 18},       // what goes back is not believed
+		{time.Second, 50, 100, 18},       // a number that goes back is ignored
 		{8 * time.Second, 500, 500, 10},  // 50 a second over ten seconds
 		{10 * time.Second, 600, 600, 40}, // 10 a second over the last ten
 		{time.Second, 1000, 1000, 0},

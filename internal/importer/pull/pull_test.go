@@ -13,11 +13,10 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// script is a source of which every connection goes as it says, and the last one to
-// the end of the content.
+// script is a source whose connections end as listed; the last one delivers the rest of the content.
 type script struct {
 	content string
-	// connections say after how many bytes each one ends, and how.
+	// connections has for each one after how many bytes it ends, and how.
 	connections []ending
 	ranges      bool
 	version     string
@@ -27,7 +26,7 @@ type script struct {
 type ending struct {
 	after int
 	err   error // nil: silence
-	// opening fails the connection itself, version changes the content's name.
+	// opening is the error of a new connection; version changes the content's name.
 	opening error
 	version string
 }
@@ -121,7 +120,7 @@ func TestEveryEnding(t *testing.T) {
 	}
 }
 
-// dripping is a source that gives a piece of so many bytes from time to time.
+// dripping is a source that delivers pieces of this size with pauses.
 type dripping struct {
 	script
 	bytes int

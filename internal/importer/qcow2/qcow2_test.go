@@ -41,7 +41,7 @@ func (f *bytesFeed) Discard(n int64) error {
 	return nil
 }
 
-// ranges reads pieces of a file in memory.
+// ranges returns a reader of pieces of a file in memory.
 func ranges(content []byte) ReadRange {
 	return func(_ context.Context, p []byte, offset int64) error {
 		if offset > int64(len(content)) || copy(p, content[offset:]) < len(p) {
@@ -85,7 +85,7 @@ func ordered(t testing.TB, h *Header, content []byte, from int64, limit int, sin
 	return h.Ordered(&bytesFeed{content: content, place: from}, m, sink, func() error { return nil })
 }
 
-// decode is the disk in an image.
+// decode returns the disk in an image.
 func decode(t testing.TB, content []byte, read reader, limit int64) ([]byte, error) {
 	h, err := Parse(content[:min(len(content), HeaderSize)])
 	if err != nil {
@@ -103,7 +103,7 @@ func decode(t testing.TB, content []byte, read reader, limit int64) ([]byte, err
 	return disk, read(t, h, content, func(e Extent, data []byte) error { return place(decoder, h, disk, e, data) })
 }
 
-// place puts an extent onto a disk.
+// place writes an extent to a disk.
 func place(decoder *Decoder, h *Header, disk []byte, e Extent, data []byte) error {
 	if !e.Compressed {
 		copy(disk[e.Guest:e.Guest+int64(len(data))], data)
@@ -112,9 +112,8 @@ func place(decoder *Decoder, h *Header, disk []byte, e Extent, data []byte) erro
 	return decoder.Decode(disk[e.Guest:e.Guest+int64(h.Length(e))], data)
 }
 
-// history makes an image as guests and administrators do: it is written, compressed,
-// zeroed, discarded, snapshot and grown at random. It tells the image and, in QEMU's
-// reading, its disk.
+// history makes an image with random operations of guests and administrators: writes, compression, zeroes, discards,
+// snapshots and growth. It returns the image and QEMU's reading of its disk.
 func history(t *testing.T, seed uint64) (content, disk []byte) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 2))
@@ -184,7 +183,7 @@ func load(t *testing.T, name string) []byte {
 	return data
 }
 
-// TestQEMUReadsTheSame compares what is read with what QEMU reads of the same image.
+// TestQEMUReadsTheSame compares the decoded disk with QEMU's reading of the same image.
 func TestQEMUReadsTheSame(t *testing.T) {
 	seeds := uint64(12)
 	if more := os.Getenv("QCOW2_SEEDS"); more != "" {
@@ -207,8 +206,7 @@ func TestQEMUReadsTheSame(t *testing.T) {
 	}
 }
 
-// TestAWalkCanBeTakenUpAnywhere stops a walk at every place that it names, and goes on
-// from there.
+// TestAWalkCanBeTakenUpAnywhere stops a walk at every place that it reports, and resumes it from there.
 func TestAWalkCanBeTakenUpAnywhere(t *testing.T) {
 	for seed := range uint64(3) {
 		content, want := history(t, 100+seed)
@@ -250,8 +248,8 @@ func TestAWalkCanBeTakenUpAnywhere(t *testing.T) {
 	}
 }
 
-// FuzzImage reads anything as an image: it must end, take little memory, and both ways
-// must read the same, or refuse.
+// FuzzImage reads arbitrary bytes as an image. Reading must end and take little memory, and both ways must read the
+// same, or refuse.
 func FuzzImage(f *testing.F) {
 	for _, options := range []string{"cluster_size=512,compat=1.1", "cluster_size=512,compat=0.10", "cluster_size=512,compression_type=zstd"} {
 		name := filepath.Join(f.TempDir(), "image")

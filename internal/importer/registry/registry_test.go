@@ -34,7 +34,7 @@ import (
 
 const diskSize = 4 << 20
 
-// entry is one of a layer's; a name with a slash at its end is a folder's.
+// entry is an entry of a layer; a name with a slash at its end is a folder's.
 type entry struct {
 	name    string
 	content []byte
@@ -89,7 +89,7 @@ func random(n int) []byte {
 	return data
 }
 
-// push puts an image of layers into a registry and gives its host.
+// push pushes an image of layers to a registry and returns its host.
 func push(t *testing.T, handler http.Handler, layers ...[]byte) string {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -145,7 +145,7 @@ func holds(t *testing.T, j *job.Job, want []byte) {
 	}
 }
 
-// refused expects the reason, words of the sentence, and nothing that looks whole.
+// refused checks the reason and the words of the error, and that no disk looks complete.
 func refused(t *testing.T, j *job.Job, err error, reason transfer.Reason, says string) {
 	t.Helper()
 	if err == nil {
@@ -207,7 +207,7 @@ func TestAnImageWithoutOneDisk(t *testing.T) {
 	}
 }
 
-// spoiled changes what a registry sends of its blobs.
+// spoiled changes the blobs that a registry sends.
 func spoiled(inner http.Handler, change func(w http.ResponseWriter, text []byte)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/sha256:") {
@@ -224,7 +224,7 @@ func spoiled(inner http.Handler, change func(w http.ResponseWriter, text []byte)
 	})
 }
 
-// The damage is behind the disk's end, where only the digest of the layer shows it, and in it.
+// The damage is behind the disk's end, where only the layer's digest shows it, and inside the disk.
 func TestALayerMustHaveItsDigest(t *testing.T) {
 	disk := random(1 << 20)
 	layer := layerOf(t, entry{name: "disk/d", content: disk}, entry{name: "z", content: random(4096)})
@@ -285,7 +285,7 @@ func TestWhatARegistryRefuses(t *testing.T) {
 	refused(t, j, importDisk(t, j), transfer.ReasonSourceRefused, "must begin with docker://")
 }
 
-// basic lets the test itself in.
+// basic authenticates the test itself.
 type basic struct{}
 
 func (basic) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -87,7 +87,7 @@ func packed(t *testing.T, name string, format tar.Format) []byte {
 	return out.Bytes()
 }
 
-// old takes the magic out of an archive's first header, as programs wrote it before there was one.
+// old removes the magic from an archive's first header, as older programs wrote it.
 func old(archive []byte) []byte {
 	for i := tarMagic; i < tarMagic+8; i++ {
 		archive[i] = 0

@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// contentSize is how large a disk is that is looked at for content.
+// contentSize is the size of a disk that is checked for content.
 const contentSize = 1 << 30
 
 // write makes a sparse file, with one byte in it.
@@ -69,7 +69,7 @@ func TestContentIsReplacedOnlyWhenThatIsAskedFor(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// What is there from now on is the worker's own.
+				// From here on the content is the worker's own.
 				write(t, j.Places.Device, 0)
 				write(t, filepath.Join(j.Places.Dir, "disk.img"), 0)
 				if err := RefuseContent(j); err != nil {

@@ -134,7 +134,7 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrittenIsRead writes pieces in any order, with zeros among them.
+// TestWhatIsWrittenIsRead writes pieces in any order, some of them zeros. Reading must return the same.
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	const size = 256 << 10
 	j := newJob(t, transfer.Task{Size: size})

@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/importer/sniff"
 )
 
-// pack compresses content by the usual programs.
+// pack compresses content with the usual programs.
 func pack(t testing.TB, content []byte, name string) []byte {
 	t.Helper()
 	cmd := exec.Command(name, "-c")
@@ -78,7 +78,7 @@ func TestASourcesErrorIsNotTakenForDamage(t *testing.T) {
 	}
 }
 
-// FuzzUnpack decompresses anything in this process: it must end, with a Fault if at all.
+// FuzzUnpack decompresses arbitrary bytes in this process. It must end, and any error must be a Fault.
 func FuzzUnpack(f *testing.F) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)

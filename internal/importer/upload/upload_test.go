@@ -29,12 +29,12 @@ import (
 	"drydock.dev/drydock/internal/importer/upload"
 )
 
-// patience is how long a test waits for one thing on a busy machine.
+// patience bounds one wait on a busy machine.
 const patience = 4 * time.Minute
 
 const diskSize = 8 << 20
 
-// worker is a real one: its certificates, its engine, its folder.
+// worker is a real worker with its certificates, engine and folder.
 type worker struct {
 	t         *testing.T
 	job       *job.Job
@@ -65,7 +65,7 @@ func start(t *testing.T) *worker {
 	return w
 }
 
-// run starts the worker, again after it was stopped.
+// run starts the worker, also again after it was stopped.
 func (w *worker) run() {
 	w.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,7 +80,7 @@ func (w *worker) run() {
 	}()
 }
 
-// client calls the worker under a name.
+// client returns a client with a name in its certificate.
 func (w *worker) client(as string) *http.Client {
 	w.t.Helper()
 	config, err := workertls.ClientConfig(workertlstest.Client(w.t, w.authority, as), name)
@@ -105,7 +105,7 @@ func (w *worker) send(method, path string, body io.Reader, headers ...string) (i
 	return response.StatusCode, strings.TrimSpace(string(text))
 }
 
-// filled waits for the worker's good end and checks the disk.
+// filled waits for the worker's success and checks the disk.
 func (w *worker) filled(want []byte) {
 	w.t.Helper()
 	select {
@@ -124,7 +124,7 @@ func (w *worker) filled(want []byte) {
 	}
 }
 
-// eventually waits for what progress says.
+// eventually waits until the progress satisfies is.
 func (w *worker) eventually(what string, is func(transfer.Progress) bool) {
 	w.t.Helper()
 	for end, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); ; <-tick {
@@ -150,7 +150,7 @@ func (w *worker) nothingWhole() {
 	}
 }
 
-// disk is a raw disk with holes and data that can't be compressed.
+// disk is a raw disk with holes and incompressible data.
 func disk(size int) []byte {
 	data := make([]byte, size)
 	random := rand.New(rand.NewSource(int64(size)))
@@ -243,7 +243,7 @@ func (c cutBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Whatever went wrong, nothing of it is left, and the next upload is as good as the first.
+// After any failure nothing of it may be left, and the next upload must succeed like the first.
 func TestAfterAFailureTheNextUploadBeginsCleanly(t *testing.T) {
 	data := disk(4 << 20)
 	small := gzipped(data)
@@ -334,8 +334,8 @@ func TestWhoeverIsNotTheProxyIsRefused(t *testing.T) {
 	w.nothingWhole()
 }
 
-// A worker that dies between making the disk whole and its end is not asked for a
-// second upload, whether or not the next one is to look for content.
+// A worker dies between completing the disk and its end. The next one must not ask for a second upload, whether or not
+// it looks for content.
 func TestAWholeDiskIsFoundByTheNextWorker(t *testing.T) {
 	for _, keeps := range [][2]bool{{false, false}, {true, true}, {true, false}, {false, true}} {
 		w := start(t)
@@ -379,7 +379,7 @@ func TestAStoppedWorkerCutsItsSender(t *testing.T) {
 	w.nothingWhole()
 }
 
-// source is a claim to be cloned into the worker's.
+// source is a claim that is cloned into the worker's.
 func (w *worker) source(data []byte) *job.Job {
 	w.t.Helper()
 	j := &job.Job{Places: job.Under(w.t.TempDir()), Meter: job.NewMeter()}
@@ -400,7 +400,7 @@ func (w *worker) source(data []byte) *job.Job {
 	return j
 }
 
-// sender reaches the worker by the name of its Service, as the cluster's DNS does.
+// sender calls the worker by the name of its Service, as with the cluster's DNS.
 func (w *worker) sender() clone.Sender {
 	return clone.Sender{Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, w.address)
@@ -456,7 +456,7 @@ func TestACloneThatDoesNotFitIsRefused(t *testing.T) {
 	w.nothingWhole()
 }
 
-// A sender that stops early has sent no sum: what came is not the disk.
+// A sender that stops early has sent no checksum: the disk must not count as complete.
 func TestACloneWithoutItsSumIsNotWhole(t *testing.T) {
 	w := start(t)
 	w.awaitReady()
@@ -477,7 +477,7 @@ func TestACloneWithoutItsSumIsNotWhole(t *testing.T) {
 	}
 }
 
-// TestAWorkerKeepsADiskThatNobodyHasAskedToReplace: it ends before it takes anything.
+// TestAWorkerKeepsADiskThatNobodyHasAskedToReplace: it must end before it accepts an upload.
 func TestAWorkerKeepsADiskThatNobodyHasAskedToReplace(t *testing.T) {
 	w := start(t)
 	w.stop()

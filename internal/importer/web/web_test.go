@@ -79,7 +79,7 @@ func TestOnlyTheServerThatTheUserNamedLearnsWhatHeGave(t *testing.T) {
 func TestAServersCertificateIsCheckedUnlessTheUserSaysOtherwise(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "content") }))
 	defer server.Close()
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // the refused handshake
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it would log the refused handshake
 	for _, insecure := range []bool{false, true} {
 		source, err := New(newJob(t, transfer.Task{URL: server.URL, Insecure: insecure}, nil))
 		if err != nil {
@@ -140,7 +140,7 @@ func TestAVersionIsReadToItsEndOrNotAtAll(t *testing.T) {
 	}
 }
 
-// readsNothingOf fails when the source still reads a version that the server has no more.
+// readsNothingOf fails when the source still reads a version that is gone from the server.
 func readsNothingOf(t *testing.T, source *Source, version string) {
 	t.Helper()
 	piece := make([]byte, 3)
@@ -180,7 +180,8 @@ func TestAServerWithoutRanges(t *testing.T) {
 	}
 }
 
-// TestAServerThatRefusesRanges answers 416 to what begins where the file does, and sends the file when it is asked for it.
+// TestAServerThatRefusesRanges has a server that answers 416 to a range from the start of the file, and sends the whole
+// file.
 func TestAServerThatRefusesRanges(t *testing.T) {
 	content := "0123456789"
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -210,7 +211,7 @@ func TestAServerThatRefusesRanges(t *testing.T) {
 	}
 }
 
-// TestAServerMayRedirectOften: as often as curl lets it.
+// TestAServerMayRedirectOften: as often as curl allows.
 func TestAServerMayRedirectOften(t *testing.T) {
 	const times = 40
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -261,8 +262,8 @@ func TestAPasswordInTheURLIsNotRepeated(t *testing.T) {
 	}
 }
 
-// What listens on the worker's own node, and what a cloud tells its machines, is not
-// for whoever may write a DataVolume.
+// The services on the worker's own node, and a cloud's metadata service, must be out of reach for the author of a
+// DataVolume.
 func TestNoImportReachesTheNodeItself(t *testing.T) {
 	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the server was called") }))
 	t.Cleanup(secret.Close)
@@ -289,7 +290,7 @@ func TestNoImportReachesTheNodeItself(t *testing.T) {
 		}
 	}
 
-	// A server that may be called and sends the worker on gains nothing.
+	// A redirect from an allowed server must not help.
 	outside := httptest.NewUnstartedServer(http.RedirectHandler(secret.URL, http.StatusFound))
 	_ = outside.Listener.Close()
 	if outside.Listener, err = net.Listen("tcp", "127.7.7.7:0"); err != nil {
