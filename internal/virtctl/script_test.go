@@ -28,8 +28,7 @@ import (
 // patience bounds each wait in the scripts.
 const patience = 4 * time.Minute
 
-// TestMain lets the scripts run virtctl as a program, and stand-ins for the
-// programs that virtctl runs.
+// TestMain lets the scripts run virtctl as a program, and stand-ins for the programs that virtctl runs.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"virtctl":       func() { os.Exit(Main()) },
@@ -57,7 +56,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// setUp starts a server for one script and leads kubectl's configuration to it.
+// setUp starts a server for one script and points the kubeconfig at it.
 func setUp(e *testscript.Env) error {
 	server := &apiServer{objects: map[string]*unstructured.Unstructured{}, answers: map[string]answer{}, conflicts: map[string]bool{}, follows: map[string][]*unstructured.Unstructured{}}
 	listener := httptest.NewTLSServer(server)
@@ -91,9 +90,8 @@ func setUp(e *testscript.Env) error {
 	return nil
 }
 
-// freePort finds a port for a program that a script starts and talks to. It is one
-// of those that the kernel gives to nobody by itself, so that it is still free when
-// the program comes to listen there.
+// freePort returns a port for a program that a script starts and calls. It is outside the kernel's ephemeral range, so
+// that it is still free when the program listens there.
 func freePort() (int, error) {
 	const first, count = 12000, 20000
 	var problem error
@@ -116,8 +114,8 @@ func putObject(ts *testscript.TestScript, _ bool, args []string) {
 	serverOf(ts).put(object)
 }
 
-// follows METHOD PATH FILE...: after such a request the object in the first file exists, and
-// becomes what is in the others when it is watched.
+// follows METHOD PATH FILE...: after such a request the object in the first file exists, and a watch changes it to
+// those in the others.
 func putFollowing(ts *testscript.TestScript, _ bool, args []string) {
 	var objects []*unstructured.Unstructured
 	for _, file := range args[2:] {
@@ -131,7 +129,7 @@ func putFollowing(ts *testscript.TestScript, _ bool, args []string) {
 	server.follows[args[0]+" "+args[1]] = objects
 }
 
-// conflict METHOD PATH: the next such request meets a change of somebody else's.
+// conflict METHOD PATH: the next such request meets another's change.
 func putConflict(ts *testscript.TestScript, _ bool, args []string) {
 	server := serverOf(ts)
 	server.mu.Lock()
@@ -149,7 +147,7 @@ func putAnswer(ts *testscript.TestScript, _ bool, args []string) {
 	server.answers[args[0]+" "+args[1]] = answer{code, ts.ReadFile(args[3])}
 }
 
-// requests FILE: the requests since the last time are exactly those of the file.
+// requests FILE: the requests since the last call are exactly those of the file.
 func compareRequests(ts *testscript.TestScript, _ bool, args []string) {
 	got, want := serverOf(ts).take(), ""
 	if len(args) > 0 {
@@ -160,7 +158,7 @@ func compareRequests(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// typed TEXT: the consoles were sent exactly this since the last time.
+// typed TEXT: the consoles got exactly this input since the last call.
 func compareTyped(ts *testscript.TestScript, _ bool, args []string) {
 	server := serverOf(ts)
 	server.guests.Wait()
@@ -172,8 +170,9 @@ func compareTyped(ts *testscript.TestScript, _ bool, args []string) {
 	server.typed.Reset()
 }
 
-// talk NETWORK ADDRESS TEXT ANSWER: a local port answers a text, in which \n is
-// a newline. It waits for somebody to listen there.
+// talk NETWORK ADDRESS TEXT ANSWER: a local port answers a text, in which
+//
+// is a newline. It waits until the port listens.
 func talk(ts *testscript.TestScript, _ bool, args []string) {
 	network, address, text, want := args[0], args[1], args[2], strings.ReplaceAll(args[3], `\n`, "\n")
 	deadline := time.Now().Add(patience)
@@ -186,7 +185,7 @@ func talk(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			return
 		}
-		<-tick // nothing tells when a foreign program listens
+		<-tick // a foreign program does not announce that it listens
 	}
 	ts.Fatalf("%s does not answer: %v", address, problem)
 }
@@ -199,7 +198,7 @@ func exchange(network, address, text string, length int) (string, error) {
 	defer func() { _ = conn.Close() }()
 	wait := patience
 	if network == "udp" {
-		wait = 2 * time.Second // a datagram may be lost while nobody listens; talk sends it again
+		wait = 2 * time.Second // a datagram may be lost before the program listens; talk sends it again
 	}
 	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
 		return "", err
@@ -212,8 +211,7 @@ func exchange(network, address, text string, length int) (string, error) {
 	return string(answer[:n]), err
 }
 
-// standInSSH prints the arguments it was given, one in a line, and what the
-// other end of its ProxyCommand says to "hello".
+// standInSSH prints its arguments, one per line, and the answer of its ProxyCommand's other end to "hello".
 func standInSSH() {
 	for _, argument := range os.Args[1:] {
 		option, isProxy := strings.CutPrefix(argument, "ProxyCommand=")
@@ -229,9 +227,8 @@ func standInSSH() {
 	}
 }
 
-// askProxy says hello through a ProxyCommand and ends it as ssh does, by SIGHUP
-// while its input is still open. The signal is ignored at first, as it is for
-// everything that nohup starts.
+// askProxy sends hello through a ProxyCommand and ends it as ssh does, by SIGHUP while its input is still open. The
+// signal is ignored at first, as for everything that nohup starts.
 func askProxy(command string) (string, error) {
 	proxy := exec.Command("/bin/sh", "-c", "trap '' HUP; "+command)
 	proxy.Stderr = os.Stderr
@@ -251,11 +248,11 @@ func askProxy(command string) (string, error) {
 		_, err = io.ReadFull(out, answer)
 	}
 	_ = proxy.Process.Signal(syscall.SIGHUP)
-	_ = proxy.Wait() // it ends by the signal, which is no success
+	_ = proxy.Wait() // the signal ends it, which is no success
 	return string(answer), err
 }
 
-// standInViewer connects to the address it was given and prints the greeting.
+// standInViewer connects to its address and prints the greeting.
 func standInViewer() {
 	address, err := url.Parse(os.Args[1])
 	if err == nil {

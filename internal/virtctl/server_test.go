@@ -20,31 +20,30 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
-// token is what the kubeconfig of the scripts authenticates with.
+// token authenticates the kubeconfig of the scripts.
 const token = "the-token-of-ann"
 
-// apiServer answers like an API server with virt-api behind it, as far as
-// virtctl can tell: objects can be read, listed and watched; what a script
-// answers for a path comes as it is; other subresources are accepted; streams
-// lead to a guest that echoes. It writes down every request.
+// apiServer plays an API server with virt-api for virtctl: objects can be read, listed and watched; a script's answer
+// for a path is sent unchanged; other subresources are accepted; streams lead to a guest that echoes. It records every
+// request.
 type apiServer struct {
 	mu      sync.Mutex
 	objects map[string]*unstructured.Unstructured
 	answers map[string]answer
-	// follows are the objects that a method and path lead to: the first at once, the
-	// others when somebody watches. They wait in coming.
+	// follows are the objects after a request with a method and path: the first at once, the others during a watch.
+	// They wait in coming.
 	follows map[string][]*unstructured.Unstructured
 	coming  []*unstructured.Unstructured
-	// conflicts are the methods and paths that are refused once, since somebody else has changed the object.
+	// conflicts are the methods and paths that are refused once with a conflict.
 	conflicts map[string]bool
 	journal   []string
 	watches   []chan *unstructured.Unstructured
-	// typed is what consoles were sent; guests counts the streams that are open.
+	// typed is the input of consoles; guests counts the open streams.
 	typed  bytes.Buffer
 	guests sync.WaitGroup
 }
 
-// answer is what a script has a method and path answered with.
+// answer is a script's answer to a method and path.
 type answer struct {
 	code int
 	body string
@@ -93,11 +92,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// record writes a request down as the scripts compare it: one line, and the
-// body in a second one if there is any.
+// record records a request as the scripts compare it: one line, and the body, if any, in a second one.
 func (s *apiServer) record(r *http.Request, body []byte) {
 	if strings.HasPrefix(r.URL.RawQuery, "allowWatchBookmarks") || strings.Contains(r.URL.RawQuery, "fieldSelector") {
-		return // how client-go waits is not virtctl's doing
+		return // client-go's waits are not virtctl's
 	}
 	line := r.Method + " " + r.URL.RequestURI()
 	if len(body) > 0 {
@@ -108,7 +106,7 @@ func (s *apiServer) record(r *http.Request, body []byte) {
 	s.journal = append(s.journal, line)
 }
 
-// take returns what was requested since the last time.
+// take returns the requests since the last call.
 func (s *apiServer) take() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +118,7 @@ func (s *apiServer) take() string {
 	return text
 }
 
-// put adds or changes an object and tells those who watch.
+// put adds or changes an object and notifies watches.
 func (s *apiServer) put(object *unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +156,7 @@ func (s *apiServer) missing(w http.ResponseWriter, r *http.Request) {
 	notFound(w, parts[len(parts)-2], parts[len(parts)-1])
 }
 
-// listKinds are the lists that can be read, by their resource.
+// listKinds are the readable lists, by their resource.
 var listKinds = map[string]string{
 	"events":                           "EventList",
 	"pods":                             "PodList",
@@ -174,7 +172,7 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// versionOf is the API's that a request is about.
+// versionOf returns the API version of a request.
 func versionOf(r *http.Request) string {
 	if strings.HasPrefix(r.URL.Path, "/api/") {
 		return "v1"
@@ -182,7 +180,7 @@ func versionOf(r *http.Request) string {
 	return v1.SchemeGroupVersion.String()
 }
 
-// selected are the objects that a list or a watch is about.
+// selected returns the objects of a list or a watch.
 func (s *apiServer) selected(r *http.Request) []any {
 	items := []any{}
 	name, one := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
@@ -194,13 +192,12 @@ func (s *apiServer) selected(r *http.Request) []any {
 	return items
 }
 
-// isIn reports whether an object is in the list that a request is about.
+// isIn reports whether an object is in the list of a request.
 func isIn(at string, r *http.Request) bool {
 	return path.Dir(at) == r.URL.Path || ofAllNamespaces(at) == r.URL.Path
 }
 
-// ofAllNamespaces is the path of the list that an object is in with those of the other
-// namespaces.
+// ofAllNamespaces returns the path of the list that has an object and those of other namespaces.
 func ofAllNamespaces(at string) string {
 	group, inNamespace, _ := strings.Cut(path.Dir(at), "/namespaces/")
 	return group + "/" + path.Base(inNamespace)
@@ -217,8 +214,7 @@ func (s *apiServer) remove(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess})
 }
 
-// watch sends what is there, if that is asked for, and every later change of the objects
-// until the client goes away.
+// watch sends the existing objects, if requested, and every later change until the client disconnects.
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	changes := make(chan *unstructured.Unstructured, 16)
 	w.Header().Set("Content-Type", "application/json")
@@ -280,8 +276,7 @@ func (s *apiServer) subresource(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *apiServer) stream(w http.ResponseWriter, r *http.Request, guest func(*websocket.Conn)) {
-	// The guest counts before its answer is out: a client may have come and gone
-	// before this goes on.
+	// The guest is counted before its answer is sent: a client may come and go before this continues.
 	s.guests.Add(1)
 	defer s.guests.Done()
 	upgrader := websocket.Upgrader{Subprotocols: []string{nodeapi.StreamProtocol}}
@@ -297,8 +292,8 @@ func (s *apiServer) stream(w http.ResponseWriter, r *http.Request, guest func(*w
 	_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
 }
 
-// attach is a shell in a pod, which echoes what is typed and ends with the input. It prints in two streams, and says at
-// last how it ended, which virtctl does not show.
+// attach is a shell in a pod, which echoes its input and ends with it. It prints to two streams, and finally its exit
+// status, which virtctl does not show.
 func (s *apiServer) attach(w http.ResponseWriter, r *http.Request) {
 	s.guests.Add(1)
 	defer s.guests.Done()
@@ -328,7 +323,7 @@ func (s *apiServer) attach(w http.ResponseWriter, r *http.Request) {
 	_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
 }
 
-// greet is what a guest says at its boot.
+// greet is a guest's output at its boot.
 func greet(conn *websocket.Conn) {
 	_ = conn.WriteMessage(websocket.BinaryMessage, []byte("booting\nready: cirros\nguest login: "))
 }
@@ -354,7 +349,7 @@ func serveVNC(conn *websocket.Conn) {
 	serveEcho(conn)
 }
 
-// serveScreen shows one white pixel to whoever asks, in the protocol's order.
+// serveScreen shows one white pixel to every client, in the protocol's order.
 func serveScreen(conn *websocket.Conn) {
 	const hello, security = "RFB 003.008\n", "\x01\x01\x00\x00\x00\x00"
 	const size = "\x00\x01\x00\x01" + "0123456789abcdef" + "\x00\x00\x00\x00"
@@ -367,8 +362,7 @@ func serveScreen(conn *websocket.Conn) {
 	}
 }
 
-// serveEcho answers each message by one message, so that a datagram that was
-// cut or joined would be seen.
+// serveEcho answers each message by one message, so that a cut or joined datagram would be noticed.
 func serveEcho(conn *websocket.Conn) {
 	for {
 		_, message, err := conn.ReadMessage()

@@ -54,7 +54,7 @@ func TestAPingBreaksNoConnectionOfABusyClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	// What the server says before its echo has been read when the echo comes: the ping.
+	// The server's message before its echo, the ping, has been read when the echo comes.
 	for data := ""; data == ""; {
 		echo := make([]byte, 1)
 		if _, err := conn.Write([]byte("x")); err != nil {

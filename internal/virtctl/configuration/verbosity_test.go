@@ -8,7 +8,7 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// virtctl does not import the rules of components, so what it says of them is compared with them here.
+// virtctl does not import the rules of components, so this test compares its messages about them with the rules.
 func TestWhatIsSaidOfLevelsIsSo(t *testing.T) {
 	levels := func(set *v1.LogVerbosity) clusterconfig.Verbosity {
 		kv := &v1.KubeVirt{}

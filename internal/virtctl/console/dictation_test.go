@@ -17,10 +17,10 @@ type player struct {
 	typed chan byte
 }
 
-// say writes what the guest says.
+// say writes the guest's output.
 func (g *player) say(text string) { _, _ = io.WriteString(g.Conn, text) }
 
-// line reads what is typed up to Enter.
+// line reads the input up to Enter.
 func (g *player) line() string {
 	var text []byte
 	for c := range g.typed {
@@ -32,14 +32,14 @@ func (g *player) line() string {
 	return string(text)
 }
 
-// flush throws away what was typed and not read.
+// flush discards unread input.
 func (g *player) flush() {
 	for len(g.typed) > 0 {
 		<-g.typed
 	}
 }
 
-// dictated pipes input into the console of a guest, and returns what it says.
+// dictated pipes input into the console of a guest, and returns the guest's output.
 func dictated(t *testing.T, in io.Reader, play func(g *player)) string {
 	t.Helper()
 	near, far := net.Pipe()
@@ -71,7 +71,8 @@ func dictated(t *testing.T, in io.Reader, play func(g *player)) string {
 	return out.String()
 }
 
-// login asks for a password and throws away what is typed before, as login(1) does. It thinks before it asks, and before its shell does.
+// login asks for a password and discards earlier input, as login(1) does. It pauses before it asks, and before its
+// shell does.
 func (g *player) login(thinks time.Duration) {
 	name := g.line()
 	for _, c := range name + "\r\n" {
@@ -93,8 +94,8 @@ func (g *player) login(thinks time.Duration) {
 
 const loggedIn = "root\r\nPassword: \r\nwelcome root, secret\r\n$ uptime\r\ndone\r\n$ "
 
-// TestPipedInputAnswersThePrompts: a name, a password and a command in one go reach the guest, however long it thinks, and
-// whatever of its last screen is shown.
+// TestPipedInputAnswersThePrompts pipes a name, a password and a command at once. All must reach the guest, however
+// long it pauses, and whatever remains of its last screen.
 func TestPipedInputAnswersThePrompts(t *testing.T) {
 	for name, thinks := range map[string]time.Duration{
 		"a fast guest": time.Millisecond, "an emulated guest": 1500 * time.Millisecond, "a guest of a busy machine": 25 * time.Second,
@@ -115,7 +116,7 @@ func TestPipedInputAnswersThePrompts(t *testing.T) {
 	}
 }
 
-// TestTheFirstLineWaitsForTheLogin of a guest that boots.
+// TestTheFirstLineWaitsForTheLogin has a guest that boots.
 func TestTheFirstLineWaitsForTheLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const boot = "[    1.0] booting\r\n"
@@ -134,7 +135,7 @@ func TestTheFirstLineWaitsForTheLogin(t *testing.T) {
 	})
 }
 
-// TestAnEchoIsNoPrompt: the guest has echoed a part of the line, or all of it but the Enter, and thinks.
+// TestAnEchoIsNoPrompt has a guest that has echoed a part of the line, or all of it except the Enter, and pauses.
 func TestAnEchoIsNoPrompt(t *testing.T) {
 	for _, echoed := range []string{"ro", "root"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -154,7 +155,7 @@ func TestAnEchoIsNoPrompt(t *testing.T) {
 	}
 }
 
-// TestAGuestThatAsksForNothingIsNotWaitedForLong: a program reads lines without a prompt.
+// TestAGuestThatAsksForNothingIsNotWaitedForLong has a guest whose program reads lines without a prompt.
 func TestAGuestThatAsksForNothingIsNotWaitedForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
@@ -172,7 +173,7 @@ func TestAGuestThatAsksForNothingIsNotWaitedForLong(t *testing.T) {
 	})
 }
 
-// TestAPartOfALineIsPassedOn: what a program types has no end where it wants none, and the program waits for what comes of it.
+// TestAPartOfALineIsPassedOn types an unfinished line and waits for the result, as a program may.
 func TestAPartOfALineIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, program := io.Pipe()
@@ -198,7 +199,7 @@ func TestAPartOfALineIsPassedOn(t *testing.T) {
 	})
 }
 
-// TestWithoutInputNobodyWaitsForAPrompt: what the guest says is shown until it falls silent.
+// TestWithoutInputNobodyWaitsForAPrompt: the guest's output must be shown until it falls silent.
 func TestWithoutInputNobodyWaitsForAPrompt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -209,7 +210,7 @@ func TestWithoutInputNobodyWaitsForAPrompt(t *testing.T) {
 	})
 }
 
-// TestAGuestThatTalksOnIsAnswered, and a line without an end, longer than any buffer, is passed on whole.
+// TestAGuestThatTalksOnIsAnswered, and an endless line, longer than any buffer, must be passed on completely.
 func TestAGuestThatTalksOnIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		long := strings.Repeat("x", 100_000)

@@ -49,7 +49,7 @@ func TestWhatFollowsTheEndOfAConnection(t *testing.T) {
 	}
 }
 
-// world is a cluster whose streams come as they are listed: nil for one that is refused.
+// world is a cluster whose streams are listed in order: nil for a refused one.
 type world struct {
 	mu      sync.Mutex
 	vmi     *v1.VirtualMachineInstance
@@ -86,7 +86,7 @@ func (w *world) becomes(vmi *v1.VirtualMachineInstance) {
 	w.vmi = vmi
 }
 
-// opened opens a console in the world, and keeps what its user is told.
+// opened opens a console in the world, and keeps its messages to the user.
 func opened(t *testing.T, w *world) (*lasting, *[]string) {
 	t.Helper()
 	var lines []string
@@ -106,8 +106,8 @@ func reads(t *testing.T, l *lasting, want string) {
 	}
 }
 
-// TestAConsoleFollowsItsGuest: the guest goes to another node. The console is refused twice, since the VMI
-// does not say so yet, and then goes on with one line; what was typed meanwhile arrives.
+// TestAConsoleFollowsItsGuest to another node. The console is refused twice, because the VMI does not show the new node
+// yet, and must then continue after one message; input from meanwhile must arrive.
 func TestAConsoleFollowsItsGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, source := net.Pipe()
@@ -166,7 +166,7 @@ func TestAConsoleThatCannotBeOpenedAgainSaysWhy(t *testing.T) {
 	})
 }
 
-// TestAUserLeavesAConsoleThatIsOpenedAgain: nobody waits any more when it is closed.
+// TestAUserLeavesAConsoleThatIsOpenedAgain: closing it must end the wait.
 func TestAUserLeavesAConsoleThatIsOpenedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, source := net.Pipe()

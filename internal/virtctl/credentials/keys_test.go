@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// publicKey is one of an algorithm, told from others by a letter.
+// publicKey is a key of an algorithm, distinguished by a letter.
 func publicKey(algorithm, letter string) string {
 	key := "\x00\x00\x00" + string(rune(len(algorithm))) + algorithm + "\x00\x00\x00\x08" + strings.Repeat(letter, 8)
 	return algorithm + " " + base64.StdEncoding.EncodeToString([]byte(key))
@@ -63,7 +63,7 @@ func TestAKeyIsEnteredBesideWhatIsThere(t *testing.T) {
 	if !enter(data, []string{a, b}) || len(data) != 2 || enter(data, []string{b + " again", a}) {
 		t.Fatalf("%q", data)
 	}
-	// Somebody else writes into the entry that has the key's name.
+	// Another user has written into the entry with the key's name.
 	for name, text := range data {
 		if strings.HasPrefix(string(text), a) {
 			data[name] = []byte(b)

@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/rules/accesscredential"
 )
 
-// virtctl does not import the rules of components. What it writes into a Secret must be what they give a guest, up to the
-// last byte: one entry that they refuse keeps all of the Secret from him.
+// virtctl does not import the rules of components. They must accept every byte that it writes into a Secret: one
+// refused entry keeps the whole Secret from the guest.
 func TestGuestsAreGivenWhatIsWritten(t *testing.T) {
 	key := publicKey("ssh-ed25519", "a") + " "
 	for more, fits := range map[int]bool{0: true, 1: false} {
@@ -28,7 +28,7 @@ func TestGuestsAreGivenWhatIsWritten(t *testing.T) {
 	}
 }
 
-// givePassword has the rules read a password of a Secret.
+// givePassword reads a password of a Secret by the rules.
 func givePassword(password string) error {
 	spec := &v1.VirtualMachineInstanceSpec{AccessCredentials: []v1.AccessCredential{{UserPassword: &v1.UserPasswordAccessCredential{
 		Source:            v1.UserPasswordAccessCredentialSource{Secret: &v1.AccessCredentialSecretSource{SecretName: "s"}},

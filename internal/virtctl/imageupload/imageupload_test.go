@@ -26,9 +26,8 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// cluster stands in for kube-apiserver, virt-controller and the upload proxy, as far
-// as virtctl can tell: a volume that is made gets ready, one that was sent an image is
-// filled.
+// cluster plays kube-apiserver, virt-controller and the upload proxy for virtctl: a new volume becomes ready, and one
+// with an image becomes filled.
 type cluster struct {
 	t *testing.T
 	// api and proxy are two servers, with certificates.
@@ -39,14 +38,14 @@ type cluster struct {
 	claim  *corev1.PersistentVolumeClaim
 	source map[string]any
 	pods   corev1.PodList
-	// patched is what a claim that exists was patched by.
+	// patched is the patch of an existing claim.
 	patched string
-	// onReady changes a volume that was made, in place of making it ready.
+	// onReady replaces the step that makes a new volume ready.
 	onReady func(*cluster)
-	// answers are the proxy's codes before it is content, words what it says then.
+	// answers are the proxy's codes before its success, words its text for them.
 	answers []int
 	words   string
-	// async says that the proxy has the asynchronous path.
+	// async means that the proxy has the asynchronous path.
 	async    bool
 	received []byte
 	path     string
@@ -337,7 +336,7 @@ func TestAnUnknownCertificate(t *testing.T) {
 	stranger := httptest.NewTLSServer(http.NotFoundHandler())
 	defer stranger.Close()
 	c := newCluster(t)
-	// Both test servers share one certificate; another name is what makes this one strange.
+	// Both test servers share one certificate; only another name makes this one foreign.
 	address := strings.Replace(stranger.URL, "127.0.0.1", "localhost", 1)
 	if _, err := c.upload("dv", "disk", "--size=1Gi", "--image-path="+image(t), "--uploadproxy-url="+address); err == nil || !strings.Contains(err.Error(), "--insecure") {
 		t.Errorf("%v", err)

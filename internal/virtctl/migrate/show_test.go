@@ -40,7 +40,7 @@ func TestALineOnATerminalIsWrittenOverItself(t *testing.T) {
 	}
 }
 
-// What the VMI says of how far the migration is stands beside the phase.
+// The VMI's progress must appear beside the phase.
 func TestHowFarAMigrationIsShown(t *testing.T) {
 	var out bytes.Buffer
 	p := &progress{env: &env.Env{Out: &out}, began: time.Now()}

@@ -29,8 +29,8 @@ func on(name, network string, state v1.InterfaceState, there bool) func(*facts) 
 	}
 }
 
-// required is the condition as virt-controller writes it of a pod that was made with a VMI's interfaces, and is said to
-// have those of status.
+// required is virt-controller's condition for a pod that was made with a VMI's interfaces, and whose network status is
+// status.
 func required(made func(*facts), status string, since time.Duration, immovable error) func(*facts) {
 	return func(f *facts) {
 		of := newFacts(made)
@@ -153,7 +153,7 @@ func TestWhatIsPending(t *testing.T) {
 	}
 }
 
-// What a VMI does not get while it is being migrated is in no condition.
+// No condition lists the changes that wait for the end of a migration.
 func TestWhatWaitsForTheEndOfAMigration(t *testing.T) {
 	const after = " live: the end of migration moves, which is Running: the VMI gets nothing while it is being migrated"
 	memory := resource.MustParse("1Gi")

@@ -10,8 +10,8 @@ import (
 	"drydock.dev/drydock/internal/virtctl/target"
 )
 
-// TestProxyCommandSurvivesSSHAndTheShell has a real shell take the command
-// apart, after ssh's own expansion of percent signs.
+// TestProxyCommandSurvivesSSHAndTheShell parses the command with a real shell, after ssh's own expansion of percent
+// signs.
 func TestProxyCommandSurvivesSSHAndTheShell(t *testing.T) {
 	machine := target.Target{Kind: "vm", Name: "cirros", Namespace: "lab"}
 	rapid.Check(t, func(t *rapid.T) {

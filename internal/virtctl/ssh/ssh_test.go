@@ -8,7 +8,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/target"
 )
 
-// first is the value of an option as OpenSSH takes it: the first of its name.
+// first returns an option's value by OpenSSH's rule: the first of its name.
 func first(arguments []string, option string) string {
 	var texts []string
 	for _, argument := range arguments {
