@@ -118,6 +118,7 @@ func stuck(why string) edit {
 
 const changing = "its hotplugged volumes (data) are being plugged or unplugged"
 
+// told is a VMI that was handed over with the migration, to node2.
 func told(edits ...func(*v1.VirtualMachineInstanceMigrationState)) edit {
 	return func(o *Observed) {
 		o.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "node1", SourcePod: sourceName, TargetNode: "node2", TargetPod: targetName}
