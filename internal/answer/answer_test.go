@@ -41,7 +41,7 @@ func TestAnErrorBecomesItsStatus(t *testing.T) {
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
 				Code: test.code, Reason: test.reason, Message: test.message,
 			}
-			got.Details = nil // of each error's own
+			got.Details = nil // each error has details of its own
 			if got != want || w.Code != int(test.code) || w.Header().Get("Content-Type") != "application/json" {
 				t.Errorf("answered %d %q %+v, want %+v", w.Code, w.Header().Get("Content-Type"), got, want)
 			}

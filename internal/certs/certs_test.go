@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
-// issued is a certificate with its authority, made as the rotator makes them.
+// issued is a certificate with its CA, made as the rotator makes them.
 type issued struct{ authority, authorityKey, cert, key []byte }
 
 func issue(t *testing.T, secret string) issued {
@@ -53,7 +53,7 @@ func bundle(trusted ...issued) string {
 	return string(all)
 }
 
-// serve answers with the name on the client's certificate.
+// serve answers with the name in the client's certificate.
 func serve(t *testing.T, config *tls.Config) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -71,7 +71,7 @@ func serve(t *testing.T, config *tls.Config) string {
 	return listener.Addr().String()
 }
 
-// call calls a server by the name that is expected of it, wherever it is.
+// call calls a server, at any address, by its expected name.
 func call(t *testing.T, address, name string, config *tls.Config) (string, error) {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true,
@@ -87,7 +87,7 @@ func call(t *testing.T, address, name string, config *tls.Config) (string, error
 	return string(body), err
 }
 
-// request is that of a node's virt-handler, as the API server keeps it.
+// request is that of a node's virt-handler, as the API server stores it.
 func request(t *testing.T, name string, usages nodecert.Usages) (*certificatesv1.CertificateSigningRequest, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -105,7 +105,7 @@ func request(t *testing.T, name string, usages nodecert.Usages) (*certificatesv1
 	return request, key
 }
 
-// node is the virt-handler of a node with a certificate of the authority.
+// node is the virt-handler of a node with a certificate of the CA.
 func node(t *testing.T, name string, authority issued, trusted ...issued) *Source {
 	t.Helper()
 	s := NewSource(nil, HandlerServer())
@@ -131,7 +131,7 @@ func TestMutualTLS(t *testing.T) {
 	if _, err := call(t, address, node1, source(HandlerClient(), api, stranger).ClientConfig()); err == nil {
 		t.Error("virt-api trusts a server of another authority")
 	}
-	// What a node holds must not pass for virt-api.
+	// A node's certificate must not pass for virt-api.
 	config := source(HandlerClient(), api, handlers).ClientConfig()
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		return node(t, "node2", handlers, api).pair.Load().tls, nil
@@ -141,8 +141,8 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// A node that is taken over draws the connections to another node to itself: it has a
-// certificate of the right authority, and it is still not the other node.
+// An attacked node redirects the connections for another node to itself: it has a certificate of the right CA, but must
+// not pass for the other node.
 func TestANodeDoesNotPassForAnother(t *testing.T) {
 	handlers := issue(t, HandlerAuthoritySecret)
 	api := issue(t, HandlerClientSecret)
@@ -157,11 +157,11 @@ func TestANodeDoesNotPassForAnother(t *testing.T) {
 			t.Errorf("as %s: error is %v, want %q", name, err, want)
 		}
 	}
-	// Without a name there is nothing to check the certificate for.
+	// Without a name the certificate can't be verified.
 	if _, err := call(t, address, "127.0.0.1", config); err == nil || !strings.Contains(err.Error(), "must be called by a name") {
 		t.Errorf("as an address: error is %v", err)
 	}
-	// What cert-controller makes beside the authority is nobody's.
+	// cert-controller makes another certificate beside the CA, which belongs to nobody.
 	beside := serve(t, source(HandlerServer(), handlers, api).ServerConfig())
 	for _, name := range []string{nodecert.DNSName("node1"), "virt-handler-ca.kubevirt.svc"} {
 		if _, err := call(t, beside, name, config); err == nil {
@@ -170,8 +170,8 @@ func TestANodeDoesNotPassForAnother(t *testing.T) {
 	}
 }
 
-// Both sides rotate while they run, authorities included; old and new are
-// trusted side by side as the ConfigMap has them.
+// Both sides rotate while they run, including their CAs; the ConfigMap has the old and the new one side by side, and
+// both must be trusted.
 func TestRotationNeedsNoRestart(t *testing.T) {
 	oldHandler, newHandler := issue(t, HandlerAuthoritySecret), issue(t, HandlerAuthoritySecret)
 	oldAPI, newAPI := issue(t, HandlerClientSecret), issue(t, HandlerClientSecret)
@@ -262,7 +262,7 @@ func TestAuthoritiesAreKeptUntilTheyExpire(t *testing.T) {
 	}
 }
 
-// The key that metrics are served with is on every node.
+// Every node has the key that serves metrics.
 func TestMetricsCertificatesOpenNothingElse(t *testing.T) {
 	metrics, handlers, api, uploads := issue(t, MetricsSecret), issue(t, HandlerAuthoritySecret), issue(t, HandlerClientSecret), issue(t, UploadSecret)
 	own := source(Identity{Secret: MetricsSecret}, metrics).pair.Load().tls
@@ -276,7 +276,7 @@ func TestMetricsCertificatesOpenNothingElse(t *testing.T) {
 			t.Errorf("%s: it is let in", what)
 		}
 	}
-	// Nor does it pass for a server that others call.
+	// It must not pass for a server that others call.
 	address := serve(t, source(Identity{Secret: MetricsSecret, TrustKey: "x"}, metrics, api).ServerConfig())
 	for _, name := range []string{nodecert.DNSName("node1"), MetricsName} {
 		if _, err := call(t, address, name, source(HandlerClient(), api, handlers).ClientConfig()); err == nil || !strings.Contains(err.Error(), "is not accepted") {

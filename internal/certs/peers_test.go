@@ -16,7 +16,7 @@ import (
 
 const protocol = "test/1"
 
-// peer is node with the authorities of its like.
+// peer is node with the CAs of its kind.
 func peer(t *testing.T, name string, authority issued, known ...issued) *Source {
 	t.Helper()
 	s := node(t, name, authority)
@@ -24,7 +24,7 @@ func peer(t *testing.T, name string, authority issued, known ...issued) *Source 
 	return s
 }
 
-// meet has the client call the server, and gives the node that the server takes it for.
+// meet lets the client call the server, and returns the node for which the server takes it.
 func meet(t *testing.T, server, client *tls.Config) (string, error) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -65,7 +65,7 @@ func meet(t *testing.T, server, client *tls.Config) (string, error) {
 	secured := tls.Client(conn, client)
 	err = secured.Handshake()
 	if err == nil {
-		// A refusal of the client's certificate comes after the client's handshake.
+		// The refusal of a client's certificate comes after the client's handshake.
 		_, err = io.ReadFull(secured, make([]byte, 1))
 	}
 	_ = conn.Close()
@@ -80,7 +80,7 @@ func TestVirtHandlersKnowEachOther(t *testing.T) {
 	older := peer(t, "node1", handlers, handlers)
 	older.Use(servesOnly(t, handlers))
 	unnamed := peer(t, "node1", handlers, handlers)
-	unnamed.setPair(handlers.cert, handlers.key) // what cert-controller makes beside the authority
+	unnamed.setPair(handlers.cert, handlers.key) // cert-controller makes it beside the CA
 	foreign := func() *Source {
 		s := peer(t, "node1", handlers, handlers)
 		s.setPair(api.cert, api.key)
@@ -121,13 +121,13 @@ func TestVirtHandlersKnowEachOther(t *testing.T) {
 	}
 }
 
-// servesOnly is a certificate of node1 as the release before signed it.
+// servesOnly is a certificate of node1 as the previous release signed it.
 func servesOnly(t *testing.T, authority issued) *tls.Certificate {
 	t.Helper()
 	return certificate(t, "node1", authority, nodecert.ServerOnly)
 }
 
-// showing is a client that shows a certificate without asking whether it may.
+// showing is a client that sends a certificate without asking whether it may.
 func showing(t *testing.T, certificate, trust *Source, name string) *tls.Config {
 	t.Helper()
 	config := trust.PeerClientConfig(name, protocol)
@@ -137,8 +137,8 @@ func showing(t *testing.T, certificate, trust *Source, name string) *tls.Config 
 	return config
 }
 
-// A virt-handler's certificate is good for virt-handlers' migrations, and for no other
-// service: not for another handler's consoles, not for virt-api's.
+// A virt-handler's certificate must be valid only for migrations between virt-handlers: not for another handler's
+// consoles, not for virt-api.
 func TestAVirtHandlersCertificateOpensNothingElse(t *testing.T) {
 	handlers, api, uploads := issue(t, HandlerAuthoritySecret), issue(t, HandlerClientSecret), issue(t, UploadSecret)
 	own := node(t, "node1", handlers).pair.Load().tls
@@ -152,19 +152,19 @@ func TestAVirtHandlersCertificateOpensNothingElse(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// virt-api asks for no certificate at all: nobody is anybody by one there.
+	// virt-api requests no certificate: nobody is identified by one there.
 	config, err := source(APIServer(), issue(t, APISecret)).ServerConfig().GetConfigForClient(nil)
 	if err != nil || config.ClientAuth != tls.NoClientCert || config.ClientCAs != nil {
 		t.Errorf("virt-api asks clients for certificates: %v, %v", config.ClientAuth, err)
 	}
-	// Nor is it an authority for others.
+	// It must not be a CA either.
 	leaf, err := x509.ParseCertificate(own.Certificate[0])
 	if err != nil || leaf.IsCA || leaf.KeyUsage&x509.KeyUsageCertSign != 0 {
 		t.Errorf("it could sign: %v", err)
 	}
 }
 
-// certificate is what a node's virt-handler gets.
+// certificate is the certificate of a node's virt-handler.
 func certificate(t *testing.T, name string, authority issued, usages nodecert.Usages) *tls.Certificate {
 	t.Helper()
 	request, key := request(t, name, usages)

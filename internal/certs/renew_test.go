@@ -28,7 +28,7 @@ var short = clusterconfig.Certificates{
 
 func TestWhatIsDue(t *testing.T) {
 	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
-	// cert was made ago, and is good for left from now on.
+	// cert was made ago before now, and is valid for left from now on.
 	cert := func(ago, left time.Duration) *x509.Certificate {
 		return &x509.Certificate{NotBefore: now.Add(-ago - backdated), NotAfter: now.Add(left)}
 	}
@@ -64,8 +64,8 @@ func TestWhatIsDue(t *testing.T) {
 	}
 }
 
-// A year with each of these strategies: renewing comes to an end each time, nothing ever expires, and no two rotations are
-// closer than the strategy's steps.
+// A year with each of these strategies: renewing must end each time, nothing may ever expire, and two rotations must be
+// at least the strategy's steps apart.
 func TestRenewingComesToAnEnd(t *testing.T) {
 	const least = 20 * time.Minute
 	for _, want := range []clusterconfig.Certificates{
@@ -108,7 +108,7 @@ func TestRenewingComesToAnEnd(t *testing.T) {
 	}
 }
 
-// renewing is a renewer beside one Secret, made an hour ago.
+// renewing is a renewer with one Secret that was made an hour ago.
 type renewing struct {
 	*renewer
 	t *testing.T
@@ -165,7 +165,7 @@ func (r *renewing) reconcile() time.Duration {
 	return result.RequeueAfter
 }
 
-// issued is what the Secret holds, for the helpers of the other tests.
+// issued returns the Secret's content, for the helpers of the other tests.
 func (r *renewing) issued() issued {
 	data := r.secret().Data
 	return issued{data[AuthorityEntry], data[AuthorityKeyEntry], data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey]}
@@ -211,7 +211,7 @@ func TestTheKubeVirtObjectShortensCertificates(t *testing.T) {
 	if !authorities[1].Equal(certificates(t, before.authority)[0]) {
 		t.Error("the old authority is not trusted any more")
 	}
-	// kube-apiserver, which does not know the new authority yet.
+	// kube-apiserver does not know the new CA yet.
 	roots, bridge := x509.NewCertPool(), x509.NewCertPool()
 	roots.AppendCertsFromPEM(before.authority)
 	bridge.AddCert(chain[1])
@@ -240,7 +240,7 @@ func TestWithoutAnObjectNothingIsRenewed(t *testing.T) {
 	}
 }
 
-// Clients of before and after a rotation, and servers of before and after, accept each other.
+// Clients and servers from before and after a rotation must accept each other.
 func TestARotationCutsNobodyOff(t *testing.T) {
 	handlers := issue(t, HandlerAuthoritySecret)
 	r := newRenewing(t, HandlerClientSecret, strategy(48*time.Hour, 24*time.Hour))

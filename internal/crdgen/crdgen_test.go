@@ -22,8 +22,8 @@ const (
 	cdiFolder = "../controller/cdi/crd"
 )
 
-// kubectl apply keeps the whole object in an annotation, which the API server
-// limits to this together with all others.
+// kubectl apply stores the whole object in an annotation, and the API server limits all annotations together to this
+// size.
 const applyLimit = 256 << 10
 
 func TestManifestsAreWhatTheTypesSay(t *testing.T) {
@@ -81,7 +81,7 @@ func TestDefinitionsFitKubectlApply(t *testing.T) {
 	}
 }
 
-// Without a conversion an object of one version must be one of the other, too.
+// There is no conversion, so an object of one version must be valid in the other, too.
 func TestTheOlderVersionDiffersInDescriptionsAlone(t *testing.T) {
 	older := 0
 	for name, definition := range definitions(t) {
@@ -156,8 +156,8 @@ func definitions(t *testing.T) map[string]*apiextensionsv1.CustomResourceDefinit
 	return found
 }
 
-// What a definition lets through as a time or a duration, Go must be able to read:
-// one object that can't be read hides itself from every component.
+// Go must be able to read every time and duration that a definition accepts: one unreadable object hides itself from
+// every component.
 func TestTimesAndDurationsAreWhatGoReads(t *testing.T) {
 	times, durations := regexp.MustCompile(timePattern), regexp.MustCompile(durationPattern)
 	for text, want := range map[string]bool{
@@ -191,7 +191,7 @@ func TestTimesAndDurationsAreWhatGoReads(t *testing.T) {
 	}
 }
 
-// visitor calls a function for every schema.
+// visitor is called for every schema.
 type visitor func(*apiextensionsv1.JSONSchemaProps)
 
 func (v visitor) Visit(schema *apiextensionsv1.JSONSchemaProps) crd.SchemaVisitor {

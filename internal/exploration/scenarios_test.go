@@ -17,7 +17,7 @@ func TestScenariosOfTheLongRunAreExploredOnlyWhenAskedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(longRun, c.environment)
-			// There is room for more behind the usual ones, as in a list that was grown.
+			// The slice has more capacity than the usual ones, as after append.
 			all := []string{"1", "2", "untouched"}
 			var tests []string
 			EachScenario(t, all[:2], []string{"3"},

@@ -20,13 +20,13 @@ func enter(r *Rooms, ip string) *held {
 	return h
 }
 
-// However many connections one host opens, they displace each other and nobody else's.
+// One host opens many connections. They must displace each other, and nobody else's.
 func TestAHostThatFloodsDisplacesItsOwn(t *testing.T) {
 	var r Rooms
 	first := enter(&r, "10.0.0.1")
 	quiet := []*held{enter(&r, "10.0.0.2"), enter(&r, "10.0.0.2"), enter(&r, "fd00::1")}
 	for range 3 * MaxOpen {
-		enter(&r, "::ffff:10.0.0.1") // another name of the same host
+		enter(&r, "::ffff:10.0.0.1") // another form of the same host's address
 	}
 	if !first.dropped {
 		t.Error("the oldest connection of the host is still there")
@@ -41,7 +41,7 @@ func TestAHostThatFloodsDisplacesItsOwn(t *testing.T) {
 	}
 }
 
-// Hosts that fill the room with one connection each keep no newcomer out: the oldest of all goes.
+// Hosts that fill the room with one connection each must not exclude a newcomer: the oldest connection must go.
 func TestManyHostsKeepNobodyOut(t *testing.T) {
 	var r Rooms
 	var flood []*held
@@ -60,7 +60,7 @@ func TestManyHostsKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// Once a host has shown a certificate, hosts that have not take no room from it, whatever they do.
+// Once a host has shown a certificate, hosts without one must take no room from it, whatever they do.
 func TestAHostThatIsKnownHasRoomOfItsOwn(t *testing.T) {
 	var r Rooms
 	known := enter(&r, "10.0.0.2")
@@ -85,7 +85,7 @@ func TestAHostThatIsKnownHasRoomOfItsOwn(t *testing.T) {
 	}
 }
 
-// What is remembered of callers is bounded, and nothing is left of connections that have ended.
+// The memory of callers must be bounded, and nothing may be left of ended connections.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	var r Rooms
 	for i := range 2 * maxTrusted {
@@ -102,7 +102,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	}
 }
 
-// Addresses of one IPv6 network are one host's.
+// Addresses of one IPv6 network must count as one host.
 func TestAHostOfIPv6IsItsNetwork(t *testing.T) {
 	if hostOf(from("fd00::1")) != hostOf(from("fd00::2")) || hostOf(from("fd00:0:0:1::1")) == hostOf(from("fd00::1")) {
 		t.Error("hosts of IPv6 are mixed up")

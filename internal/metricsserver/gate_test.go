@@ -17,11 +17,11 @@ import (
 	"drydock.dev/drydock/internal/greeting"
 )
 
-// judge is an API server that knows readers by their token and counts what it is asked.
+// judge is an API server that knows readers by their token and counts the requests.
 type judge struct {
 	mu    sync.Mutex
 	asked map[string]int
-	// takes is how long it thinks, until it is told to stop. away has it not answer.
+	// takes is the duration of an answer, unless the request is canceled. away makes it not answer.
 	takes time.Duration
 	away  bool
 }
@@ -60,7 +60,7 @@ func (j *judge) total() int {
 	return sum
 }
 
-// from shows a token from an address.
+// from sends a token from an address.
 func from(t *testing.T, g *gate, rooms *greeting.Rooms, ip, token string) int {
 	t.Helper()
 	caller := rooms.Enter(&net.TCPAddr{IP: net.ParseIP(ip), Port: 1}, func() {})
@@ -72,7 +72,7 @@ func from(t *testing.T, g *gate, rooms *greeting.Rooms, ip, token string) int {
 	return w.Code
 }
 
-// What the API server has said is not asked again for a while, whatever it was.
+// The API server's answer must be cached for a while, whatever it was.
 func TestTheAPIServersWordIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, rooms := &judge{}, &greeting.Rooms{}
@@ -126,7 +126,7 @@ func TestStrangersCauseFewReviews(t *testing.T) {
 	})
 }
 
-// Many hosts together are limited, too, and a Prometheus that was let through passes by them all.
+// Many hosts together must be limited, too, but an admitted Prometheus must pass all of them.
 func TestManyHostsTogetherAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, rooms := &judge{}, &greeting.Rooms{}
@@ -154,7 +154,7 @@ func TestManyHostsTogetherAreLimited(t *testing.T) {
 	})
 }
 
-// Whoever shows one token a hundred times at once has the API server asked once, and what hangs ends.
+// A hundred simultaneous calls with one token must ask the API server once, and a hanging request must end.
 func TestReviewsAreSharedAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, rooms := &judge{takes: time.Second}, &greeting.Rooms{}
@@ -179,7 +179,7 @@ func TestReviewsAreSharedAndEnd(t *testing.T) {
 	})
 }
 
-// An API server that is away is no word about a token: when it is back, it is asked at once.
+// A failure of the API server is no answer about a token: when it is back, it must be asked at once.
 func TestAFailureIsNotRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, rooms := &judge{away: true}, &greeting.Rooms{}

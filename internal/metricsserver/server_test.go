@@ -36,7 +36,7 @@ const page = "kubevirt_vm_info{namespace=\"shop\",name=\"till\"} 1\n"
 
 var pages = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) })
 
-// apiServer knows the tokens "reader" and "tenant". What it is asked about rights is checked.
+// apiServer knows the tokens "reader" and "tenant". It checks the questions about rights.
 type apiServer struct {
 	*httptest.Server
 	reviews atomic.Int32
@@ -91,7 +91,7 @@ func answer(t *testing.T, w http.ResponseWriter, review any) {
 	}
 }
 
-// gate is one that asks the API server.
+// gate returns one that asks the API server.
 func (s *apiServer) gate(t *testing.T) *gate {
 	t.Helper()
 	r, err := newReviews(&rest.Config{Host: s.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
@@ -101,7 +101,7 @@ func (s *apiServer) gate(t *testing.T) *gate {
 	return newGate(r.ask, logr.Discard())
 }
 
-// serveMetrics serves pages by TLS, with a certificate that is in the folder.
+// serveMetrics serves pages by TLS, with the certificate in the folder.
 func serveMetrics(t *testing.T, g *gate, folder string) string {
 	t.Helper()
 	return serve(t, metricsServer(pages, g, logr.Discard()), secured(&files{folder: folder}, nil))
@@ -128,7 +128,7 @@ func serve(t *testing.T, server *http.Server, config *tls.Config) string {
 	return address
 }
 
-// certificate puts a certificate into a folder, and returns it.
+// certificate writes a certificate into a folder, and returns it.
 func certificate(t *testing.T, folder, name string) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -225,7 +225,7 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 	}
 }
 
-// Who was let through stays so for a minute; without the API server nobody is let through after that.
+// An admitted reader must stay so for a minute; without the API server nobody may be admitted after that.
 func TestWithoutTheAPIServerMetricsAreClosed(t *testing.T) {
 	api := newAPIServer(t)
 	g := api.gate(t)
@@ -282,7 +282,7 @@ func TestConnectionsOfStrangersAreBounded(t *testing.T) {
 		defer conn.Close()
 		flood = append(flood, conn)
 	}
-	// Two thirds of them have to go, the oldest first.
+	// Two thirds of them must go, the oldest first.
 	for i, conn := range flood[:2*room] {
 		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 		var deadline net.Error
@@ -321,7 +321,7 @@ func TestHealthNeedsNoTokenAndTellsNothing(t *testing.T) {
 	}
 }
 
-// A probe may take longer than a caller may take to ask.
+// A probe may take longer than a caller has for its request.
 func TestAProbeMayTakeItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
@@ -369,7 +369,7 @@ func (s *single) Accept() (net.Conn, error) {
 func (s *single) Close() error   { close(s.closed); return nil }
 func (s *single) Addr() net.Addr { return &net.TCPAddr{} }
 
-// The kubelet shows the Secret late, and replaces what it shows.
+// The kubelet mounts the Secret late, and replaces its files.
 func TestTheCertificateComesLateAndChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &files{folder: t.TempDir()}
@@ -406,7 +406,7 @@ func TestTheCertificateComesLateAndChanges(t *testing.T) {
 	})
 }
 
-// What the KubeVirt object says of TLS counts for metrics, too.
+// The KubeVirt object's TLS settings must apply to metrics, too.
 func TestTheKubeVirtObjectRestrictsTLS(t *testing.T) {
 	folder := t.TempDir()
 	certificate(t, folder, "metrics")

@@ -31,7 +31,7 @@ func TestAPaceFollowsItsRate(t *testing.T) {
 		if took := many(); took < 1900*time.Millisecond || took > 2100*time.Millisecond || p.QPS() != 5 {
 			t.Errorf("20 requests, 10 of them at once and 5 in a second, took %s", took)
 		}
-		// The same word again does not fill the bucket.
+		// Setting the same rate again must not fill the bucket.
 		p.Set(clusterconfig.Rate{QPS: 5, Burst: 10})
 		if p.TryAccept() {
 			t.Error("the bucket is full again")

@@ -16,20 +16,17 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// contractName matches what one process writes and another one reads: labels,
-// annotations, resources and API versions of the groups that Drydock serves, paths in
-// its pods and on its nodes, and what the names of its pods begin with.
+// contractName matches names that one process writes and another one reads: labels, annotations, resources and API
+// versions of the groups that Drydock serves, paths in its pods and on its nodes, and the prefixes of its pods' names.
 var contractName = regexp.MustCompile(`^(/apis/)?([a-z.]+\.)?(kubevirt\.io|drydock\.dev)/[A-Za-z0-9./-]+$` +
 	`|^/(var/run|var/lib|path|dev)/\S+$|^/usr/(bin|share)/(virt-|qemu-|OVMF/)\S+$` +
 	`|^(hp-volume|virt-launcher|virt-provisioning)-$`)
 
-// notOurs matches what looks like one of them and is none: what Linux calls its own
-// devices, and the import paths of Go packages.
+// notOurs matches similar names of others: Linux' devices, and the import paths of Go packages.
 var notOurs = regexp.MustCompile(`^/dev/(null|zero|console|full|pts|shm|loop.*|random|urandom|fd)$|^drydock\.dev/(drydock|local)/`)
 
-// TestAContractNameHasOneHome fails when two packages spell a contract's name: it
-// belongs to internal/contracts/layout, or to the one package that has it to itself. Modules that
-// can't import layout are held to one package among themselves.
+// TestAContractNameHasOneHome fails when two packages spell a contract's name: it belongs to internal/contracts/layout,
+// or to its only user. Among the modules that can't import layout, one package may spell it.
 func TestAContractNameHasOneHome(t *testing.T) {
 	spelled := contractNames(t)
 	for _, known := range []string{layout.PrivateDir, layout.KVMLabel, layout.ResourceTUN, layout.AttachmentPrefix} {
@@ -70,7 +67,7 @@ func contractNames(t *testing.T) map[string]map[string]map[string]bool {
 	return spelled
 }
 
-// moduleFolders are the folders of the repository's further modules.
+// moduleFolders returns the folders of the repository's further modules.
 func moduleFolders(t *testing.T) []string {
 	t.Helper()
 	var folders []string
@@ -90,7 +87,7 @@ func moduleFolders(t *testing.T) []string {
 	return folders
 }
 
-// moduleOf is the folder of the module that a package belongs to, "" for the root's.
+// moduleOf returns the folder of a package's module, "" for the root's.
 func moduleOf(dir string, modules []string) string {
 	of := ""
 	for _, module := range modules {
@@ -107,8 +104,7 @@ type source struct {
 	test bool
 }
 
-// parsedPackages are the files of every package of the repository, tests included,
-// by folder.
+// parsedPackages returns the files of every package of the repository, tests included, by folder.
 func parsedPackages(t *testing.T) map[string][]source {
 	t.Helper()
 	packages := map[string][]source{}
@@ -136,8 +132,7 @@ func parsedPackages(t *testing.T) map[string][]source {
 	return packages
 }
 
-// texts are the strings that a package's code spells: its literals, and the constants
-// that it joins of its own literals.
+// texts returns the strings in a package's code: its literals, and the constants that it joins of its own literals.
 func texts(files []source) map[string]bool {
 	constants := map[string]ast.Expr{}
 	for _, file := range files {

@@ -12,8 +12,8 @@ import (
 
 const decisions = "docs/decisions"
 
-// TestEveryDecisionIsInTheIndexOnce compares the index with the records: each record is
-// there once, with the status that it gives itself below its title.
+// TestEveryDecisionIsInTheIndexOnce compares the index with the records: each record must be there once, with the
+// status below its title.
 func TestEveryDecisionIsInTheIndexOnce(t *testing.T) {
 	index := readText(t, decisions+"/README.md")
 	rows := regexp.MustCompile(`(?m)^\| \[(\d{3})\]\(([^)]+)\) \| (.+?) \| (.+) \|$`).FindAllStringSubmatch(index, -1)
@@ -55,8 +55,7 @@ func TestEveryDecisionIsInTheIndexOnce(t *testing.T) {
 	}
 }
 
-// TestCitedDecisionsExist finds numbers of decisions, in code and on pages, that no
-// record has.
+// TestCitedDecisionsExist finds numbers of decisions, in code and on pages, that no record has.
 func TestCitedDecisionsExist(t *testing.T) {
 	citation := regexp.MustCompile(`(?i)\bdecisions? \[?(\d{3})\b`)
 	numbers, cited := map[string]bool{}, 0
@@ -97,8 +96,8 @@ func TestLinksBetweenPagesResolve(t *testing.T) {
 	}
 }
 
-// TestPathsNamedOnPagesExist holds the pages to the folders and files that they name.
-// Records are left out: they are about the day on which they were written.
+// TestPathsNamedOnPagesExist checks that the folders and files named on pages exist. Records are left out: they
+// describe the day on which they were written.
 func TestPathsNamedOnPagesExist(t *testing.T) {
 	named := regexp.MustCompile("`((?:internal|cmd|local|config|hack|bench|test|images|release)/[A-Za-z0-9_./-]*)…?`")
 	found := 0
@@ -118,9 +117,8 @@ func TestPathsNamedOnPagesExist(t *testing.T) {
 	}
 }
 
-// TestEveryPackageIsInTheTableOfPackages holds docs/architecture.md to the folders below
-// internal: its tables say of each what it is and what it may import, and of each contract
-// and each package of rules what it is about.
+// TestEveryPackageIsInTheTableOfPackages compares docs/architecture.md with the folders below internal: its tables must
+// describe each and list its allowed imports, and the purpose of each contract and each package of rules.
 func TestEveryPackageIsInTheTableOfPackages(t *testing.T) {
 	_, section, found := strings.Cut(readText(t, "docs/architecture.md"), "## Packages\n")
 	if !found {
@@ -148,7 +146,7 @@ func TestEveryPackageIsInTheTableOfPackages(t *testing.T) {
 	}
 }
 
-// isBuilt reports whether path is made by a run and so is not in a fresh clone.
+// isBuilt reports whether path is made by a run and so is missing in a fresh clone.
 func isBuilt(path string) bool { return path == "bench/results.raw.json" }
 
 // follow checks that the target of a link on page exists, with its heading.
@@ -186,7 +184,7 @@ func prose(text string) string {
 	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
 }
 
-// pages returns the paths of the pages that people read.
+// pages returns the paths of the pages for people.
 func pages(t *testing.T) []string {
 	t.Helper()
 	found := []string{"README.md", "CONTRIBUTING.md", "internal/launcher/bootprobe/guest/README.md"}

@@ -28,8 +28,8 @@ import (
 
 const migrating = "docs/migrating-from-kubevirt.md"
 
-// TestKindsThatAreNotServedAreOnThePageAboutMigrating compares the kinds of KubeVirt and CDI with the definitions that
-// Drydock comes with: a kind without one is on the page, or its version is, and none that has one.
+// TestKindsThatAreNotServedAreOnThePageAboutMigrating compares the kinds of KubeVirt and CDI with Drydock's
+// definitions: the page must list each kind without a definition, or its version, and no kind with one.
 func TestKindsThatAreNotServedAreOnThePageAboutMigrating(t *testing.T) {
 	named := notServed(t)
 	served := servedKinds(t)
@@ -57,8 +57,8 @@ func TestKindsThatAreNotServedAreOnThePageAboutMigrating(t *testing.T) {
 	}
 }
 
-// TestTheFrontPageLinksWhatDiffers holds the front page's first words, which say that Drydock works like KubeVirt, to the page
-// that says where it does not.
+// TestTheFrontPageLinksWhatDiffers checks that the front page's first words, which say that Drydock works like
+// KubeVirt, link the page about the differences.
 func TestTheFrontPageLinksWhatDiffers(t *testing.T) {
 	introduction, _, _ := strings.Cut(readText(t, "README.md"), "\n## ")
 	if !strings.Contains(introduction, "]("+migrating+")") {
@@ -69,7 +69,7 @@ func TestTheFrontPageLinksWhatDiffers(t *testing.T) {
 	}
 }
 
-// notServed are the names in the first column of the page's table of what is not served.
+// notServed returns the names in the first column of the page's table of kinds that are not served.
 func notServed(t *testing.T) map[string]bool {
 	t.Helper()
 	_, section, found := strings.Cut(readText(t, migrating), "\n## What is not served\n")
@@ -86,7 +86,7 @@ func notServed(t *testing.T) map[string]bool {
 	return named
 }
 
-// servedKinds are the kinds of the definitions that Drydock comes with, in the versions that are served.
+// servedKinds returns the kinds of Drydock's definitions, in the served versions.
 func servedKinds(t *testing.T) map[schema.GroupVersionKind]bool {
 	t.Helper()
 	served := map[schema.GroupVersionKind]bool{}
@@ -114,7 +114,7 @@ func servedKinds(t *testing.T) map[schema.GroupVersionKind]bool {
 	return served
 }
 
-// upstreamKinds are the kinds of KubeVirt and CDI, by their modules of the API.
+// upstreamKinds returns the kinds of KubeVirt and CDI, from their API modules.
 func upstreamKinds(t *testing.T) []schema.GroupVersionKind {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -129,7 +129,7 @@ func upstreamKinds(t *testing.T) []schema.GroupVersionKind {
 	}
 	var kinds []schema.GroupVersionKind
 	for kind := range scheme.AllKnownTypes() {
-		// What has a list is an object of its own; what has no group is Kubernetes' own.
+		// A kind with a list is an object of its own; one without a group is Kubernetes'.
 		if kind.Group != "" && scheme.Recognizes(kind.GroupVersion().WithKind(kind.Kind+"List")) {
 			kinds = append(kinds, kind)
 		}

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// lintConfig is what the tests read of .golangci.yml.
+// lintConfig is the part of .golangci.yml that the tests read.
 type lintConfig struct {
 	Linters struct {
 		Enable   []string `json:"enable"`
@@ -26,9 +26,8 @@ type lintConfig struct {
 	} `json:"linters"`
 }
 
-// TestEveryPackageHasRulesAboutItsImports checks that an import rule of .golangci.yml
-// covers each package below internal and cmd, and that no rule is left behind for a
-// folder that was moved: such a rule would forbid nothing, without a word.
+// TestEveryPackageHasRulesAboutItsImports checks that an import rule of .golangci.yml covers each package below
+// internal and cmd, and that no rule names a folder that was moved: such a rule would silently forbid nothing.
 func TestEveryPackageHasRulesAboutItsImports(t *testing.T) {
 	files := goFiles(t)
 	covered := map[string]bool{}
@@ -60,8 +59,8 @@ func TestEveryPackageHasRulesAboutItsImports(t *testing.T) {
 	}
 }
 
-// TestExemptionsNameLintersThatRun finds exemptions that exempt from nothing: a linter
-// that is not enabled never says that its exemption is not needed.
+// TestExemptionsNameLintersThatRun finds exemptions without effect: a disabled linter never reports that its exemption
+// is not needed.
 func TestExemptionsNameLintersThatRun(t *testing.T) {
 	enabled := readLintConfig(t).Linters.Enable
 	exemption := regexp.MustCompile(`//nolint:([a-z,]+)`)
@@ -101,7 +100,7 @@ func readLintConfig(t *testing.T) lintConfig {
 	return config
 }
 
-// notSource are the folders without source: what is built, and Git's own.
+// notSource are the folders without source: build output, and Git's own.
 var notSource = []string{"/bin", "/build", "/.git"}
 
 // goFiles returns the paths of all Go files, with a slash for the repository's root.
@@ -126,8 +125,7 @@ func goFiles(t *testing.T) []string {
 	return found
 }
 
-// globExpression translates a pattern of depguard's: ** stands for anything, * for
-// anything without a slash.
+// globExpression translates a pattern of depguard's: ** stands for anything, * for anything without a slash.
 func globExpression(pattern string) *regexp.Regexp {
 	text := regexp.QuoteMeta(pattern)
 	text = strings.ReplaceAll(text, `\*\*`, `.*`)

@@ -10,14 +10,13 @@ import (
 	"testing"
 )
 
-// definition is a rule that one package has, and how a second one would look.
+// definition is a rule that one package has, and how to recognize a second one.
 type definition struct {
-	// home is the package that has it; use what others call.
+	// home is the package that has it; use is the function for others.
 	home, use string
 	// looksLike reports whether a function, or a variable, spells the rule itself.
 	looksLike func(f ast.Node) bool
-	// besides are functions, as "folder.Function", that look like it and are another
-	// thing, with the reason.
+	// besides are functions, as "folder.Function", that look like it but differ, with the reason.
 	besides map[string]string
 }
 
@@ -40,7 +39,7 @@ var definitions = map[string]definition{
 	},
 	"the VMIs that use a claim": {
 		home: "internal/controller/claimusers", use: "claimusers.List or Requests",
-		// An index of VMIs by claim, whatever it reads the claims from.
+		// An index of VMIs by claim, whatever its source of the claims.
 		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool {
 				call, ok := n.(*ast.CallExpr)
@@ -63,7 +62,7 @@ var definitions = map[string]definition{
 	},
 	"the data of a ControllerRevision": {
 		home: "internal/rules/controllerrevision", use: "controllerrevision.Data",
-		// Whoever makes the bytes of an API object's data by hand.
+		// Code that makes the bytes of an API object's data by hand.
 		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool {
 				made, ok := n.(*ast.CompositeLit)
@@ -149,9 +148,8 @@ var definitions = map[string]definition{
 	},
 }
 
-// TestARuleHasOneDefinition fails when a package spells a rule that another one has.
-// Tests may: they say in their own words what they expect. Other modules can't import
-// the rules.
+// TestARuleHasOneDefinition fails when a package spells another package's rule. Tests may: they state their
+// expectations in their own words. Other modules can't import the rules.
 func TestARuleHasOneDefinition(t *testing.T) {
 	functions := functionsOf(t)
 	for _, name := range slices.Sorted(maps.Keys(definitions)) {
@@ -182,8 +180,7 @@ func TestARuleHasOneDefinition(t *testing.T) {
 	}
 }
 
-// functionsOf are the functions and variables of the root module's packages without their
-// tests, by "folder.Name".
+// functionsOf returns the functions and variables of the root module's packages without their tests, by "folder.Name".
 func functionsOf(t *testing.T) map[string][]ast.Node {
 	t.Helper()
 	out := map[string][]ast.Node{}
@@ -206,7 +203,7 @@ func functionsOf(t *testing.T) map[string][]ast.Node {
 	return out
 }
 
-// declared are the names of the function, or of the variables, that a declaration makes.
+// declared returns the names of the function, or of the variables, in a declaration.
 func declared(d ast.Decl) []string {
 	if f, ok := d.(*ast.FuncDecl); ok {
 		return []string{f.Name.Name}
@@ -226,7 +223,7 @@ func declared(d ast.Decl) []string {
 	return names
 }
 
-// contains reports whether a node below the root is as asked for.
+// contains reports whether is accepts a node below the root.
 func contains(root ast.Node, is func(ast.Node) bool) bool {
 	found := false
 	ast.Inspect(root, func(n ast.Node) bool {
@@ -246,7 +243,7 @@ func doubles(e ast.Expr) bool {
 	return ok && two.Value == "2"
 }
 
-// comparedWithZero returns what an expression of the form x == 0 compares, "" for any other.
+// comparedWithZero returns x of an expression x == 0, "" for any other.
 func comparedWithZero(e ast.Expr) string {
 	comparison, ok := e.(*ast.BinaryExpr)
 	if !ok || comparison.Op != token.EQL {
@@ -262,8 +259,7 @@ func comparedWithZero(e ast.Expr) string {
 	return ""
 }
 
-// compares returns what reports whether a node is the comparison of x with something that
-// is less or greater.
+// compares returns a function that reports whether a node compares x with < or >.
 func compares(x string) func(ast.Node) bool {
 	return func(n ast.Node) bool {
 		e, ok := n.(*ast.BinaryExpr)
@@ -271,7 +267,7 @@ func compares(x string) func(ast.Node) bool {
 	}
 }
 
-// minimum returns what reports whether a node is min of x and more.
+// minimum returns a function that reports whether a node is min of x and more.
 func minimum(x string) func(ast.Node) bool {
 	return func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
@@ -293,7 +289,7 @@ func named(n ast.Node, pkg, name string) bool {
 	return ok && x.Name == pkg
 }
 
-// selects reports whether an expression names X.field of some X.
+// selects reports whether an expression has the form X.field.
 func selects(root ast.Node, field string) bool {
 	return contains(root, func(n ast.Node) bool {
 		s, ok := n.(*ast.SelectorExpr)
@@ -301,8 +297,7 @@ func selects(root ast.Node, field string) bool {
 	})
 }
 
-// TestTheMarkOfQCOW2IsReadInOnePlace does the same for the header of qcow2 images, which
-// begins with these four bytes.
+// TestTheMarkOfQCOW2IsReadInOnePlace does the same for the header of qcow2 images, which begins with these four bytes.
 func TestTheMarkOfQCOW2IsReadInOnePlace(t *testing.T) {
 	const mark, home = "QFI" + "\xfb", "internal/qemu/qcow2"
 	modules, found := moduleFolders(t), false

@@ -14,8 +14,8 @@ import (
 // root is the repository's top folder, seen from this package.
 const root = "../.."
 
-// TestEveryPackageSaysWhatItIs holds every package to exactly one doc comment,
-// long enough to say what the package owns.
+// TestEveryPackageSaysWhatItIs checks that every package has exactly one doc comment, long enough to say what the
+// package owns.
 func TestEveryPackageSaysWhatItIs(t *testing.T) {
 	docs := packageDocs(t)
 	if len(docs) < 20 {

@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/podlabels"
 )
 
-// ofPods are the labels of pods that code reads or selects by, as it spells them.
+// ofPods are the labels of pods that code reads or selects by, in the code's spelling.
 var ofPods = map[string]string{
 	"v1.AppLabel": v1.AppLabel, "v1.CreatedByLabel": v1.CreatedByLabel, "v1.MigrationJobLabel": v1.MigrationJobLabel,
 	"launcherpod.NameLabel": launcherpod.NameLabel, "NameLabel": launcherpod.NameLabel,
@@ -27,7 +27,8 @@ var ofPods = map[string]string{
 	"layout.ClaimLabel(claim)": layout.ClaimLabel("a"), "layout.ClaimLabel(claim.Name)": layout.ClaimLabel("a"),
 }
 
-// notOfPods are labels of other objects, or of pods that are none of Drydock's guests and workers, with what they are on.
+// notOfPods are labels of other objects, or of pods that are not Drydock's guests and workers, with the object that has
+// them.
 var notOfPods = map[string]string{
 	"layout.SELinuxLabel": "a node", "layout.PostCopyLabel": "a node", "v1.NodeSchedulable": "a node",
 	"DrainLabel": "a DataVolume", "DebugLogsLabel": "a VMI", "layout.MaintenanceLabel": "a VM or a VMI",
@@ -39,8 +40,8 @@ var notOfPods = map[string]string{
 	"v1.MigrationTargetNodeNameLabel": "a VMI",
 }
 
-// TestTheLabelsOfPodsThatRulesGoByAreListed finds each label that a rule, a loop or a selector goes by. What is one of pods
-// must be on the list of package podlabels, by which the policy keeps everybody's hands off it.
+// TestTheLabelsOfPodsThatRulesGoByAreListed finds each label that a rule, a loop or a selector reads. Those of pods
+// must be in the list of package podlabels, which the policy protects.
 func TestTheLabelsOfPodsThatRulesGoByAreListed(t *testing.T) {
 	modules, found := moduleFolders(t), map[string]string{}
 	for dir, files := range parsedPackages(t) {
@@ -76,8 +77,8 @@ func TestTheLabelsOfPodsThatRulesGoByAreListed(t *testing.T) {
 	}
 }
 
-// labelsOf are the keys by which labels are read or selected in a file: of X.Labels[key], X.GetLabels()[key], of selectors that
-// are maps, and of requirements.
+// labelsOf returns the keys by which a file reads or selects labels: of X.Labels[key], X.GetLabels()[key], of selectors
+// that are maps, and of requirements.
 func labelsOf(file *ast.File) []string {
 	var keys []string
 	written := map[ast.Expr]bool{}

@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// TestTheTestsThatHoldTheBoundariesExist keeps docs/security.md true: what it says
-// is held by a test is held by a test of this repository.
+// TestTheTestsThatHoldTheBoundariesExist checks that every test that docs/security.md names exists.
 func TestTheTestsThatHoldTheBoundariesExist(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/security.md"))
 	if err != nil {
@@ -30,7 +29,7 @@ func TestTheTestsThatHoldTheBoundariesExist(t *testing.T) {
 		}
 	}
 	for line := range strings.SplitSeq(string(page), "\n") {
-		// A row without a test says why there is none.
+		// A row without a test must say why there is none.
 		if strings.HasPrefix(line, "| ") && !strings.Contains(line, "`Test") && !strings.Contains(line, "| none: ") &&
 			!strings.Contains(line, "| test |") {
 			t.Errorf("no test is named in the row %q", line)
@@ -38,7 +37,7 @@ func TestTheTestsThatHoldTheBoundariesExist(t *testing.T) {
 	}
 }
 
-// testNames are all test functions of the repository, whatever their build tags.
+// testNames returns all test functions of the repository, whatever their build tags.
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}

@@ -16,8 +16,7 @@ import (
 	"drydock.dev/drydock/test/accelerator"
 )
 
-// TestPictureOfARealQEMU looks at the screen of a machine without a disk, on
-// which its firmware says so.
+// TestPictureOfARealQEMU reads the screen of a machine without a disk, on which its firmware reports that.
 func TestPictureOfARealQEMU(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "vnc.sock")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -64,7 +63,7 @@ func TestPictureOfARealQEMU(t *testing.T) {
 	}
 }
 
-// script plays a server that says what it says, whatever it hears.
+// script plays a server that sends its texts whatever it receives.
 type script struct {
 	io.Reader
 	io.Writer
@@ -97,8 +96,8 @@ func TestPictureReadsWhatServersSendBetween(t *testing.T) {
 	}
 }
 
-// TestPictureOfAScreenThatShrinks is what a guest does that leaves its
-// firmware's screen for a smaller one before anything of it was sent.
+// TestPictureOfAScreenThatShrinks has a guest that switches from its firmware's screen to a smaller one before the
+// first picture was sent.
 func TestPictureOfAScreenThatShrinks(t *testing.T) {
 	smaller := "\x00\x00\x00\x01" + "\x00\x00\x00\x00\x00\x01\x00\x01\xff\xff\xff\x21"
 	onePixel := "\x00\x00\x00\x01" + "\x00\x00\x00\x00\x00\x01\x00\x01\x00\x00\x00\x00" + pixels[:4]

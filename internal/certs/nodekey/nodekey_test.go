@@ -31,16 +31,16 @@ type signer struct {
 	client *fake.Clientset
 	mu     sync.Mutex
 	by     *nodecert.Authority
-	// older is a virt-api of the release before, which signs for servers only.
+	// older is a virt-api of the previous release, which signs for servers only.
 	older bool
-	// away is an API server that answers nothing.
+	// away makes the API server answer nothing.
 	away    bool
 	asked   int
 	deleted int
 	written int
 }
 
-// holder is what serves with the certificate.
+// holder serves with the certificate.
 type holder struct {
 	mu     sync.Mutex
 	trust  *x509.CertPool
@@ -79,7 +79,7 @@ func (h *holder) count() int {
 	return len(h.taken)
 }
 
-// newSigner is an API server that notes who asks and counts.
+// newSigner returns an API server that records the requesters and counts.
 func newSigner(t *testing.T) *signer {
 	s := &signer{t: t, client: fake.NewClientset()}
 	s.client.PrependReactor("*", "certificatesigningrequests", func(action kubetesting.Action) (bool, runtime.Object, error) {
@@ -97,7 +97,7 @@ func newSigner(t *testing.T) *signer {
 				"authentication.kubernetes.io/node-name": {"node1"}, "authentication.kubernetes.io/pod-uid": {"u"},
 			}
 		}
-		// Create and update are alike in what they have.
+		// Create and update actions have the same fields.
 		if change, ok := action.(kubetesting.CreateAction); ok {
 			s.written++
 			change.GetObject().(*certificatesv1.CertificateSigningRequest).ResourceVersion = strconv.Itoa(s.written)
@@ -116,7 +116,7 @@ func (s *signer) set(change func()) {
 	change()
 }
 
-// work approves and signs what there is. Without an authority nothing is done.
+// work approves and signs the requests. Without a CA it does nothing.
 func (s *signer) work(ctx context.Context) {
 	requests := s.client.CertificatesV1().CertificateSigningRequests()
 	list, err := requests.List(ctx, metav1.ListOptions{})
@@ -144,7 +144,7 @@ func (s *signer) work(ctx context.Context) {
 	}
 }
 
-// scene is a virt-handler's keeper at work; its time runs as fast as it can.
+// scene is a running virt-handler's keeper; its time runs as fast as possible.
 type scene struct {
 	*signer
 	*holder
@@ -158,7 +158,7 @@ func begin(t *testing.T) *scene {
 	return s
 }
 
-// run starts a virt-handler, which knows nothing of one before it.
+// run starts a virt-handler without memory of an earlier one.
 func (s *scene) run() {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	keeper := &Keeper{Node: "node1", Requests: s.client.CertificatesV1().CertificateSigningRequests(), Holder: s.holder, Log: logr.Discard()}
@@ -174,7 +174,7 @@ func (s *scene) run() {
 	synctest.Wait()
 }
 
-// pass lets the time pass, in which virt-api looks at the requests a thousand times.
+// pass advances the time, while virt-api looks at the requests a thousand times.
 func (s *scene) pass(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(min(d/1000, time.Until(end)))
@@ -279,8 +279,7 @@ func TestWhileTheAPIServerIsAwayTheCertificateStays(t *testing.T) {
 	})
 }
 
-// A virt-handler that starts again has no key, and finds what its predecessor has
-// asked for, waiting or signed.
+// A restarted virt-handler has no key, and finds its predecessor's request, waiting or signed.
 func TestARestartAtAnyMomentGetsACertificate(t *testing.T) {
 	for what, stop := range map[string]func(*scene){
 		"before it was signed":             func(s *scene) { s.pass(time.Second); s.stop() },
@@ -312,8 +311,7 @@ func (s *scene) signOnce() {
 	s.by = nil
 }
 
-// While virt-api is of the release before, consoles work; soon after its upgrade so do
-// migrations.
+// While virt-api is of the previous release, consoles must work; soon after its upgrade migrations must, too.
 func TestACertificateOfAnOlderSignerIsForServingAndIsReplacedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
@@ -362,8 +360,7 @@ func TestASignerThatNobodyTrustsIsAskedMoreAndMoreSeldom(t *testing.T) {
 	})
 }
 
-// An administrator who takes an authority out of the bundle wants what it has signed
-// gone at once.
+// An administrator who removes a CA from the bundle wants its certificates replaced at once.
 func TestACertificateWhoseAuthorityIsGoneIsReplacedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)

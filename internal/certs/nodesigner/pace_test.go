@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A node that is taken over asks and deletes without an end.
+// An attacked node creates and deletes requests without end.
 func TestANodeThatAsksWithoutAnEndIsAnsweredAtTheSignersPace(t *testing.T) {
 	p, start := newPace(), time.Unix(1e9, 0)
 	answered := 0

@@ -27,7 +27,8 @@ func TestNamesFitWhereTheyGo(t *testing.T) {
 	}
 }
 
-// A VMI's volumes may have names as long as a pod's may be. Each has a volume of its own in the pod, whatever the others are called.
+// A VMI's volumes may have names as long as a pod's. Each must have a volume of its own in the pod, whatever the others
+// are called.
 func TestAPodHasAVolumeForEachOfAVMIs(t *testing.T) {
 	var volumes []string
 	for n := 1; n <= 63; n++ {
@@ -51,7 +52,7 @@ func TestAPodHasAVolumeForEachOfAVMIs(t *testing.T) {
 			}
 		}
 		if round == 0 {
-			// Whoever calls volumes as the pod's are called gets others.
+			// Volumes with the names of the pod's volumes must get others.
 			for _, name := range []string{PodVolume(volumes[125]), UserDataVolume(volumes[125]), NetworkDataVolume(volumes[125])} {
 				volumes = append(volumes, name, strings.TrimPrefix(name, "long-"), strings.TrimPrefix(name, "long-vol-"))
 			}
@@ -62,8 +63,8 @@ func TestAPodHasAVolumeForEachOfAVMIs(t *testing.T) {
 	}
 }
 
-// TestNamesStay holds the names to those that objects of clusters in use have: another
-// name for the same owner would be another object beside the first.
+// TestNamesStay compares the names with those of objects in existing clusters: another name for the same owner would
+// make a second object.
 func TestNamesStay(t *testing.T) {
 	long := strings.Repeat("a", 100)
 	importer := "importer-" + strings.Repeat("b", 44) + "-" + long

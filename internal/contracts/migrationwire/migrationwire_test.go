@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of the current version; those of a released version must not change")
 
-// frames are one of each, as version 1 sends them.
+// frames has one of each, as version 1 sends them.
 func frames() map[string]any {
 	message := func(kind Kind) any { return Message{Kind: kind, MigrationUID: "6ec9"} }
 	return map[string]any{
@@ -35,7 +35,7 @@ func frames() map[string]any {
 	}
 }
 
-// decoded reads text into a new frame of the same type.
+// decoded decodes text into a new frame of the same type.
 func decoded(t *testing.T, like any, text []byte) any {
 	t.Helper()
 	var buffer bytes.Buffer
@@ -48,14 +48,14 @@ func decoded(t *testing.T, like any, text []byte) any {
 	return frame.Elem().Interface()
 }
 
-// added are what version 2 sends beside those.
+// added are the frames that version 2 adds.
 func added() map[string]any {
 	return map[string]any{
 		"header-disks": Header{Version: 2, MigrationUID: "6ec9", VMIUID: "d41d", Namespace: "shop", Name: "db", Channel: Disks},
 	}
 }
 
-// agreeing are what version 3 sends beside those.
+// agreeing are the frames that version 3 adds.
 func agreeing() map[string]any {
 	return map[string]any{
 		"offer":            Message{Kind: Offer, MigrationUID: "6ec9", Transport: &Transport{Channels: 4}},
@@ -65,7 +65,7 @@ func agreeing() map[string]any {
 	}
 }
 
-// What a version sends never changes: a virt-handler of the release before reads it.
+// The frames of a version must never change: a virt-handler of the previous release reads them.
 func TestAdjacentVersionsUnderstandEachOther(t *testing.T) {
 	for version, frames := range map[string]map[string]any{"v1": frames(), "v2": added(), "v3": agreeing()} {
 		for name, frame := range frames {
@@ -78,7 +78,7 @@ func TestAdjacentVersionsUnderstandEachOther(t *testing.T) {
 	}
 }
 
-// keeps checks that a frame is sent and read as its golden file has it.
+// keeps checks that sending and reading a frame agree with its golden file.
 func keeps(t *testing.T, path string, frame any) {
 	t.Helper()
 	text, err := json.Marshal(frame)
@@ -101,7 +101,7 @@ func keeps(t *testing.T, path string, frame any) {
 	if got := decoded(t, frame, golden); !reflect.DeepEqual(got, frame) {
 		t.Errorf("%s: read is %+v, want %+v", path, got, frame)
 	}
-	// The release after adds a field.
+	// The next release adds a field.
 	later := append([]byte(`{"added":{"in":["a later version"]},`), golden[1:]...)
 	if got := decoded(t, frame, later); !reflect.DeepEqual(got, frame) {
 		t.Errorf("%s: of a later version, read is %+v, want %+v", path, got, frame)
@@ -165,7 +165,7 @@ func TestAFrameIsReadAndNoByteMore(t *testing.T) {
 	}
 	buffer.WriteString("what QEMU says")
 	var answer Answer
-	// A connection gives as few bytes at a time as it likes.
+	// A connection may deliver any small number of bytes at a time.
 	if err := Read(iotest.OneByteReader(&buffer), &answer); err != nil || answer.Version != 1 {
 		t.Fatalf("read is %+v: %v", answer, err)
 	}
@@ -193,7 +193,7 @@ func TestARefusalIsASentenceAndFits(t *testing.T) {
 		if err := answer.Err(); err == nil || err.Error() != c.want {
 			t.Errorf("%s: heard is %q, want %q", name, err, c.want)
 		}
-		// A target that is taken over keeps to nothing.
+		// An attacked target obeys no rule.
 		if err := (&Answer{Refusal: c.reason}).Err(); err == nil || err.Error() != c.want {
 			t.Errorf("%s: from a hostile target, %q, want %q", name, err, c.want)
 		}
@@ -262,8 +262,8 @@ func TestTheAddressOfATarget(t *testing.T) {
 	}
 }
 
-// TestDisksAreToldInParts: as many as there can be, of the longest names, and what is no answer to that
-// is refused.
+// TestDisksAreToldInParts sends as many disks as possible, with the longest names. An answer of another kind must be
+// refused.
 func TestDisksAreToldInParts(t *testing.T) {
 	var disks []Disk
 	for i := range MaxPlugs {

@@ -87,7 +87,7 @@ func (c checkout) commit(date string) {
 		"git", "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "--allow-empty", "-m", "change")
 }
 
-// version is what hack/version prints, which must be a semantic version.
+// version returns the output of hack/version, which must be a semantic version.
 func (c checkout) version() string {
 	c.t.Helper()
 	got := run(c.t, c.dir, []string{"VERSION="}, "hack/version")
