@@ -74,8 +74,8 @@ func TestTheStepsOfABuildCanAllBeDone(t *testing.T) {
 	}
 }
 
-// TestTheFirstFailureStopsTheOthers: one step fails while another would run for
-// ever and a third waits for both.
+// TestTheFirstFailureStopsTheOthers: one step fails, another would run for ever, and a third waits for both. All must
+// end.
 func TestTheFirstFailureStopsTheOthers(t *testing.T) {
 	var stopped, begun atomic.Bool
 	waits := make(chan struct{})
@@ -109,7 +109,7 @@ func TestTheFirstFailureStopsTheOthers(t *testing.T) {
 	}
 }
 
-// TestACommandEndsWithAllThatItStarted cancels a command whose child would go on.
+// TestACommandEndsWithAllThatItStarted cancels a command whose child would run on.
 func TestACommandEndsWithAllThatItStarted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -123,7 +123,7 @@ func TestACommandEndsWithAllThatItStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	// The writer closes when the last process that holds it is gone: the child too.
+	// The writer closes when the last process that holds it is gone, including the child.
 	if err := <-ended; err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		t.Errorf("got the error %v; its child goes on", err)
 	}
@@ -183,8 +183,8 @@ func TestTheCommandLineIsUnderstood(t *testing.T) {
 	}
 }
 
-// apart are, for each module, those that it needs in another version: containerd in the next minor
-// one, and nothing else in its module uses them; Multus in an older one, since it does not compile with ours.
+// apart lists, for each module, the modules that it needs in another version: containerd in the next minor one, without
+// other users in its module; Multus in an older one, because it does not compile with ours.
 var apart = map[string][]string{
 	"../..":      nil,
 	"..":         nil,
@@ -192,8 +192,8 @@ var apart = map[string][]string{
 	"../multus":  {"k8s.io/kubelet"},
 }
 
-// TestTheModulesAgreeOnVersions: a package that two modules take from different
-// versions, and all that imports it, is compiled twice.
+// TestTheModulesAgreeOnVersions: a package that two modules use in different versions is compiled twice, with all its
+// importers.
 func TestTheModulesAgreeOnVersions(t *testing.T) {
 	chosen := map[string]map[string][]string{}
 	for folder, others := range apart {
@@ -214,7 +214,7 @@ func TestTheModulesAgreeOnVersions(t *testing.T) {
 	}
 }
 
-// requirements are the versions that a go.mod leads to.
+// requirements returns the versions that a go.mod selects.
 func requirements(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", filepath.Join(folder, "go.mod")).Output()

@@ -16,7 +16,7 @@ import (
 	"drydock.dev/local/internal/pki"
 )
 
-// served says which certificate each server of the cluster shows.
+// served returns the certificate of each server of the cluster.
 func (c *cluster) served() (map[string]string, error) {
 	addresses := []string{"2379", "6443", "10257", "10259"}
 	for i, port := range addresses {
@@ -29,7 +29,7 @@ func (c *cluster) served() (map[string]string, error) {
 	for _, address := range addresses {
 		var sum string
 		conn, err := tls.Dial("tcp", address, &tls.Config{
-			InsecureSkipVerify: true, // what is shown is compared, not believed
+			InsecureSkipVerify: true, // the certificate is compared, not trusted
 			VerifyConnection: func(s tls.ConnectionState) error {
 				sum = fmt.Sprintf("%x", sha256.Sum256(s.PeerCertificates[0].Raw))
 				return nil
@@ -46,8 +46,8 @@ func (c *cluster) served() (map[string]string, error) {
 	return shown, nil
 }
 
-// certificatesRenewed takes every certificate but the authorities' away, for `up` to
-// make them anew as it makes those that expire.
+// certificatesRenewed deletes every certificate except the CAs, so that `up` makes them again as it does with expiring
+// ones.
 func certificatesRenewed(t *testing.T, c *cluster) {
 	before, err := c.served()
 	if err != nil {
@@ -85,7 +85,7 @@ func certificatesRenewed(t *testing.T, c *cluster) {
 	c.eventually("the cluster works with new certificates", c.works)
 }
 
-// authoritiesReplaced makes the authorities as a clock would that is ahead by 20 years.
+// authoritiesReplaced makes the CAs with a clock that is 20 years ahead.
 func authoritiesReplaced(t *testing.T, c *cluster) {
 	containers, err := c.containers()
 	if err != nil {

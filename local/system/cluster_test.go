@@ -26,7 +26,7 @@ import (
 	"drydock.dev/local/internal/status"
 )
 
-// cluster is a cluster of the test's own, driven by the drydock program as a user would.
+// cluster is a cluster of the test's own; the drydock program drives it as a user would.
 type cluster struct {
 	t *testing.T
 	layout.Cluster
@@ -40,7 +40,7 @@ func newCluster(t *testing.T, name string) *cluster {
 		t.Fatal(err)
 	}
 	endLeftovers(t, program, name)
-	// Not t.TempDir: its path is too long for a socket, and a failed test's logs are wanted.
+	// Not t.TempDir: its path is too long for a socket, and a failed test's logs must stay.
 	dir, err := os.MkdirTemp("", name)
 	if err != nil {
 		t.Fatal(err)
@@ -59,11 +59,11 @@ func newCluster(t *testing.T, name string) *cluster {
 	return c
 }
 
-// lockSuffix names the file beside a cluster's folder that its test holds a lock of.
+// lockSuffix names the file beside a cluster's folder that its test has locked.
 const lockSuffix = ".lock"
 
-// holdLock makes a file and holds its lock while the test runs. It has its name only then: another
-// run's test must not take it for a leftover.
+// holdLock makes a file and locks it while the test runs. It gets its name only then, so that another run's test does
+// not take it for a leftover.
 func holdLock(t *testing.T, path string) {
 	t.Helper()
 	lock, err := os.Create(path + ".new")
@@ -84,7 +84,7 @@ func holdLock(t *testing.T, path string) {
 	})
 }
 
-// endLeftovers takes down the clusters of runs that were killed, with their data: nobody holds their lock.
+// endLeftovers takes down the clusters of killed runs, whose locks are free, with their data.
 func endLeftovers(t *testing.T, program, name string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(os.TempDir(), name+"[0-9]*"+lockSuffix))
@@ -119,8 +119,8 @@ func endLeftover(ctx context.Context, program, name, path string) error {
 	return errors.Join(os.RemoveAll(dir), os.RemoveAll(path))
 }
 
-// try runs drydock and returns its standard output. What it said beside that, such as what client-go logs of an API
-// server that is being killed, is told with an error only.
+// try runs drydock and returns its standard output. Its standard error, such as client-go's messages about an API
+// server that is being killed, appears only in an error.
 func (c *cluster) try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
@@ -144,7 +144,7 @@ func (c *cluster) drydock(args ...string) string {
 	return out
 }
 
-// up starts the cluster, reports the time and learns the cluster's addresses.
+// up starts the cluster, logs the time and reads the cluster's addresses.
 func (c *cluster) up(args ...string) {
 	c.t.Helper()
 	out := c.drydock(append([]string{"up"}, args...)...)
@@ -180,7 +180,7 @@ func (c *cluster) exec(pod, container string, args ...string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// mustExec is exec, which must succeed within a while.
+// mustExec repeats exec until it succeeds, within a time limit.
 func (c *cluster) mustExec(pod, container string, args ...string) string {
 	c.t.Helper()
 	var out string
@@ -228,10 +228,10 @@ func (c *cluster) kill(pid int) {
 	}
 }
 
-// patience is how long a test waits for one thing on a busy machine.
+// patience bounds one wait on a busy machine.
 const patience = 3 * time.Minute
 
-// eventually looks until a condition holds; the error of the last look is told when it never does.
+// eventually polls until look returns no error, and fails with the last error.
 func (c *cluster) eventually(what string, look func() error) {
 	c.t.Helper()
 	deadline, tick := time.Now().Add(patience), time.Tick(50*time.Millisecond)
@@ -265,7 +265,7 @@ func (c *cluster) containers() (map[string]string, error) {
 	return all, nil
 }
 
-// works says what of the cluster does not work: nodes, deployment, service, DNS.
+// works returns an error about a part of the cluster that does not work: nodes, deployment, service, DNS.
 func (c *cluster) works() error {
 	client := c.client()
 	nodes, err := client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})

@@ -18,7 +18,7 @@ func helpOf(c *cluster, command []string, into map[string]string) {
 	_, list, _ := strings.Cut(help, "Available Commands:\n")
 	list, _, _ = strings.Cut(list, "\n\n")
 	for _, match := range subcommand.FindAllStringSubmatch(list, -1) {
-		// kubectl speaks for itself, and help is cobra's own.
+		// kubectl has its own help, and help is cobra's own.
 		if name := match[1]; name != "kubectl" && name != "help" && name != "completion" {
 			helpOf(c, append(command[:len(command):len(command)], name), into)
 		}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostDisk mounts a file system on the host, below a mount that is shared: where systemd runs, all are.
+// hostDisk mounts a file system on the host, below a shared mount: under systemd all are shared.
 func hostDisk(t *testing.T) string {
 	t.Helper()
 	top := t.TempDir()
@@ -36,7 +36,7 @@ func hostDisk(t *testing.T) string {
 	return disk
 }
 
-// hostUnmounts has the host unmount the file system, which was there when the nodes started.
+// hostUnmounts makes the host unmount the file system, which was mounted when the nodes started.
 func hostUnmounts(t *testing.T, c *cluster, disk string) {
 	if seen := c.mounting(disk); len(seen) == 0 {
 		t.Fatal("no node had the host's file system when it started: the test shows nothing")
@@ -49,7 +49,7 @@ func hostUnmounts(t *testing.T, c *cluster, disk string) {
 	}
 }
 
-// mounting are the nodes' processes that have something mounted at path.
+// mounting returns the nodes' processes that have a mount at path.
 func (c *cluster) mounting(path string) []string {
 	c.t.Helper()
 	var all []string

@@ -17,8 +17,8 @@ import (
 	"drydock.dev/local/internal/loop"
 )
 
-// assertNothingLeft looks for everything that a cluster can leave behind on its
-// host. Other clusters may run at the same time: only this one's traces count.
+// assertNothingLeft looks for all possible leftovers of a cluster on its host. Other clusters may run at the same time:
+// only this one's traces count.
 func assertNothingLeft(t *testing.T, c layout.Cluster) {
 	t.Helper()
 	checks := map[string]func(layout.Cluster) ([]string, error){
@@ -37,9 +37,8 @@ func assertNothingLeft(t *testing.T, c layout.Cluster) {
 	}
 }
 
-// leftProcesses finds processes that name the cluster's folder or sit in its
-// cgroup. A network namespace lives as long as a process or a mount has it, so
-// that none is left where these are not.
+// leftProcesses finds processes that name the cluster's folder or are in its cgroup. A network namespace lives as long
+// as a process or a mount has it, so without these none is left.
 func leftProcesses(c layout.Cluster) ([]string, error) {
 	entries, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -51,7 +50,7 @@ func leftProcesses(c layout.Cluster) ([]string, error) {
 			continue
 		}
 		if stat, _ := os.ReadFile(filepath.Join(dir, "stat")); strings.Contains(string(stat), ") Z ") {
-			continue // it is dead; its burial is up to the host's init
+			continue // it is dead; the host's init will reap it
 		}
 		cmdline, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // a process that ends meanwhile is no leftover
 		cgroup, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
@@ -110,7 +109,7 @@ func leftCgroups(c layout.Cluster) ([]string, error) {
 			left = append(left, path)
 		}
 		if os.IsNotExist(err) {
-			return nil // another cluster's, gone while we looked
+			return nil // another cluster's, gone meanwhile
 		}
 		return err
 	})

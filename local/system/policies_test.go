@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// policiesHold has pods judged from their first packet to their last, whatever is killed meanwhile. What policies can
-// say is tested in internal/network.
+// policiesHold checks that pods are judged from their first packet to their last, whatever is killed meanwhile.
+// internal/network tests the policies' fields.
 func policiesHold(t *testing.T, c *cluster) {
 	c.drydock("kubectl", "apply", "-f", "policies.yaml")
 	c.eventually("the kubelet reaches the fenced pod", func() error { return c.ready("fenced") })
@@ -48,7 +48,7 @@ func policiesHold(t *testing.T, c *cluster) {
 	c.drydock("kubectl", "delete", "pod", "fenced", "friend", "--now")
 }
 
-// silent fails if one of the pods is answered by what it asks.
+// silent fails if one of the pods gets an answer to its request.
 func (c *cluster) silent(asks map[string]string) {
 	c.t.Helper()
 	var asking sync.WaitGroup
@@ -62,7 +62,8 @@ func (c *cluster) silent(asks map[string]string) {
 	asking.Wait()
 }
 
-// startsFenced starts pods that ask at once and must not be answered: their containers start when they are judged.
+// startsFenced starts pods that send requests at once and must get no answer: their containers start when their
+// policies are in force.
 func (c *cluster) startsFenced(url string) {
 	c.t.Helper()
 	for i := range 2 {

@@ -18,7 +18,7 @@ import (
 
 const mib = 1 << 20
 
-// written is what each pod must find, by pod and path.
+// written is the content that each pod must find, by pod and path.
 var written = map[[2]string]string{
 	{"keeper", "/own/file"}:    "own files",
 	{"keeper", "/dev/own"}:     "own device",
@@ -42,7 +42,7 @@ func volumesServe(t *testing.T, c *cluster) {
 			t.Errorf("%s has %d bytes, want %d", path, got, want)
 		}
 	}
-	// What a filesystem takes for itself comes on top of what was asked for.
+	// The filesystem's own overhead comes on top of the requested size.
 	if got := c.size("keeper", "/own"); got < 64*mib || got > 76*mib {
 		t.Errorf("the filesystem on a volume of 64 MiB has %d bytes", got)
 	}
@@ -58,7 +58,7 @@ func volumesServe(t *testing.T, c *cluster) {
 	}
 }
 
-// volumesHold says which pod does not find what was written.
+// volumesHold returns an error about a pod that does not find its content.
 func (c *cluster) volumesHold() error {
 	for at, want := range written {
 		got, err := c.exec(at[0], "agent", "head", at[1], strconv.Itoa(len(want)))
@@ -81,7 +81,7 @@ func (c *cluster) size(pod, path string) int64 {
 func volumesAreCopied(t *testing.T, c *cluster) {
 	c.drydock("kubectl", "apply", "-f", "copies.yaml")
 	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/copies", "--timeout="+patience.String())
-	// What happens to the originals from now on is not seen in the copies.
+	// Later changes of the originals must not appear in the copies.
 	c.mustExec("keeper", "agent", "put", "/own/file", "later")
 	c.mustExec("keeper", "agent", "put", "/dev/own", "later")
 	for path, want := range map[string]string{"/restored/file": "own files", "/dev/cloned": "own device"} {
@@ -124,7 +124,7 @@ func volumesGrow(t *testing.T, c *cluster) {
 	if facts.SysResource {
 		c.eventually("the filesystem grows under its pod", grown("/own", 128*mib))
 	}
-	// Elsewhere it grows when it is mounted next. In any case the next pod finds everything.
+	// Elsewhere it grows at the next mount. In any case the next pod must find everything.
 	c.drydock("kubectl", "delete", "pod", "keeper", "--wait")
 	c.drydock("kubectl", "apply", "-f", "keepers.yaml")
 	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/keeper", "--timeout="+patience.String())

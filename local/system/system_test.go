@@ -1,8 +1,7 @@
 //go:build system
 
-// Package system proves the embedded cluster as a whole: real processes, real
-// namespaces, real pods. It drives the built program from outside, as a user
-// does, and must not reach into a running cluster by any other way.
+// Package system proves the embedded cluster as a whole: real processes, real namespaces, real pods. It drives the
+// built program from outside, as a user does, and must not reach into a running cluster in any other way.
 package system
 
 import (
@@ -33,7 +32,7 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// TestClusterLives is the story of one cluster; each chapter needs those before it.
+// TestClusterLives is the story of one cluster; each chapter needs the earlier ones.
 func TestClusterLives(t *testing.T) {
 	c := newCluster(t, "sys")
 	disk := hostDisk(t)
@@ -88,8 +87,8 @@ func TestClusterLives(t *testing.T) {
 	}
 }
 
-// TestInterruptedUpLeavesNothing kills up and its supervisor at several moments; in `make test` when most is there that could
-// be left.
+// TestInterruptedUpLeavesNothing kills up and its supervisor at several moments; in `make test` only when most could be
+// left.
 func TestInterruptedUpLeavesNothing(t *testing.T) {
 	moments := []string{"certificates and network", "nodes are starting", "kube-apiserver serves", "node1 is ready"}
 	if testing.Short() {
@@ -150,8 +149,8 @@ func TestCommandsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestUpLeavesAFolderInUseAlone gives `up` a source checkout, by a relative path, by its
-// name and by a symbolic link, and the root folder.
+// TestUpLeavesAFolderInUseAlone gives `up` a source checkout, by a relative path, by its name and by a symbolic link,
+// and the root folder. Each must be refused.
 func TestUpLeavesAFolderInUseAlone(t *testing.T) {
 	c := newCluster(t, "inuse")
 	checkout := filepath.Join(c.Dir, "checkout")
@@ -203,7 +202,7 @@ func agentImage(t *testing.T, ref string) string {
 	return archive
 }
 
-// webPods are the pods of the deployment by the name of their node.
+// webPods returns the pods of the deployment by the name of their node.
 func webPods(c *cluster) map[string]corev1.Pod {
 	c.t.Helper()
 	list, err := c.client().CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{LabelSelector: "app=web"})
@@ -293,7 +292,7 @@ func portForward(t *testing.T, c *cluster) {
 	}
 }
 
-// resize changes a pod's memory in place and looks at its cgroup, which the node shares with us.
+// resize changes a pod's memory in place and reads its cgroup, which the node shares with the test.
 func resize(t *testing.T, c *cluster) {
 	const patch = `{"spec":{"containers":[{"name":"agent","resources":{"limits":{"memory":"96Mi"},"requests":{"memory":"96Mi"}}}]}}`
 	before := c.mustExec("sized", "agent", "cat", "/proc/self/cgroup")
@@ -325,9 +324,8 @@ func privilegedPod(t *testing.T, c *cluster) {
 	}
 }
 
-// podCosts prints what pods cost. Its limit only catches the loss of an order of
-// magnitude, against a pod's own start, which the machine's other load slows as much;
-// figures are the benchmark's.
+// podCosts prints the cost of pods. Its limit only catches the loss of an order of magnitude, compared with a pod's own
+// start, which other load slows down as much; the benchmark has the figures.
 func podCosts(t *testing.T, c *cluster) {
 	client := c.client()
 	var running, ended, gone []time.Duration
@@ -443,7 +441,7 @@ func killComponents(t *testing.T, c *cluster) {
 	c.eventually("the volumes kept their data", c.volumesHold)
 }
 
-// assertSameContainers fails if a container was started anew.
+// assertSameContainers fails if a container was restarted.
 func (c *cluster) assertSameContainers(before map[string]string) {
 	c.t.Helper()
 	var after map[string]string
@@ -474,7 +472,7 @@ func killSupervisor(t *testing.T, c *cluster) {
 		t.Errorf("the new supervisor did not take over: processes changed from %v to %v", before, after)
 	}
 	c.assertSameContainers(containers)
-	// It watches what it took over.
+	// It must watch the processes that it took over.
 	c.kill(after["kube-scheduler"])
 	c.eventually("an adopted component heals", func() error {
 		if pid := c.pids()["kube-scheduler"]; pid == 0 || pid == after["kube-scheduler"] {
@@ -502,8 +500,8 @@ func nodeDies(t *testing.T, c *cluster) {
 	c.eventually("the volumes kept their data", c.volumesHold)
 }
 
-// renewed says which containers were not started anew although their node died,
-// or were although it did not.
+// renewed returns an error about a container that was not restarted although its node died, or was restarted although
+// it did not.
 func (c *cluster) renewed(before map[string]string, died ...string) error {
 	after, err := c.containers()
 	if err != nil {
@@ -542,7 +540,7 @@ func killEverything(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	for _, pid := range pids {
-		_ = unix.Kill(pid, unix.SIGKILL) // the death of a node's init takes others with it
+		_ = unix.Kill(pid, unix.SIGKILL) // the death of a node's init kills others with it
 	}
 	c.comesBack(before)
 }
@@ -562,7 +560,7 @@ func downAndUp(t *testing.T, c *cluster) {
 	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/later", "--timeout="+patience.String())
 }
 
-// comesBack starts a cluster that was down, and waits until all its pods run anew.
+// comesBack starts a cluster that was down, and waits until all its pods run again.
 func (c *cluster) comesBack(before map[string]string) {
 	c.t.Helper()
 	c.up("--nodes=2")

@@ -20,9 +20,8 @@ import (
 
 const manifest = "../../internal/render/dns.yaml"
 
-// TestThePluginsAreThoseOfTheCorefile holds the imports and the cluster's Corefile
-// together: a directive without its plugin stops the name server, and a plugin
-// without a directive is compiled for nothing.
+// TestThePluginsAreThoseOfTheCorefile compares the imports with the cluster's Corefile: a directive without its plugin
+// stops the name server, and a plugin without a directive is compiled for nothing.
 func TestThePluginsAreThoseOfTheCorefile(t *testing.T) {
 	used, imported := directives(t), imports(t)
 	slices.Sort(used)
@@ -41,9 +40,8 @@ func TestThePluginsAreThoseOfTheCorefile(t *testing.T) {
 	}
 }
 
-// TestNamesOutsideTheClusterAreForwarded starts the name server with the cluster's
-// Corefile, but for the directive that needs an API server, and asks it for a name
-// that only another name server knows.
+// TestNamesOutsideTheClusterAreForwarded starts the name server with the cluster's Corefile, without the directive that
+// needs an API server, and asks it for a name that only another name server knows.
 func TestNamesOutsideTheClusterAreForwarded(t *testing.T) {
 	asked := make(chan string, 100)
 	upstream := listen(t)
@@ -125,8 +123,8 @@ func imports(t *testing.T) []string {
 	return names
 }
 
-// directives returns the first words of the lines in the Corefile's one server
-// block, as CoreDNS' own parser splits them.
+// directives returns the first words of the lines in the Corefile's only server block, as CoreDNS' own parser splits
+// them.
 func directives(t *testing.T) []string {
 	t.Helper()
 	blocks, err := caddyfile.Parse("Corefile", strings.NewReader(corefile(t)), nil)

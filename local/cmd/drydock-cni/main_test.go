@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// asPlugin has the test's program be the plugin.
+// asPlugin turns the test's program into the plugin.
 const asPlugin = "DRYDOCK_TEST_AS_PLUGIN"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func plugin(t *testing.T, command, folder, configuration string) (string, error)
 	return string(out), err
 }
 
-// TestItBecomesThePlugin: the node's own plugin is a script that shows what it was called with.
+// TestItBecomesThePlugin: the node's own plugin is a script that prints its call.
 func TestItBecomesThePlugin(t *testing.T) {
 	folder := t.TempDir()
 	script := filepath.Join(folder, "own")

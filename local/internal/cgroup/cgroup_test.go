@@ -32,9 +32,8 @@ func TestV1Roots(t *testing.T) {
 	}
 }
 
-// TestDelegation walks a copy of what the unified hierarchy shows: every cgroup
-// above the one that is made must hand its controllers down, that one itself not,
-// because processes will be in it.
+// TestDelegation walks a copy of a unified hierarchy: every cgroup above the new one must delegate its controllers, the
+// new one must not, because it will have processes.
 func TestDelegation(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"", "drydock", "drydock/c", "drydock/c/node1"} {
@@ -58,7 +57,7 @@ func TestDelegation(t *testing.T) {
 	}
 }
 
-// A host may have both kinds of hierarchy, and in each the file of its kind.
+// A host may have both kinds of hierarchy, and each has its own kind of file.
 func TestAPreferredCgroupHasEightShares(t *testing.T) {
 	root := t.TempDir()
 	tree := Tree{roots: []string{filepath.Join(root, "cpu"), filepath.Join(root, "memory"), filepath.Join(root, "unified")}}

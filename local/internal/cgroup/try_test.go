@@ -38,7 +38,7 @@ func TestTryingLeavesNoCgroup(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "cgroup.controllers"), []byte("cpuset cpu memory pids\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// A plain folder has no cgroup.procs: it is refused, and removed all the same.
+	// A plain folder has no cgroup.procs: it must be refused, and still be removed.
 	err := Tree{unified: true, roots: []string{root}}.Try("trial")
 	if err == nil || !strings.Contains(err.Error(), "cgroup.procs") {
 		t.Errorf("a folder passed for a cgroup: %v", err)

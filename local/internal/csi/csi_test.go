@@ -27,10 +27,10 @@ func TestLocks(t *testing.T) {
 		}
 	}
 	first := must("a", "source")
-	second := must("b", "source") // two copies of one source are fine
+	second := must("b", "source") // two copies of one source are allowed
 	refused("a", "")
-	refused("source", "") // nobody deletes what is being copied
-	refused("c", "a")     // nor copies what is being made
+	refused("source", "") // the source of a copy can't be deleted
+	refused("c", "a")     // an unfinished volume can't be copied
 	first()
 	refused("source", "")
 	second()

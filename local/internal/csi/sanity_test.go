@@ -25,11 +25,11 @@ import (
 	"drydock.dev/local/internal/volume"
 )
 
-// TestSanity holds the driver to the community's tests of the CSI
-// specification, for volumes of either scope as block device and as filesystem.
+// TestSanity runs the community's tests of the CSI specification on the driver, for volumes of either scope as block
+// device and as filesystem.
 func TestSanity(t *testing.T) {
 	dir := t.TempDir()
-	// A run that was killed leaves its loop devices: ours have another tag.
+	// A killed run leaves its loop devices: this run has another tag.
 	tag := fmt.Sprintf("drydock:sanity-%d", os.Getpid())
 	socket := serve(t, dir, tag)
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -48,8 +48,8 @@ func TestSanity(t *testing.T) {
 			config.TestVolumeParameters = map[string]string{csi.Scope: scope}
 			config.IdempotentCount = 2
 			ginkgo.Describe(scope+" "+access, func() {
-				// The suite's own way to connect misses a connection that is faster
-				// than it looks, and waits for a minute; it takes ours without an address.
+				// The suite's own connect function misses a connection that is faster than its poll, and waits for a
+				// minute; ours needs no address.
 				suite := sanity.GinkgoTest(&config)
 				suite.Conn, suite.ControllerConn = conn, conn
 			})
@@ -85,7 +85,7 @@ func serve(t *testing.T, dir, tag string) (socket string) {
 	t.Cleanup(func() {
 		cancel()
 		serving.Wait()
-		// A failed test may have left a mount in the folder that is deleted now.
+		// A failed test may have left a mount in the folder that will be deleted.
 		for _, pattern := range []string{"target-*/*", "staging-*"} {
 			left, _ := filepath.Glob(filepath.Join(dir, pattern))
 			for _, path := range left {

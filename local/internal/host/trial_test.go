@@ -30,7 +30,7 @@ func TestWhatATrialFindsIsReportedWithItsRemedy(t *testing.T) {
 	}
 }
 
-// The machine that runs the whole-system tests has all that a cluster needs.
+// The machine of the whole-system tests has everything that a cluster needs.
 func TestATrialLeavesNothingBehind(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it makes namespaces")
@@ -42,7 +42,7 @@ func TestATrialLeavesNothingBehind(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("the trial left %v, %v", left, err)
 	}
-	// Another trial may be going on on this machine.
+	// Another trial may run on this machine.
 	if left, err := loop.Under("nobody", dir); err != nil || len(left) > 0 {
 		t.Errorf("the trial left the loop devices %q, %v", left, err)
 	}

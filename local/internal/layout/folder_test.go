@@ -126,7 +126,7 @@ func TestPurgeSparesWhatOthersHavePutThereSince(t *testing.T) {
 	}
 }
 
-// TestAClusterAmongOtherThings was made by an earlier build, which took any folder.
+// TestAClusterAmongOtherThings: an earlier build made the cluster, which accepted any folder.
 func TestAClusterAmongOtherThings(t *testing.T) {
 	dir := shortDir(t)
 	fill(t, dir, "go.mod", "config/crd.yaml", "images/main.go")
@@ -151,7 +151,7 @@ func TestAClusterAmongOtherThings(t *testing.T) {
 	}
 }
 
-// TestAnEarlierBuildsClusterAlone gets the mark at `up` and can be purged without.
+// TestAnEarlierBuildsClusterAlone must get the mark at `up`, and must be purgeable without it.
 func TestAnEarlierBuildsClusterAlone(t *testing.T) {
 	for _, up := range []bool{false, true} {
 		dir := shortDir(t)
@@ -181,8 +181,8 @@ func TestAnEarlierBuildsClusterAlone(t *testing.T) {
 	}
 }
 
-// TestTheOtherWayToAFolder is a symbolic link: both names lead to one cluster, whose
-// interfaces and cgroups have the same names.
+// TestTheOtherWayToAFolder uses a symbolic link: both names must mean one cluster, with the same names of interfaces
+// and cgroups.
 func TestTheOtherWayToAFolder(t *testing.T) {
 	base := shortDir(t)
 	fill(t, base, "real/x")
@@ -200,7 +200,7 @@ func TestTheOtherWayToAFolder(t *testing.T) {
 			t.Errorf("by %s: %+v, %t, %v", dir, again, found, err)
 		}
 	}
-	// A link to a folder with other things in it is that folder.
+	// A link to a folder with other content is that folder.
 	fill(t, base, "mine/letter.txt")
 	if err := os.Symlink("mine", filepath.Join(base, "to-mine")); err != nil {
 		t.Fatal(err)
@@ -263,7 +263,7 @@ func TestAnotherClustersFolderIsNotPurged(t *testing.T) {
 	}
 }
 
-// TestAnInterruptedPurgeIsRepeated has a purge that came as far as the record.
+// TestAnInterruptedPurgeIsRepeated has a purge that ended at the record.
 func TestAnInterruptedPurgeIsRepeated(t *testing.T) {
 	c := made(t, shortDir(t))
 	for _, part := range parts {

@@ -29,12 +29,12 @@ func attach(t *testing.T, file string, mode Mode) *os.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = f.Close() }) // most tests have done so already
+	t.Cleanup(func() { _ = f.Close() }) // most tests have closed it
 	return f
 }
 
-// TestDetachTakesWhatIsOurs: one device by its tag, one by its file's path, one
-// that is stacked on the first; the neighbor's stays.
+// TestDetachTakesWhatIsOurs: one device by its tag, one by its file's path, and one that is stacked on the first; the
+// neighbor's must stay.
 func TestDetachTakesWhatIsOurs(t *testing.T) {
 	ours, theirs := t.TempDir(), t.TempDir()
 	tag := fmt.Sprintf("drydock:test-%d", os.Getpid())
@@ -68,7 +68,7 @@ func TestDetachTakesWhatIsOurs(t *testing.T) {
 	}
 }
 
-// A device that was found has gone, and its number has another file now: that one stays.
+// A found device is gone, and its number now has another file: that one must stay.
 func TestADeviceThatIsAnothersByNowIsLeftAlone(t *testing.T) {
 	tag := fmt.Sprintf("drydock:another-%d", os.Getpid())
 	f := attach(t, image(t, t.TempDir(), "file"), Mode{Tag: tag})

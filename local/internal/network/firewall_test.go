@@ -19,8 +19,8 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// testHost is a host with a cluster of two nodes and a neighbor in its LAN, each in
-// a network namespace of its own. The test's thread is in the host's.
+// testHost is a host with a cluster of two nodes and a neighbor in its LAN, each in a network namespace of its own. The
+// test's thread is in the host's.
 type testHost struct {
 	t              *testing.T
 	c              layout.Cluster
@@ -30,7 +30,7 @@ type testHost struct {
 	pods           [2]string
 }
 
-// machine is a namespace with a process in it, as a node has.
+// machine is a namespace with a process in it, like a node's.
 func machine(t *testing.T) (int, netns.NsHandle) {
 	t.Helper()
 	cmd := exec.Command("unshare", "--net", "sleep", "1000")
@@ -113,7 +113,7 @@ func within(ns netns.NsHandle, do func() error) error {
 	return <-done
 }
 
-// connect says who connects as seen by the server, or why it does not work.
+// connect returns the client's address that the server sees, or why the connection fails.
 func connect(from, to netns.NsHandle, source, address string, patience time.Duration) (seen string, err error) {
 	var listener net.Listener
 	if err := within(to, func() (err error) { listener, err = net.Listen("tcp4", address); return err }); err != nil {
@@ -162,7 +162,7 @@ func (h *testHost) blocked(what string, from, to netns.NsHandle, source, address
 	}
 }
 
-// whatTheClusterNeeds holds under every firewall of the host.
+// whatTheClusterNeeds must work under every firewall of the host.
 func (h *testHost) whatTheClusterNeeds() {
 	h.t.Helper()
 	api, node1 := h.c.HostIP().String(), h.c.NodeIP("node1").String()
@@ -188,7 +188,7 @@ const (
 	}'`
 )
 
-// leftovers are all traces of our rules, table, interfaces and routes.
+// leftovers returns all traces of our rules, table, interfaces and routes.
 func (h *testHost) leftovers() string {
 	h.t.Helper()
 	return run(h.t, fmt.Sprintf("(nft list ruleset 2>/dev/null; ip -o link; ip route) | grep -E '%s|%s|10\\.77\\.' || true", h.c.Table(), h.c.Bridge()))
@@ -232,8 +232,7 @@ func TestWhatTheClusterNeedsPassesTheHostsFirewall(t *testing.T) {
 	}
 }
 
-// TestRulesGoWhateverHasBecomeOfThePolicy: earlier builds looked for their rules only
-// where the policy was DROP.
+// TestRulesGoWhateverHasBecomeOfThePolicy: earlier builds searched for their rules only where the policy was DROP.
 func TestRulesGoWhateverHasBecomeOfThePolicy(t *testing.T) {
 	for name, test := range map[string]struct{ before, after string }{
 		"from drop to accept": {iptablesDeny + ";" + nftDeny, "iptables -P FORWARD ACCEPT; iptables -P INPUT ACCEPT; nft 'chain inet filter forward { policy accept; }'"},
@@ -248,8 +247,7 @@ func TestRulesGoWhateverHasBecomeOfThePolicy(t *testing.T) {
 	}
 }
 
-// TestRulesComeFirstAgain has a firewall that was loaded anew while the cluster ran,
-// and rules of an earlier build.
+// TestRulesComeFirstAgain has a firewall that was reloaded while the cluster ran, and rules of an earlier build.
 func TestRulesComeFirstAgain(t *testing.T) {
 	h := newTestHost(t, iptablesDeny)
 	run(t, "iptables -F INPUT; iptables -F FORWARD; "+iptablesDeny+"; iptables -I FORWARD -j REJECT")
@@ -262,7 +260,7 @@ func TestRulesComeFirstAgain(t *testing.T) {
 	h.remove()
 }
 
-// TestNothingIsMadeForAFirewallThatIsNotThere: a host of nftables keeps no empty table of iptables.
+// TestNothingIsMadeForAFirewallThatIsNotThere: a host with nftables must not get an empty table of iptables.
 func TestNothingIsMadeForAFirewallThatIsNotThere(t *testing.T) {
 	h := newTestHost(t, nftDeny)
 	if tables := run(t, "nft list tables"); strings.Contains(tables, "table ip filter") {
@@ -274,8 +272,8 @@ func TestNothingIsMadeForAFirewallThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestFirewalldIsAskedToTrustTheBridge checks the calls only: the program stands for
-// firewalld's, and keeps its zone in a file.
+// TestFirewalldIsAskedToTrustTheBridge checks only the calls: a stand-in for firewalld's program keeps its zone in a
+// file.
 func TestFirewalldIsAskedToTrustTheBridge(t *testing.T) {
 	dir := t.TempDir()
 	script := fmt.Sprintf(`#!/bin/sh

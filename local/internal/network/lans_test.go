@@ -19,7 +19,7 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// startMember starts a process in a network namespace of its own, as a node's init is.
+// startMember starts a process in a network namespace of its own, like a node's init.
 func startMember(t *testing.T, node string) (Member, func()) {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
@@ -45,7 +45,7 @@ func inside(t *testing.T, member Member) *nodeNet {
 	return m
 }
 
-// cables are the ends that a node has, with their indices.
+// cables returns a node's ends of cables, with their indices.
 func cables(t *testing.T, member Member) map[string]int {
 	t.Helper()
 	links, err := inside(t, member).LinkList()
@@ -61,7 +61,7 @@ func cables(t *testing.T, member Member) map[string]int {
 	return ends
 }
 
-// onLan gives a node an address on its first lan, for the test to reach.
+// onLan gives a node an address on its first lan.
 func onLan(t *testing.T, member Member, address string) {
 	t.Helper()
 	m := inside(t, member)
@@ -83,7 +83,7 @@ func onLan(t *testing.T, member Member, address string) {
 	}
 }
 
-// reach asks a closed port of an address: who refuses is there.
+// reach connects to a closed port of an address: a refusal shows that the address is there.
 func reach(t *testing.T, from Member, address string) {
 	t.Helper()
 	ended, ns := make(chan error, 1), inside(t, from).ns
@@ -108,8 +108,8 @@ func reach(t *testing.T, from Member, address string) {
 	}
 }
 
-// TestEachNodeReachesEachOnALan: three nodes join one after the other, one of them dies and
-// comes back, and a frame to all of them goes to each once.
+// TestEachNodeReachesEachOnALan: three nodes join one after the other, one of them dies and comes back, and a broadcast
+// frame must reach each once.
 func TestEachNodeReachesEachOnALan(t *testing.T) {
 	c := layout.Cluster{Name: "lans", Nodes: []string{"node1", "node2", "node3"}}
 	var members []Member
@@ -133,7 +133,7 @@ func TestEachNodeReachesEachOnALan(t *testing.T) {
 		t.Errorf("connecting again changed the cables from %v to %v", before, after)
 	}
 
-	end() // node3, whose end of the cables may be there for a while
+	end() // node3, whose end of the cables may exist for a while
 	if err := ConnectLans(c, members[0], members[1:]); err != nil {
 		t.Errorf("a node that has ended keeps another from starting: %v", err)
 	}

@@ -17,8 +17,8 @@ import (
 	"drydock.dev/local/internal/podpolicy"
 )
 
-// TestTheKernelTakesWhateverPoliciesSay: one namespace's policy that nft refused would keep those of all others, and
-// new pods, waiting.
+// TestTheKernelTakesWhateverPoliciesSay: if nft refused one namespace's policy, those of all others, and new pods,
+// would have to wait.
 func TestTheKernelTakesWhateverPoliciesSay(t *testing.T) {
 	ownNamespace(t)
 	seed := rand.Uint64()
@@ -40,7 +40,7 @@ func TestTheKernelTakesWhateverPoliciesSay(t *testing.T) {
 	}
 }
 
-// anyOf makes objects that the API server would take.
+// anyOf draws objects that the API server would accept.
 type anyOf struct{ *rand.Rand }
 
 func pick[T any](r anyOf, items ...T) T { return items[r.IntN(len(items))] }
@@ -85,7 +85,7 @@ func (r anyOf) peers() []networkingv1.NetworkPolicyPeer {
 	return peers
 }
 
-// block is a range with others in it, which overlap as often as not.
+// block is a range with others in it, which often overlap.
 func (r anyOf) block() *networkingv1.IPBlock {
 	prefix := func(least int) string {
 		address := [4]byte{10, byte(r.IntN(2)), byte(r.IntN(3)), byte(r.IntN(3))}

@@ -22,15 +22,15 @@ import (
 	"drydock.dev/local/internal/podpolicy"
 )
 
-// policyNode is a node with three pods behind its bridge. Beyond its cable are the host, a pod of another
-// node, and the world. The test's thread is in the node's namespace.
+// policyNode is a node with three pods behind its bridge. Beyond its cable are the host, a pod of another node, and the
+// world. The test's thread is in the node's namespace.
 type policyNode struct {
 	t     *testing.T
 	state podpolicy.State
 	at    map[string]place
 }
 
-// place is where somebody is, and the address that they speak from.
+// place is the namespace and the address of a sender.
 type place struct {
 	ns      netns.NsHandle
 	address string
@@ -77,7 +77,7 @@ func (n *policyNode) addresses(name string) []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr(n.at[name].address)}
 }
 
-// enforce loads the rules of policies of the namespace shop, which are given by their specs as YAML.
+// enforce loads the rules of policies of the namespace shop, whose specs are given as YAML.
 func (n *policyNode) enforce(specs ...string) {
 	n.t.Helper()
 	n.state.Policies = nil
@@ -126,7 +126,7 @@ func (n *policyNode) check(passes, blocked []string) {
 
 const denyAll = `{podSelector: {}, policyTypes: [Ingress, Egress]}`
 
-// TestPoliciesHold has each sort of rule judge packets of one node, of another and of the world.
+// TestPoliciesHold applies each sort of rule to packets of one node, of another and of the world.
 func TestPoliciesHold(t *testing.T) {
 	n := newPolicyNode(t)
 	everybody := []string{"web -> db:80", "db -> web:80", "guest -> web:80", "far -> web:80", "web -> far:80", "web -> world:80", "host -> web:80", "node -> web:80", "web -> web:80"}
@@ -190,11 +190,11 @@ func TestPoliciesHold(t *testing.T) {
 	}
 }
 
-// TestConnectionsOutliveThePolicyThatWouldRefuseThem: policies judge how a connection begins.
+// TestConnectionsOutliveThePolicyThatWouldRefuseThem: policies judge only the begin of a connection.
 func TestConnectionsOutliveThePolicyThatWouldRefuseThem(t *testing.T) {
 	n := newPolicyNode(t)
 	n.enforce()
-	// A table that is loaded tells the kernel to track connections.
+	// A loaded table makes the kernel track connections.
 	n.enforce(`{podSelector: {matchLabels: {app: none}}}`, `{podSelector: {matchLabels: {app: db}}}`)
 	var listener net.Listener
 	err := within(n.at["web"].ns, func() (err error) { listener, err = net.Listen("tcp4", "10.77.64.2:80"); return err })
@@ -226,8 +226,8 @@ func TestConnectionsOutliveThePolicyThatWouldRefuseThem(t *testing.T) {
 	n.check(nil, []string{"guest -> web:81"})
 }
 
-// TestNoWayAroundByIPv6: pods of one node are on one bridge, where a guest can give itself an address
-// that no policy knows.
+// TestNoWayAroundByIPv6: pods of one node are on one bridge, where a guest can assign itself an address that no policy
+// knows.
 func TestNoWayAroundByIPv6(t *testing.T) {
 	n := newPolicyNode(t)
 	dial := func(patience time.Duration) error {
@@ -256,7 +256,8 @@ func TestNoWayAroundByIPv6(t *testing.T) {
 	}
 }
 
-// TestDrydocksOwnPoliciesAdmitWhatItNeeds has those of the manifests in a namespace where an administrator admits nothing.
+// TestDrydocksOwnPoliciesAdmitWhatItNeeds loads the manifests' policies in a namespace where an administrator denies
+// everything.
 func TestDrydocksOwnPoliciesAdmitWhatItNeeds(t *testing.T) {
 	n := newPolicyNode(t)
 	policies, pods := manifests(t)
@@ -279,7 +280,7 @@ func TestDrydocksOwnPoliciesAdmitWhatItNeeds(t *testing.T) {
 	n.check([]string{
 		"world -> db:8443", "guest -> db:8444", // the API server, and uploads
 		"db -> web:8186", "far -> web:8187", // virt-api, and another node's virt-handler
-		"node -> web:8080", "host -> web:8080", // probes, of the node and of all nodes' machine
+		"node -> web:8080", "host -> web:8080", // probes, from the node and from the machine of all nodes
 		"web -> world:6443", "db -> far:8186",
 	}, []string{
 		"guest -> web:8443", "guest -> db:8445", "db -> web:8443", // metrics
@@ -295,7 +296,7 @@ func TestDrydocksOwnPoliciesAdmitWhatItNeeds(t *testing.T) {
 	n.check([]string{"guest -> db:8443"}, []string{"guest -> db:8445", "far -> db:8443", "guest -> db:8080"})
 }
 
-// manifests reads the policies of Drydock's own namespace, and what policies see of the pods that are there.
+// manifests returns the policies of Drydock's own namespace, and the policies' view of its pods.
 func manifests(t *testing.T) (policies []*networkingv1.NetworkPolicy, pods map[string]podpolicy.Pod) {
 	t.Helper()
 	pods = map[string]podpolicy.Pod{}

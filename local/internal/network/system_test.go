@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownNamespace gives the test a host of its own as far as the network goes.
-// The thread is never unlocked: the runtime ends it with the test's goroutine.
+// ownNamespace gives the test a network namespace of its own. The thread is never unlocked: the runtime ends it with
+// the test's goroutine.
 func ownNamespace(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread()

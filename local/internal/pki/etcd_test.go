@@ -16,8 +16,7 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// etcdListener listens as etcd does: with etcd's own code for TLS and the files that
-// its rendered command line names.
+// etcdListener listens as etcd does: with etcd's own code for TLS and the files from its rendered command line.
 func etcdListener(t *testing.T, c layout.Cluster) net.Listener {
 	t.Helper()
 	flags := map[string]string{}
@@ -44,7 +43,7 @@ func etcdListener(t *testing.T, c layout.Cluster) net.Listener {
 			if err != nil {
 				return // the test is over
 			}
-			_, _ = conn.Write([]byte("in")) // a client that is refused reads an error instead
+			_, _ = conn.Write([]byte("in")) // a refused client reads an error instead
 			_ = conn.Close()
 		}
 	}()
@@ -63,7 +62,7 @@ func admitted(c layout.Cluster, listener net.Listener, name string) error {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
-	// GetClientCertificate sends it whether or not the server names its authority.
+	// GetClientCertificate sends it whether or not the server names its CA.
 	conn, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{
 		RootCAs: roots, ServerName: c.HostIP().String(),
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil },
@@ -76,8 +75,8 @@ func admitted(c layout.Cluster, listener net.Listener, name string) error {
 	return err
 }
 
-// TestEtcdAdmitsTheAPIServerOnly: whoever talks to etcd reads every secret, whatever
-// RBAC says, and every node, component and user has a certificate of the cluster.
+// TestEtcdAdmitsTheAPIServerOnly: a client of etcd reads every secret, whatever RBAC says, and every node, component
+// and user has a certificate of the cluster.
 func TestEtcdAdmitsTheAPIServerOnly(t *testing.T) {
 	c := newCluster(t)
 	ensure(t, c, time.Now())
@@ -108,8 +107,8 @@ func TestEtcdAdmitsTheAPIServerOnly(t *testing.T) {
 	}
 }
 
-// TestAnOlderClustersEtcdGetsItsOwnAuthority begins with the files that earlier
-// builds wrote: etcd's certificates signed by the cluster's authority.
+// TestAnOlderClustersEtcdGetsItsOwnAuthority starts from an earlier build's files: etcd's certificates are signed by
+// the cluster's CA.
 func TestAnOlderClustersEtcdGetsItsOwnAuthority(t *testing.T) {
 	c := newCluster(t)
 	ca, err := newAuthority(authorities[clusterCA], c.PKI("ca.crt"), c.PKI("ca.key"), time.Now())

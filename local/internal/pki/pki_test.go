@@ -13,7 +13,7 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// start is when the clusters of these tests are made.
+// start is the creation time of these tests' clusters.
 var start = time.Date(2026, time.November, 22, 12, 0, 0, 0, time.UTC)
 
 const day = 24 * time.Hour

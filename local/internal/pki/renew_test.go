@@ -19,8 +19,8 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// assertConsistent verifies at a time every certificate against its authority, and
-// what the kubeconfigs carry or refer to.
+// assertConsistent verifies, at a time, every certificate against its CA, and the certificates in kubeconfigs or their
+// references.
 func assertConsistent(t *testing.T, c layout.Cluster, now time.Time) {
 	t.Helper()
 	for file, s := range leaves(c) {
@@ -82,8 +82,7 @@ func snapshot(t *testing.T, c layout.Cluster) map[string]string {
 	return all
 }
 
-// TestAClusterThatRunsForYears looks at the certificates once a day, as the
-// supervisor does, until the authority itself comes to its end.
+// TestAClusterThatRunsForYears checks the certificates once a day, as the supervisor does, until the CA itself expires.
 func TestAClusterThatRunsForYears(t *testing.T) {
 	c := newCluster(t)
 	c.Nodes = c.Nodes[:1]
@@ -122,7 +121,7 @@ func TestACertificateDoesNotOutliveItsAuthority(t *testing.T) {
 	if until := parse(t, c.PKI("apiserver.crt")).NotAfter; !until.Equal(start.Add(authorityLife)) {
 		t.Errorf("the API server's certificate is good until %s, its authority until %s", until, start.Add(authorityLife))
 	}
-	// What can't last longer is not renewed again and again.
+	// A certificate that can't last longer must not be renewed again and again.
 	if renewed, err := Renew(c, start.Add(authorityLife-10*day)); err != nil || len(renewed) > 0 {
 		t.Errorf("renewed %q, %v", renewed, err)
 	}
@@ -166,8 +165,8 @@ func TestUnusableAuthoritiesAreMadeAnewConsistently(t *testing.T) {
 	}
 }
 
-// TestInterruptedMakingIsCompleted leaves at each file the state of a process that
-// was killed before it wrote the next.
+// TestInterruptedMakingIsCompleted kills the process, at each file, before it writes the next. A second run must
+// complete the files.
 func TestInterruptedMakingIsCompleted(t *testing.T) {
 	for _, file := range []string{"ca.key", "etcd-ca.key", "apiserver.key", "etcd.key", "user-admin.key"} {
 		t.Run(file, func(t *testing.T) {
@@ -214,8 +213,7 @@ func TestComponentsReferToFilesThatTheyReadAgain(t *testing.T) {
 	}
 }
 
-// TestTheOrderOfHostsIsNoReasonToRenew keeps the certificates of earlier builds, which
-// name the hosts in another order.
+// TestTheOrderOfHostsIsNoReasonToRenew: certificates of earlier builds name the hosts in another order, and must stay.
 func TestTheOrderOfHostsIsNoReasonToRenew(t *testing.T) {
 	c := newCluster(t)
 	now := time.Now()

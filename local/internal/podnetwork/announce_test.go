@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// agentOf answers each announcement, and notes it as the agent does.
+// agentOf answers each announcement, and records it as the agent does.
 func agentOf(t *testing.T, folder, answer string) <-chan Sandbox {
 	t.Helper()
 	listener, err := net.Listen("unix", AgentSocket(folder))
@@ -49,7 +49,7 @@ func announcing(folder string) []byte {
 	return fmt.Appendf(nil, `{"type":"drydock-cni","policies":%q,"prevResult":%s}`, folder, result)
 }
 
-// TestThePluginWaitsForTheAgent: the result of the plugins before it is the pod's only when the agent has said so.
+// TestThePluginWaitsForTheAgent: the pod must get the result of the other plugins only after the agent's answer.
 func TestThePluginWaitsForTheAgent(t *testing.T) {
 	folder := t.TempDir()
 	told := agentOf(t, folder, `{}`)
@@ -71,7 +71,7 @@ func TestAnAgentThatCanNotJudgeKeepsThePodWaiting(t *testing.T) {
 	<-told
 }
 
-// TestASandboxThatGoesIsForgotten also where there is no agent: a pod can always end.
+// TestASandboxThatGoesIsForgotten also without an agent: a pod must always be able to end.
 func TestASandboxThatGoesIsForgotten(t *testing.T) {
 	folder := t.TempDir()
 	file := SandboxFile(folder, "abc")
@@ -81,7 +81,7 @@ func TestASandboxThatGoesIsForgotten(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the runtime may ask again
+	for range 2 { // the runtime may repeat the call
 		if got, err := Announce(announcing(folder), environment("DEL")); err != nil || got != "" {
 			t.Errorf("the plugin says %q, %v", got, err)
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// node is a node's configuration, without what is added for each call.
+// node is a node's configuration, without the additions for each call.
 const node = `"type":"drydock-cni","multusProgram":"/programs/multus",
 	"own":{"type":"bridge","bridge":"cni0","mtu":1400},
 	"multus":{"type":"multus","kubeconfig":"/config/kubelet.kubeconfig"}`

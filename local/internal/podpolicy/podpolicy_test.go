@@ -34,7 +34,7 @@ func state(pods []Pod, policies ...*networkingv1.NetworkPolicy) State {
 	}
 }
 
-// TestTheScript shows a whole script. What the kernel makes of such scripts is tested in internal/network.
+// TestTheScript has a whole script. internal/network tests such scripts in the kernel.
 func TestTheScript(t *testing.T) {
 	pods := []Pod{local("shop", "web", 2), local("shop", "db", 3), local("lab", "guest", 4)}
 	got, over := Rules(state(pods,
@@ -71,8 +71,7 @@ table inet drydock-policies {
 	}
 }
 
-// TestTheScriptDependsOnTheStateAlone: caches list in any order, and a script that is the same as the
-// last is not loaded.
+// TestTheScriptDependsOnTheStateAlone: caches list in any order, and an unchanged script must not be loaded.
 func TestTheScriptDependsOnTheStateAlone(t *testing.T) {
 	pods := []Pod{local("shop", "web", 2), local("shop", "db", 3), local("lab", "guest", 4)}
 	policies := []*networkingv1.NetworkPolicy{
@@ -102,8 +101,8 @@ func TestWithoutIsolatedPodsThereIsNoTable(t *testing.T) {
 	}
 }
 
-// TestOneNamespaceCanNotFillTheTable: what is above the limit is not admitted, the pods stay isolated, and
-// another namespace's policies hold.
+// TestOneNamespaceCanNotFillTheTable: rules above the limit must admit nobody, the pods must stay isolated, and another
+// namespace's policies must hold.
 func TestOneNamespaceCanNotFillTheTable(t *testing.T) {
 	policies := []*networkingv1.NetworkPolicy{policy(t, "lab", "all", `{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: red}}}]}]}`)}
 	for i := range 60 {
@@ -129,7 +128,7 @@ func TestOneNamespaceCanNotFillTheTable(t *testing.T) {
 	}
 }
 
-// TestPodsOfOthersCostANamespaceNothing: what a policy lets in at a port with a name goes to pods of its own namespace.
+// TestPodsOfOthersCostANamespaceNothing: a rule with a named port applies to pods of its own namespace.
 func TestPodsOfOthersCostANamespaceNothing(t *testing.T) {
 	web, hostile := local("shop", "web", 2), local("lab", "hostile", 4)
 	web.Ports = []Port{{"http", corev1.ProtocolTCP, 80}}
@@ -142,7 +141,7 @@ func TestPodsOfOthersCostANamespaceNothing(t *testing.T) {
 	}
 }
 
-// TestAPodHasOnePortOfAName: the first that runs as long as the pod.
+// TestAPodHasOnePortOfAName: that of the first container that runs as long as the pod.
 func TestAPodHasOnePortOfAName(t *testing.T) {
 	at := func(number int32) []corev1.ContainerPort {
 		return []corev1.ContainerPort{{Name: "http", ContainerPort: number}}
@@ -157,7 +156,7 @@ func TestAPodHasOnePortOfAName(t *testing.T) {
 	}
 }
 
-// TestSetsOfDifferentSelectorsAreDifferent: what is written in a label's key can't make one selector look like another.
+// TestSetsOfDifferentSelectorsAreDifferent: no text in a label's key may make one selector look like another.
 func TestSetsOfDifferentSelectorsAreDifferent(t *testing.T) {
 	friend, stranger := local("shop", "friend", 3), local("lab", "stranger", 4)
 	friend.Labels = map[string]string{"app.kubernetes.io/name": "web"}
@@ -175,7 +174,7 @@ func TestSetsOfDifferentSelectorsAreDifferent(t *testing.T) {
 	}
 }
 
-// TestRulesThatAdmitNobodyCostToo: they are looked at again for each group of pods.
+// TestRulesThatAdmitNobodyCostToo, because they are evaluated for each group of pods.
 func TestRulesThatAdmitNobodyCostToo(t *testing.T) {
 	var pods []Pod
 	for i := range byte(100) {
@@ -195,8 +194,8 @@ func TestRulesThatAdmitNobodyCostToo(t *testing.T) {
 	}
 }
 
-// TestSelectorsCostToo: each is matched against pods whenever rules are made. What is above the limit admits nobody and isolates,
-// in the directions that policies name; another namespace's policies hold.
+// TestSelectorsCostToo: each is matched against pods whenever rules are made. Those above the limit must admit nobody
+// and isolate, in the directions that policies name; another namespace's policies must hold.
 func TestSelectorsCostToo(t *testing.T) {
 	values := func(n int) string {
 		var list []string
@@ -278,7 +277,7 @@ func TestWhatPoliciesSeeOfAPod(t *testing.T) {
 	}
 }
 
-// TestSelectorsThatCanNotBeReadIsolateAndAdmitNobody: the API server refuses them; an object in etcd may have one.
+// TestSelectorsThatCanNotBeReadIsolateAndAdmitNobody: the API server refuses them, but an object in etcd may have one.
 func TestSelectorsThatCanNotBeReadIsolateAndAdmitNobody(t *testing.T) {
 	broken := `{matchExpressions: [{key: app, operator: Bad}]}`
 	for name, spec := range map[string]string{

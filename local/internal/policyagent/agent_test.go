@@ -20,11 +20,11 @@ import (
 	"drydock.dev/local/internal/podpolicy"
 )
 
-// model is a cluster, and a kernel that holds the last script.
+// model is a cluster, and a kernel with the last script.
 type model struct {
 	pods     []*corev1.Pod
 	policies []*networkingv1.NetworkPolicy
-	// behind has the watch not know of pods that the API server has.
+	// behind are pods of the API server that the watch does not know.
 	behind []*corev1.Pod
 	kernel string
 	loads  int
@@ -54,7 +54,7 @@ func (m *model) load(script string) error {
 	return m.broken
 }
 
-// pod is one of the shop. Its status has the address that is given, if any.
+// pod is a pod of the shop, with an address in its status unless it is empty.
 func pod(name, uid, ip string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(uid), Labels: map[string]string{"app": name}}}
 	p.Spec.NodeName = "node1"
@@ -64,7 +64,7 @@ func pod(name, uid, ip string) *corev1.Pod {
 	return p
 }
 
-// denyAll isolates the pods of the shop with a label, all if there is none.
+// denyAll isolates the pods of the shop with these labels, or all without any.
 func denyAll(labels map[string]string) *networkingv1.NetworkPolicy {
 	return &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deny"},
@@ -120,8 +120,8 @@ func TestAPodThatCanNotBeJudgedGetsNoNetwork(t *testing.T) {
 	}
 }
 
-// TestTheNextAgentKnowsTheSandboxes of pods whose status has no address yet, and of pods that were
-// deleted by force and run on.
+// TestTheNextAgentKnowsTheSandboxes of pods without an address in their status, and of pods that were deleted by force
+// and run on.
 func TestTheNextAgentKnowsTheSandboxes(t *testing.T) {
 	m, folder := &model{pods: []*corev1.Pod{pod("web", "u1", "")}, policies: []*networkingv1.NetworkPolicy{denyAll(map[string]string{"app": "web"})}}, t.TempDir()
 	if err := start(t, m, folder).admit(t.Context(), announced("c1", "web", "u1", "10.77.64.2")); err != nil {
@@ -141,7 +141,7 @@ func TestTheNextAgentKnowsTheSandboxes(t *testing.T) {
 	}
 }
 
-// TestLabelsThatChangeCountForASandbox, and those that it had last when the object is gone.
+// TestLabelsThatChangeCountForASandbox, and after its object is gone the last ones.
 func TestLabelsThatChangeCountForASandbox(t *testing.T) {
 	m := &model{pods: []*corev1.Pod{pod("web", "u1", "")}, policies: []*networkingv1.NetworkPolicy{denyAll(map[string]string{"app": "closed"})}}
 	a := start(t, m, t.TempDir())
@@ -157,7 +157,7 @@ func TestLabelsThatChangeCountForASandbox(t *testing.T) {
 	}
 }
 
-// TestAnAddressIsOnePods: a sandbox's before a status's, and a younger pod's before an older's.
+// TestAnAddressIsOnePods: a sandbox's wins over a status's, and a younger pod's over an older's.
 func TestAnAddressIsOnePods(t *testing.T) {
 	old, young := pod("old", "u1", "10.77.64.2"), pod("young", "u2", "10.77.64.2")
 	young.CreationTimestamp = metav1.NewTime(time.Unix(100, 0))
@@ -171,7 +171,7 @@ func TestAnAddressIsOnePods(t *testing.T) {
 	}
 }
 
-// TestWhatChangesNoRuleIsNotLoaded counts the scripts that the kernel was given.
+// TestWhatChangesNoRuleIsNotLoaded counts the loaded scripts.
 func TestWhatChangesNoRuleIsNotLoaded(t *testing.T) {
 	m := &model{pods: []*corev1.Pod{pod("web", "u1", "10.77.64.2")}, policies: []*networkingv1.NetworkPolicy{denyAll(nil)}}
 	a := start(t, m, t.TempDir())

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// apiServer serves what the agent asks for: it refuses until the rights are there, answers for one pod, and sends
-// what watches begin with.
+// apiServer serves the agent's requests: it refuses until the rights exist, answers for one pod, and sends the first
+// events of watches.
 type apiServer struct {
 	mu      sync.Mutex
 	refused int
@@ -65,7 +65,7 @@ func (s *apiServer) answer(w http.ResponseWriter, resource string) {
 	}
 }
 
-// kubeconfig is of an API server by plain HTTP.
+// kubeconfig is for an API server by plain HTTP.
 func kubeconfig(t *testing.T, url string) string {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{
@@ -84,8 +84,8 @@ func kubeconfig(t *testing.T, url string) string {
 	return path
 }
 
-// TestWhatAnAgentAsksTheAPIServer: it waits for its rights, has one watch each, holds what rules depend on, and
-// asks for a pod that the watch has not brought yet.
+// TestWhatAnAgentAsksTheAPIServer: it must wait for its rights, have one watch per kind, keep only the fields for
+// rules, and ask for a pod that the watch has not brought yet.
 func TestWhatAnAgentAsksTheAPIServer(t *testing.T) {
 	s := &apiServer{refused: 3}
 	server := httptest.NewServer(s)

@@ -15,7 +15,7 @@ import (
 	"drydock.dev/local/internal/prerequisites/executed"
 )
 
-// linked is a package of somebody else's that our programs link.
+// linked is another project's package that our programs link.
 type linked struct {
 	ImportPath string
 	Dir        string
@@ -25,8 +25,7 @@ type linked struct {
 	Module     *struct{ Main bool }
 }
 
-// ofTheBuild lists the packages that the programs of the build link, with the files
-// that are compiled for this system.
+// ofTheBuild lists the packages that the build's programs link, with the files that are compiled for this system.
 func ofTheBuild(t *testing.T, dir string, cgo string, packages ...string) []linked {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-deps", "-tags=seccomp", "-json=ImportPath,Dir,GoFiles,CgoFiles,Standard,Module"}, packages...)...)
@@ -51,10 +50,10 @@ func ofTheBuild(t *testing.T, dir string, cgo string, packages ...string) []link
 	}
 }
 
-// foreignMain is how the build names the programs of others in its source.
+// foreignMain matches other projects' programs in the build's source.
 var foreignMain = regexp.MustCompile(`"(github\.com/(?:containerd|containernetworking|opencontainers|coredns)/[^"]+)"`)
 
-// foreignMains reads from the build's source which programs of others it builds.
+// foreignMains returns the other projects' programs that the build's source names.
 func foreignMains(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(repository, "local", "build", "*.go"))
@@ -75,8 +74,7 @@ func foreignMains(t *testing.T) []string {
 	return slices.Compact(mains)
 }
 
-// byName are the packages that execute what only the running program knows, and what
-// that is here.
+// byName are the packages whose executed programs are known only at run time, with their names here.
 var byName = map[string]string{
 	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2": "itself, runc beside it, and loggers that a pod can't name",
 	"github.com/containerd/containerd/v2/core/mount":                  "mount helpers of other snapshotters than overlayfs",
@@ -138,8 +136,7 @@ func TestTheTableHasAllThatLinkedCodeExecutes(t *testing.T) {
 	}
 }
 
-// covered reports whether byName has a package or one that its path begins with, and
-// notes which.
+// covered reports whether byName has a package or a prefix of its path, and records which.
 func covered(path string, used map[string]bool) bool {
 	for prefix := range byName {
 		if path == prefix || strings.HasPrefix(path, prefix+"/") {

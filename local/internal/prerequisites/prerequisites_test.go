@@ -17,7 +17,7 @@ func TestEveryLineOfTheTableIsReadable(t *testing.T) {
 		installed := slices.ContainsFunc(p.Purposes, func(purpose Purpose) bool {
 			return purpose == Build || purpose == Run || purpose == Test
 		})
-		// Go is asked for by the README: the distribution's own is too old.
+		// The README asks for Go, because the distribution's own is too old.
 		if installed && p.Package == "" && p.Name != "go" {
 			t.Errorf("%s is needed and has no package", p.Name)
 		}

@@ -13,18 +13,17 @@ import (
 
 const repository = "../../.."
 
-// The folders of what runs in the test guest, whose programs are not this machine's.
+// The folders of programs that run in the test guest, not on this machine.
 var inTheGuest = []string{"test/guest/skeleton", "test/guest/guestd"}
 
-// everywhere stands in the list for any file, and anything for any expression.
+// In the list, everywhere stands for any file, and anything for any expression.
 const (
 	everywhere = "any file: "
 	anything   = ": anything"
 )
 
-// dynamic are the places where only the running program knows what is executed, by
-// file and expression, with the programs that it can be; none where it is the
-// repository's own, or one that the user names.
+// dynamic are the places whose executed program is known only at run time, by file and expression, with the possible
+// programs; none if it is the repository's own, or one that the user names.
 var dynamic = map[string][]string{
 	"local/build/steps.go" + anything:                                            {"go"}, // and the builder of the images, which it has built
 	"local/internal/prerequisites/script_test.go: bash":                          {"bash"},
@@ -58,7 +57,7 @@ var dynamic = map[string][]string{
 	"images/build/build_test.go: command[0]":                                     {"qemu-img", "xz"},
 	"internal/importer/unpack/unpack_test.go: program":                           {"gzip", "xz", "zstd"},
 	everywhere + "filepath.Base(layout.QEMUBinary)":                              {"qemu-system-x86_64"},
-	"internal/handler/driver/standin_test.go: qemu":                              {"qemu-system-x86_64"}, // under the name that the pod has it by
+	"internal/handler/driver/standin_test.go: qemu":                              {"qemu-system-x86_64"}, // under its name in the pod
 	"internal/qemu/qmptest/schema.go: path":                                      {"qemu-system-x86_64"},
 	"internal/launcher/probe_test.go: program":                                   {"qemu-ga"},
 	"internal/qemu/agent/agent_test.go: program":                                 {"qemu-ga"},
@@ -73,13 +72,12 @@ var dynamic = map[string][]string{
 	"local/internal/network/firewall_test.go: test.before":                       {"iptables", "nft"},
 	"local/internal/network/firewall_test.go: test.after":                        {"iptables", "nft"},
 	"test/upstreamsuite/cluster.go: c.drydock":                                   nil,
-	"test/upstreamsuite/cluster.go: suite":                                       nil, // what it has compiled
+	"test/upstreamsuite/cluster.go: suite":                                       nil, // the compiled suite
 	"test/guest/disk.go: step[0]":                                                {"mformat", "mmd", "mcopy"},
-	"test/guest/owner.go: loader":                                                nil, // of a folder of Debian packages
+	"test/guest/owner.go: loader":                                                nil, // from a folder of Debian packages
 }
 
-// sources lists the files of the repository that are Go code, by folder, and those
-// that are scripts.
+// sources lists the repository's Go files, by folder, and its scripts.
 func sources(t *testing.T) (packages map[string][]string, scripts []string) {
 	t.Helper()
 	packages = map[string][]string{}
@@ -162,7 +160,7 @@ func TestTheTableHasAllThatTheRepositoryExecutes(t *testing.T) {
 	}
 }
 
-// listedPlace is the entry of the list for a call in a file, and whether there is one.
+// listedPlace returns the list's entry for a call in a file, and whether there is one.
 func listedPlace(file string, call executed.Call) (place string, listed bool) {
 	places := []string{file + ": " + call.Program + call.Expression}
 	if call.Program == "" {

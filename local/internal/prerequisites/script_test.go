@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// The script installs before Go compiles anything, so it reads the table itself: on
-// a machine that has next to nothing it must miss what this package misses, and name
-// everything at once.
+// The script runs before Go compiles anything, so it reads the table itself. On a nearly empty machine it must find the
+// same missing programs as this package, and name all of them at once.
 func TestTheScriptInstallsWhatTheTableSays(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {

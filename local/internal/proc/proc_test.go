@@ -45,10 +45,10 @@ func sleeper(t *testing.T, marker string) Component {
 	return Component{Name: "sleeper", Spec: Spec{Path: path, Argv: []string{"sleep", marker}, Log: filepath.Join(t.TempDir(), "log")}}
 }
 
-// patience is how long a test waits for one thing on a busy machine.
+// patience bounds one wait on a busy machine.
 const patience = 4 * time.Minute
 
-// eventually looks until a condition holds.
+// eventually polls until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); !holds(); <-tick {
@@ -142,7 +142,7 @@ func TestNeedsComeBeforeTheStartAndReadyAfterIt(t *testing.T) {
 
 func TestASecondRunnerTakesOver(t *testing.T) {
 	c := sleeper(t, "1004")
-	// The first supervisor: it starts the process and is no more.
+	// The first supervisor starts the process and exits.
 	orphan, err := Start(c.Spec)
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func TestFindAsksForTheExactCommandLine(t *testing.T) {
 }
 
 func TestAChildThatHasJustBeenForkedIsNotTakenForItsParent(t *testing.T) {
-	// The shell in parentheses is a fork that goes on as the shell itself.
+	// The shell in parentheses is a fork that runs on as the shell itself.
 	cmd := exec.Command("sh", "-c", "(read -r _; exit); exit")
 	shell, err := filepath.EvalSymlinks(cmd.Path)
 	if err != nil {
@@ -226,7 +226,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	if err := p.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Wait returned %v", err)
 	}
-	if err := p.Stop(5 * time.Second); err != nil { // a Wait that was cut short must not spoil the next
+	if err := p.Stop(5 * time.Second); err != nil { // an interrupted Wait must not affect the next
 		t.Error(err)
 	}
 }

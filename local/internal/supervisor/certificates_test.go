@@ -16,7 +16,7 @@ import (
 
 var made = time.Date(2026, time.November, 22, 12, 0, 0, 0, time.UTC)
 
-// running is a supervisor whose control plane are real processes that sleep.
+// running is a supervisor whose control plane consists of real processes that sleep.
 func running(t *testing.T) *Supervisor {
 	t.Helper()
 	c := layout.Cluster{Name: "renew", Dir: t.TempDir(), Net: 77, Nodes: []string{"node1"}}
@@ -61,8 +61,7 @@ func apiServerCert(t *testing.T, s *Supervisor) string {
 	return string(data)
 }
 
-// TestCertificatesAreRenewedWhileComponentsRun is a year of a cluster that nobody
-// starts again.
+// TestCertificatesAreRenewedWhileComponentsRun simulates a year of a cluster without a restart.
 func TestCertificatesAreRenewedWhileComponentsRun(t *testing.T) {
 	s := running(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -72,7 +71,7 @@ func TestCertificatesAreRenewedWhileComponentsRun(t *testing.T) {
 		s.keepCertificates(ctx, times)
 	}()
 	first, cert := pids(s), apiServerCert(t, s)
-	// A time is taken when the work for the one before it is done.
+	// A time is received when the work for the previous one is done.
 	times <- made.Add(300 * 24 * time.Hour)
 	times <- made.Add(301 * 24 * time.Hour)
 	if apiServerCert(t, s) != cert {
@@ -105,7 +104,7 @@ func TestOnlyARenewedAPIServerStartsAgain(t *testing.T) {
 	}
 }
 
-// TestAnAuthorityIsNotReplacedUnderRunningComponents: that is for `up`, which ends them first.
+// TestAnAuthorityIsNotReplacedUnderRunningComponents: only `up` replaces it, after it has stopped them.
 func TestAnAuthorityIsNotReplacedUnderRunningComponents(t *testing.T) {
 	s := running(t)
 	first := pids(s)
@@ -125,7 +124,7 @@ func TestAnAuthorityIsNotReplacedUnderRunningComponents(t *testing.T) {
 	}
 }
 
-// awaitName waits until a process that has been started shows its name, which is a moment after its program has begun.
+// awaitName waits until a started process has its name, a moment after its program has begun.
 func awaitName(t *testing.T, pid int, name string) {
 	t.Helper()
 	for deadline, tick := time.Now().Add(4*time.Minute), time.Tick(time.Millisecond); proc.Program(proc.Argv(pid)) != name; <-tick {
@@ -135,7 +134,7 @@ func awaitName(t *testing.T, pid int, name string) {
 	}
 }
 
-// TestEndProgramsEndsThoseOnly has a node's processes under the names that they run as.
+// TestEndProgramsEndsThoseOnly has a node's processes under their real names.
 func TestEndProgramsEndsThoseOnly(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {
@@ -159,9 +158,9 @@ func TestEndProgramsEndsThoseOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, p := range processes {
-		limit := 100 * time.Millisecond // for those that go on
+		limit := 100 * time.Millisecond // for those that run on
 		if slices.Contains(apiClients, name) {
-			limit = 2 * time.Minute // for those that were told to end
+			limit = 2 * time.Minute // for those that must end
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		alive := p.Wait(ctx) != nil

@@ -10,8 +10,8 @@ import (
 	"drydock.dev/local/internal/environ"
 )
 
-// TestComponentsDoNotInheritTheShellOfTheFirstUp looks at the environment of processes
-// that were started under a shell which configures etcd, kubectl and a proxy.
+// TestComponentsDoNotInheritTheShellOfTheFirstUp checks the environment of processes that were started from a shell
+// that configures etcd, kubectl and a proxy.
 func TestComponentsDoNotInheritTheShellOfTheFirstUp(t *testing.T) {
 	t.Setenv("ETCD_DATA_DIR", "/tmp/elsewhere")
 	t.Setenv("KUBECONFIG", "/tmp/elsewhere")

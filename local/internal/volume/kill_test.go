@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Where a child of TestKilledAtAnyMoment works.
+// The working folder of a child of TestKilledAtAnyMoment.
 const childFolder = "DRYDOCK_TEST_VOLUMES"
 
 func TestMain(m *testing.M) {
@@ -47,8 +47,8 @@ func work(s Store) {
 	os.Exit(1)
 }
 
-// TestKilledAtAnyMoment kills a process that works on volumes, again and again:
-// whatever is there afterwards under its name is whole, and the rest is swept.
+// TestKilledAtAnyMoment kills a process that works on volumes, again and again. Every volume that exists afterwards
+// must be complete, and the rest must be swept.
 func TestKilledAtAnyMoment(t *testing.T) {
 	dir := t.TempDir()
 	s := testStore(dir)
@@ -57,7 +57,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole, swept := 0, 0
-	// A busy machine takes longer to start the child than the first kills leave it.
+	// On a busy machine the child's start takes longer than the first kills allow.
 	for i := 0; i < 25 || (whole == 0 || swept == 0) && i < 250; i++ {
 		var out bytes.Buffer
 		child := exec.Command(os.Args[0])
@@ -66,7 +66,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10*time.Millisecond + rand.N(time.Duration(1+i/25)*40*time.Millisecond)) // the moment is what is tried
+		time.Sleep(10*time.Millisecond + rand.N(time.Duration(1+i/25)*40*time.Millisecond)) // the test varies the moment
 		_ = child.Process.Kill()
 		_ = child.Wait() // it was killed
 		if strings.Contains(out.String(), "failed") {

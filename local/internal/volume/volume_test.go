@@ -44,7 +44,7 @@ func TestSizes(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind            Kind
 		required, limit int64
-		want            int64 // 0: refused
+		want            int64 // 0 if refused
 	}{
 		"nothing asked for is the least":        {Block, 0, 0, 1 << 20},
 		"a filesystem needs room for itself":    {Ext4, 1, 0, 16 << 20},
@@ -167,7 +167,7 @@ func TestFilesystemFillsTheLargerVolume(t *testing.T) {
 	}
 }
 
-// A disk of a claim's size fits into the claim's filesystem.
+// A disk of a claim's size must fit into the claim's filesystem.
 func TestAVolumesSizeCanBeWritten(t *testing.T) {
 	s := testStore(t.TempDir())
 	root, err := s.On(Shared)
@@ -196,7 +196,7 @@ func TestAVolumesSizeCanBeWritten(t *testing.T) {
 	}
 }
 
-// available is what statfs would say of a filesystem that nobody has mounted: what is free but for the kernel's reserve.
+// available is the answer of statfs for an unmounted filesystem: the free space without the kernel's reserve.
 func available(t *testing.T, path string) int64 {
 	t.Helper()
 	var beside strings.Builder // its version
@@ -250,7 +250,7 @@ func TestGrowGoesOnWhereItWasKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The file is long already, and nobody has come to write the record.
+	// The file is long already, but the record was not written.
 	if err := os.Truncate(Data(root, "v"), 3<<20); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 )
 
-// asContainerd has the test's own program be containerd.
+// asContainerd turns the test's own program into containerd.
 const asContainerd = "TEST_AS_CONTAINERD"
 
 func TestMain(m *testing.M) {
@@ -23,18 +23,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nodeConfig is the configuration that a node's containerd gets.
+// nodeConfig is the configuration of a node's containerd.
 const nodeConfig = "../../internal/render/testdata/containerd-modern.toml"
 
-// withoutAddress is the plugin that does not start because nobody asks for a TCP
-// port: it comes with the one for the socket.
+// withoutAddress is the plugin that does not start because no TCP port is configured: it comes with the one for the
+// socket.
 const withoutAddress = "grpc-tcp"
 
-// deadline is for a whole test, on a machine with other work to do.
+// deadline bounds a whole test on a busy machine.
 const deadline = 2 * time.Minute
 
-// TestEveryPluginStartsWithANodesConfiguration starts the server as a node does and
-// asks it for its plugins. What one of them misses is in its error.
+// TestEveryPluginStartsWithANodesConfiguration starts the server as a node does and asks it for its plugins. A plugin's
+// error says what it lacks.
 func TestEveryPluginStartsWithANodesConfiguration(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("containerd needs root")
@@ -73,7 +73,7 @@ func TestEveryPluginStartsWithANodesConfiguration(t *testing.T) {
 
 func lastWord(name string) string { return name[strings.LastIndex(name, ".")+1:] }
 
-// TestTheVersionIsContainerds holds the version that the kubelet reports.
+// TestTheVersionIsContainerds checks the version that the kubelet reports.
 func TestTheVersionIsContainerds(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "--version")
 	cmd.Env = append(os.Environ(), asContainerd+"=1")

@@ -16,9 +16,8 @@ var update = flag.Bool("update", false, "write the profile anew")
 // launcherProfile is the seccomp profile with which Drydock's launchers may call userfaultfd.
 const launcherProfile = "../../../internal/handler/nodepostcopy/profile.json"
 
-// TestTheProfileOfLaunchersIsTheDefaultWithUserfaultfd holds that profile to what containerd lets a container without
-// capabilities do by default, and one system call more. After an update of containerd, go test -update
-// writes it anew.
+// TestTheProfileOfLaunchersIsTheDefaultWithUserfaultfd compares that profile with containerd's default for a container
+// without capabilities, plus one system call. After an update of containerd, go test -update rewrites it.
 func TestTheProfileOfLaunchersIsTheDefaultWithUserfaultfd(t *testing.T) {
 	spec := &specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{}}}
 	profile := seccomp.DefaultProfile(spec)

@@ -54,7 +54,7 @@ func mounted(t *testing.T, grow int64) (s *Server, id, path string) {
 	return s, made.ID(), path
 }
 
-// write starts a write and tells when it is done.
+// write starts a write and signals its end.
 func write(path string) chan error {
 	done := make(chan error, 1)
 	go func() { done <- os.WriteFile(filepath.Join(path, "file"), []byte("text"), 0o600) }()
@@ -81,7 +81,7 @@ func TestHoldStopsWriters(t *testing.T) {
 		select {
 		case err := <-done:
 			t.Errorf("%s: the filesystem is written to while it is held: %v", name, err)
-		case <-time.After(100 * time.Millisecond): // as long as it takes to see that nothing happens
+		case <-time.After(100 * time.Millisecond): // long enough to see that nothing happens
 		}
 		end(release)
 		if err := <-done; err != nil {

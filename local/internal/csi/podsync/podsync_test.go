@@ -111,7 +111,7 @@ func TestAClaimThatGrowsMarksItsPodOnceForEachSize(t *testing.T) {
 		patched <- patch.GetName() + " " + string(patch.GetPatch())
 		return false, nil, nil
 	})
-	// What changes between the informer's list and its watch is lost, as a cluster in memory has no versions.
+	// Changes between the informer's list and its watch are lost, because an in-memory cluster has no versions.
 	watched := make(chan struct{})
 	begun := sync.OnceFunc(func() { close(watched) })
 	core.PrependWatchReactor("persistentvolumeclaims", func(action clienttesting.Action) (bool, watch.Interface, error) {
@@ -136,7 +136,7 @@ func TestAClaimThatGrowsMarksItsPodOnceForEachSize(t *testing.T) {
 
 	var got []string
 	for _, size := range []string{"2Gi", "3Gi"} {
-		// The second update changes nothing that matters.
+		// The second update changes nothing relevant.
 		for range 2 {
 			if _, err := core.CoreV1().PersistentVolumeClaims(namespace).Update(ctx, newClaim("data", size, true), metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)

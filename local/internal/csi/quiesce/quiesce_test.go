@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// node serves with a hold of the test's; holding tells when it begins and ends.
+// node serves with a hold of the test's; holding signals its begin and end.
 func node(t *testing.T, fails error) (socket string, holding chan bool) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "node.sock")
@@ -34,7 +34,7 @@ func node(t *testing.T, fails error) (socket string, holding chan bool) {
 	for {
 		conn, err := net.Dial("unix", socket)
 		if err == nil {
-			_ = conn.Close() // it was only awaited
+			_ = conn.Close() // the test only waited for it
 			return socket, holding
 		}
 	}
@@ -82,7 +82,7 @@ func TestANodeThatDiesMeanwhileSpoilsTheCopy(t *testing.T) {
 		if err != nil {
 			return
 		}
-		_, _ = conn.Read(make([]byte, 64)) // what is asked for does not matter
+		_, _ = conn.Read(make([]byte, 64)) // the content of the request does not matter
 		_, _ = conn.Write([]byte("held\n"))
 		_ = conn.Close()
 	}()

@@ -23,9 +23,10 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// TestADeletedSnapshotGoesWithTheClaimThatIsMadeOfIt, by snapshot-controller itself: not with its resync a quarter of an hour later.
+// TestADeletedSnapshotGoesWithTheClaimThatIsMadeOfIt checks snapshot-controller itself: the snapshot must go at once,
+// not with the resync a quarter of an hour later.
 func TestADeletedSnapshotGoesWithTheClaimThatIsMadeOfIt(t *testing.T) {
-	// A stand-in for an API server does not end its lists in a watch.
+	// A fake API server does not support lists by watch.
 	featurestesting.SetFeatureDuringTest(t, features.WatchListClient, false)
 	if err := snapscheme.AddToScheme(scheme.Scheme); err != nil {
 		t.Fatal(err)
