@@ -28,7 +28,6 @@ func sample() Image {
 	}
 }
 
-// unpack unpacks an archive into a folder.
 func unpack(t *testing.T, archive string) string {
 	t.Helper()
 	file, err := os.Open(archive)
@@ -68,7 +67,7 @@ func TestAnArchiveIsAValidImageUnderItsName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The library can check layers only if they are compressed.
+	// The library can validate only compressed layers.
 	if err := validate.Index(index, validate.Fast); err != nil {
 		t.Errorf("the archive is not valid: %v", err)
 	}
@@ -99,7 +98,7 @@ func TestAnArchiveIsAValidImageUnderItsName(t *testing.T) {
 	}
 }
 
-// checkDigest reads a layer's blob and holds it to its name.
+// checkDigest compares the content of a layer's blob with its name.
 func checkDigest(t *testing.T, layer v1.Layer) {
 	t.Helper()
 	digest, err := layer.Digest()

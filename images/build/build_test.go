@@ -109,8 +109,8 @@ func TestAProgramThatNeedsLibrariesIsRefused(t *testing.T) {
 	}
 }
 
-// TestTheDockerfilesSayWhatTheBuilderDoes holds the two descriptions of an image
-// together: what is in it comes from the builder in both, how it starts must agree.
+// TestTheDockerfilesSayWhatTheBuilderDoes compares the two descriptions of an image: the builder makes the content of
+// both, but the entry points must be equal.
 func TestTheDockerfilesSayWhatTheBuilderDoes(t *testing.T) {
 	for name, image := range images {
 		text, err := os.ReadFile(filepath.Join("..", name, "Dockerfile"))
@@ -135,7 +135,7 @@ func TestTheDockerfilesSayWhatTheBuilderDoes(t *testing.T) {
 	}
 }
 
-// words writes a command as Dockerfiles do.
+// words formats a command as Dockerfiles do.
 func words(t *testing.T, command []string) string {
 	t.Helper()
 	if len(command) == 0 {
@@ -158,8 +158,8 @@ func instructions(dockerfile string) map[string][]string {
 	return said
 }
 
-// TestQEMUStartsInTheLauncherImage runs the emulator and qemu-img from the image's
-// own files, as a launcher pod does: as user 107, without any capability.
+// TestQEMUStartsInTheLauncherImage runs the emulator and qemu-img from the image's own files, as a launcher pod does:
+// as user 107, without any capability.
 func TestQEMUStartsInTheLauncherImage(t *testing.T) {
 	base, err := launcherBase(t.Context(), buildCache)
 	if err != nil {
@@ -206,8 +206,8 @@ func TestQEMUStartsInTheLauncherImage(t *testing.T) {
 	}
 }
 
-// TestTheImporterImageReadsImages runs its programs from its own files, as a worker
-// does: as user 107, without any capability.
+// TestTheImporterImageReadsImages runs its programs from its own files, as a worker does: as user 107, without any
+// capability.
 func TestTheImporterImageReadsImages(t *testing.T) {
 	base, err := importerBase(t.Context(), buildCache)
 	if err != nil {
@@ -238,8 +238,7 @@ func TestTheImporterImageReadsImages(t *testing.T) {
 	}
 }
 
-// confined is a process in a folder of its own as user 107. Whoever is not root
-// gets the same in a user namespace.
+// confined runs a process in a folder of its own as user 107. Without root it uses a user namespace.
 func confined(root string) *syscall.SysProcAttr {
 	attributes := &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: qemuID, Gid: qemuID}}
 	if os.Geteuid() != 0 {

@@ -72,8 +72,7 @@ func TestAPatternWithoutAMatchIsAnError(t *testing.T) {
 	}
 }
 
-// TestAProgramComesWithItsLibrariesAndTheirs asks about a program of this machine,
-// whose libraries need others in turn.
+// TestAProgramComesWithItsLibrariesAndTheirs uses a program of this machine whose libraries need others in turn.
 func TestAProgramComesWithItsLibrariesAndTheirs(t *testing.T) {
 	libraries, err := Tree{Root: "/"}.Libraries(layout.QEMUImgBinary)
 	if err != nil {

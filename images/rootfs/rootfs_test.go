@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// sample has one entry of each kind, added in no order.
+// sample has one entry of each kind, in no order.
 func sample() *FS {
 	f := New()
 	f.Symlink("/var/run", "/run")
@@ -82,8 +82,8 @@ func TestATarHoldsEveryEntryWithItsKindAndOwner(t *testing.T) {
 	}
 }
 
-// TestACPIOIsWhatTheKernelReads holds the format to the letter for one entry; that
-// the kernel takes a whole archive is seen by every boot of the test guest.
+// TestACPIOIsWhatTheKernelReads checks every byte of one entry; every boot of the test guest shows that the kernel
+// accepts a whole archive.
 func TestACPIOIsWhatTheKernelReads(t *testing.T) {
 	f := New()
 	f.File("/abc", 0o640, []byte("hello"))
