@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// The release is tested as its user has it: unpacked into an empty folder, with the
-// system's programs on the PATH and no Go.
+// The release is tested as a user has it: unpacked into an empty folder, with the system's programs on the PATH and no
+// Go.
 const userPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 // unpack returns the folder of the release in DRYDOCK_RELEASE.
@@ -89,15 +89,14 @@ func assertEveryFileIsListed(t *testing.T, dir string) {
 	}
 }
 
-// user runs the programs of an unpacked release with nothing else in the environment.
+// user runs the programs of an unpacked release with an otherwise empty environment.
 type user struct {
 	t    *testing.T
 	dir  string
 	data string
 }
 
-// try gives what a command has printed on standard output, and, if it has failed, what it has said on standard error behind
-// that.
+// try returns a command's standard output, followed by its standard error if it has failed.
 func (u user) try(ctx context.Context, args ...string) (string, error) {
 	env := []string{"-i", "PATH=" + userPath, "DRYDOCK_NAME=ddrelease", "DRYDOCK_DIR=" + u.data, "KUBECONFIG=" + u.data + "/kubeconfig"}
 	cmd := exec.CommandContext(ctx, "env", append(env, args...)...)
@@ -152,7 +151,7 @@ func TestTheReleaseReachesTheGuestsConsoleLineWithoutGo(t *testing.T) {
 	t.Logf("kubectl get vm -o wide\n%s", columns)
 	u.must("./virtctl", "version")
 
-	// Again: what runs stays.
+	// A second call must keep the running cluster.
 	uid := u.must("./drydock", "kubectl", "get", "vmi", "vm-drydock", "-o", "jsonpath={.metadata.uid}")
 	began = time.Now()
 	u.must("./drydock", "run", "--no-install")
@@ -214,8 +213,8 @@ func (u user) interruptAt(moment string) {
 	}
 }
 
-// assertNothingIsLeft looks for processes that were started from the release, and
-// for mounts and files below the data folder.
+// assertNothingIsLeft looks for processes that were started from the release, and for mounts and files below the data
+// folder.
 func assertNothingIsLeft(t *testing.T, u user) {
 	t.Helper()
 	if _, err := os.Stat(u.data); !errors.Is(err, fs.ErrNotExist) {
@@ -235,7 +234,7 @@ func assertNothingIsLeft(t *testing.T, u user) {
 		t.Fatal(err)
 	}
 	programs = slices.DeleteFunc(programs, func(link string) bool {
-		target, err := os.Readlink(link) // a process that has ended meanwhile is not left
+		target, err := os.Readlink(link) // a process that has ended meanwhile is no leftover
 		return err != nil || !strings.HasPrefix(target, u.dir)
 	})
 	if len(programs) > 0 {
