@@ -21,7 +21,7 @@ func TestOnlyTheComponentsRequestsCount(t *testing.T) {
 	text := entry(controller, "create", "ResponseComplete") +
 		entry(controller, "get", "ResponseComplete") +
 		entry(controller, "watch", "ResponseStarted") +
-		entry(controller, "watch", "ResponseComplete") + // the same one's end
+		entry(controller, "watch", "ResponseComplete") + // the end of the same request
 		entry("system:node:a", "create", "ResponseComplete") +
 		strings.ReplaceAll(entry("admin", "create", "ResponseComplete"), `"verb"`, `"impersonatedUser":{"username":"`+drydock+`handler"},"verb"`) +
 		line[:80]

@@ -28,7 +28,7 @@ func TestWritesCountForTheVMIsForDrydockAndForTheRestOfTheCluster(t *testing.T) 
 		request("kubelet", "patch", "events", "ns"),
 		request("handler", "patch", "virtualmachineinstances", "ns"),
 		request("handler", "get", "virtualmachineinstances", "ns"),
-		request("kube-system:service-account-controller", "create", "serviceaccounts", "ns"), // the namespace's, not the VMIs'
+		request("kube-system:service-account-controller", "create", "serviceaccounts", "ns"), // about the namespace, not the VMIs
 		request("kubelet", "patch", "nodes/status", ""),
 		request("kubelet", "update", "leases", "kube-node-lease"),
 		request("controller", "update", "leases", "kubevirt"),

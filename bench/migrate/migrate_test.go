@@ -22,7 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
-// settings are what is compared of two QEMUs that migrate.
+// settings returns the settings in which two migrating QEMUs are compared.
 func settings(qemu *qmptest.Server) map[string]string {
 	all := map[string]string{}
 	for _, name := range []string{
@@ -50,7 +50,7 @@ func compare(t *testing.T, side string, ours, handlers *qmptest.Server) {
 	}
 }
 
-// handled is a QEMU whose guest virt-handler looks after.
+// handled is a QEMU with a guest of virt-handler's.
 func handled(t *testing.T, qemu *qmptest.Server) *guest.Guest {
 	t.Helper()
 	conn, ok := qemu.Dial().(*net.UnixConn)
@@ -67,7 +67,7 @@ func handled(t *testing.T, qemu *qmptest.Server) *guest.Guest {
 	return g
 }
 
-// running is a QEMU that runs its guest.
+// running is a QEMU with a running guest.
 func running(t *testing.T) *qmptest.Server {
 	qemu := qmptest.New(t)
 	qemu.SetRunState(runstate.Running)
@@ -86,7 +86,8 @@ func attached(t *testing.T, qemu *qmptest.Server) *end {
 	return e
 }
 
-// TestTheBaselineMigratesWithVirtHandlersSettings, and comes to its end with both times known.
+// TestTheBaselineMigratesWithVirtHandlersSettings compares them, and checks that the migration ends with both times
+// known.
 func TestTheBaselineMigratesWithVirtHandlersSettings(t *testing.T) {
 	dir := t.TempDir()
 	theirs := struct{ source, target *qmptest.Server }{running(t), qmptest.NewIncoming(t)}
