@@ -1,6 +1,5 @@
-// Package examples holds manifests for users and, in this file, the test that
-// Drydock takes each of them: it is read strictly, sets nothing that is not
-// supported, and passes validation. It owns no code that runs.
+// Package examples has manifests for users and, in this file, the test that Drydock accepts each of them: it is read
+// strictly, sets only supported fields, and passes validation. It owns no code that runs.
 package examples
 
 import (
@@ -55,8 +54,7 @@ func TestDrydockTakesEveryExample(t *testing.T) {
 	}
 }
 
-// TestDrydockTakesWhatVirtctlCreates holds the manifests of virtctl create to
-// the same rules.
+// TestDrydockTakesWhatVirtctlCreates checks the manifests of virtctl create by the same rules.
 func TestDrydockTakesWhatVirtctlCreates(t *testing.T) {
 	for _, arguments := range []string{
 		"",
@@ -95,8 +93,7 @@ func documents(t *testing.T, text []byte) [][]byte {
 	}
 }
 
-// check reads one object strictly, as kubectl apply does, and returns what
-// admission would say against it.
+// check reads one object strictly, as kubectl apply does, and returns admission's errors.
 func check(t *testing.T, document []byte) field.ErrorList {
 	t.Helper()
 	var kind metav1.TypeMeta
@@ -129,7 +126,7 @@ func check(t *testing.T, document []byte) field.ErrorList {
 	return nil
 }
 
-// maintains is what admission would say against a maintenance pod for the VM of an example.
+// maintains returns admission's errors about a maintenance pod for an example's VMI.
 func maintains(template *corev1.PodTemplateSpec) field.ErrorList {
 	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm-datavolume"}}

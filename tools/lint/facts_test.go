@@ -8,9 +8,8 @@ import (
 	"honnef.co/go/tools/staticcheck/sa4023"
 )
 
-// TestWhatIsKnownOfImportedFunctionsIsStillFound has functions whose results are never nil in a
-// package, in one that it imports, and in one that this imports. The analyzer as it is published
-// finds the same.
+// TestWhatIsKnownOfImportedFunctionsIsStillFound has functions with results that are never nil in a package, in its
+// import, and in that one's import. The published analyzer must report the same.
 func TestWhatIsKnownOfImportedFunctionsIsStillFound(t *testing.T) {
 	t.Run("as published", func(t *testing.T) {
 		analysistest.Run(t, analysistest.TestData(), sa4023.Analyzer, "caller")
