@@ -20,11 +20,11 @@ import (
 	"kubevirt.io/client-go/kubecli"
 )
 
-// patience is how long one thing is waited for. A wait that succeeds ends at
-// once, so it is generous: guests are emulated and share few CPUs.
+// patience bounds one wait. A wait that succeeds ends at once, so it is generous: guests are emulated and share few
+// CPUs.
 const patience = 4 * time.Minute
 
-// virt is the client that all tests use; it is what the tests are about.
+// virt is the client under test, which all tests use.
 var virt kubecli.KubevirtClient
 
 func TestMain(m *testing.M) {
@@ -44,8 +44,7 @@ func connect() error {
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig %s: %w", path, err)
 	}
-	// Tests run side by side; the default of five requests a second would have
-	// them wait for each other.
+	// Tests run in parallel; with the default of five requests a second they would wait for each other.
 	config.QPS, config.Burst = 50, 100
 	if virt, err = kubecli.GetKubevirtClientFromRESTConfig(config); err != nil {
 		return fmt.Errorf("making the client: %w", err)
@@ -53,8 +52,8 @@ func connect() error {
 	return nil
 }
 
-// newNamespace makes a namespace for one test. It goes with the test, and the
-// test waits for that, so that a machine that cannot be deleted is noticed.
+// newNamespace makes a namespace for one test. The test waits for its deletion at the end, so that an object that can't
+// be deleted is noticed.
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	namespaces := virt.CoreV1().Namespaces()
@@ -81,8 +80,7 @@ func newNamespace(t *testing.T) string {
 	return namespace.Name
 }
 
-// awaitVMI waits until a VMI is as wanted. what completes the sentence "waiting
-// for VMI x to ...".
+// awaitVMI waits until reached accepts a VMI. what completes the sentence "waiting for VMI x to ...".
 func awaitVMI(t *testing.T, namespace, name, what string, reached func(*v1.VirtualMachineInstance) bool) *v1.VirtualMachineInstance {
 	t.Helper()
 	client := virt.VirtualMachineInstance(namespace)
@@ -96,7 +94,7 @@ func awaitVM(t *testing.T, namespace, name, what string, reached func(*v1.Virtua
 	return await(t, listWatch(name, client.List, client.Watch), &v1.VirtualMachine{}, "VM "+name+" to "+what, reached)
 }
 
-// listWatch follows the object of one name through the client under test.
+// listWatch follows the object with a name through the client under test.
 func listWatch[L runtime.Object](
 	name string,
 	list func(context.Context, metav1.ListOptions) (L, error),
@@ -134,14 +132,12 @@ func await[T runtime.Object](t *testing.T, lw cache.ListerWatcher, empty T, what
 	return last
 }
 
-// awaitNoVMI waits until a VMI is gone.
 func awaitNoVMI(t *testing.T, namespace, name string) {
 	t.Helper()
 	client := virt.VirtualMachineInstance(namespace)
 	awaitDeleted(t, listWatch(name, client.List, client.Watch), &v1.VirtualMachineInstance{}, "VMI "+name)
 }
 
-// awaitDeleted waits until an object is gone.
 func awaitDeleted(t *testing.T, lw cache.ListerWatcher, empty runtime.Object, what string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -153,7 +149,7 @@ func awaitDeleted(t *testing.T, lw cache.ListerWatcher, empty runtime.Object, wh
 	}
 }
 
-// mustFail asserts a refusal by its code and a part of its sentence.
+// mustFail checks a refusal's code and a part of its sentence.
 func mustFail(t *testing.T, doing string, err error, is func(error) bool, sentence string) {
 	t.Helper()
 	if err == nil {

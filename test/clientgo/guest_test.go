@@ -18,12 +18,12 @@ import (
 // guestImage is the containerDisk of the tiny test guest.
 const guestImage = "drydock.dev/test-guest:devel"
 
-// ready is the guest's own line, once its userland is up.
+// ready is the line that the guest prints once its userland is up.
 var ready = regexp.MustCompile(`drydock guest ready: \S+ uuid=\S+\n`)
 
 func contains(text, part string) bool { return strings.Contains(text, part) }
 
-// guestSpec is a machine that boots the test guest under the name of its object.
+// guestSpec is a machine that boots the test guest with the name of its object.
 func guestSpec(name string) v1.VirtualMachineInstanceSpec {
 	memory := resource.MustParse("128Mi")
 	spec := v1.VirtualMachineInstanceSpec{Networks: []v1.Network{*v1.DefaultPodNetwork()}}
@@ -44,7 +44,6 @@ func guestSpec(name string) v1.VirtualMachineInstanceSpec {
 	return spec
 }
 
-// newVM is a VM with a run strategy.
 func newVM(name string, strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
 	return &v1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -55,7 +54,6 @@ func newVM(name string, strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachin
 	}
 }
 
-// create makes a VM.
 func create(t *testing.T, namespace string, vm *v1.VirtualMachine) *v1.VirtualMachine {
 	t.Helper()
 	created, err := virt.VirtualMachine(namespace).Create(t.Context(), vm, metav1.CreateOptions{})
@@ -86,7 +84,7 @@ func printable(status v1.VirtualMachinePrintableStatus) func(*v1.VirtualMachine)
 	return func(vm *v1.VirtualMachine) bool { return vm.Status.PrintableStatus == status }
 }
 
-// terminal is a guest's console that a test looks at.
+// terminal is a guest's console for a test.
 type terminal struct {
 	*console.Console
 	t *testing.T
@@ -105,11 +103,11 @@ func openConsole(t *testing.T, namespace, name string) terminal {
 	return terminal{console.New(conn), t}
 }
 
-// closeWith ends a connection with its test. It may have ended by itself.
+// closeWith closes a connection at the end of its test. It may have ended by itself.
 func closeWith(t *testing.T, conn net.Conn) { t.Cleanup(func() { _ = conn.Close() }) }
 
-// awaitReady waits for the guest's own line, on a console that was opened before the guest boots: nobody is shown what was
-// said before.
+// awaitReady waits for the guest's own line, on a console that was opened before the guest boots: a console shows no
+// earlier output.
 func (c terminal) awaitReady() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -119,7 +117,7 @@ func (c terminal) awaitReady() {
 	}
 }
 
-// identity is how the guest calls itself, and the UUID that it sees, which is for root to know.
+// identity returns the guest's host name, and its UUID, which only root can read.
 func (c terminal) identity() (hostname, uuid string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -134,7 +132,7 @@ func (c terminal) identity() (hostname, uuid string) {
 	return hostname, uuid
 }
 
-// login logs in as the guest's user without privileges.
+// login logs in as the guest's unprivileged user.
 func (c terminal) login() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -144,7 +142,7 @@ func (c terminal) login() {
 	}
 }
 
-// run has the guest's shell run a command, which must succeed.
+// run runs a command in the guest's shell, which must succeed.
 func (c terminal) run(command string) string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -156,5 +154,5 @@ func (c terminal) run(command string) string {
 	return strings.TrimSpace(output)
 }
 
-// bootID names one boot of the guest's kernel.
+// bootID identifies one boot of the guest's kernel.
 func (c terminal) bootID() string { return c.run("cat /proc/sys/kernel/random/boot_id") }

@@ -21,7 +21,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// nowhere is a label that no node has: what selects it stays without a guest.
+// nowhere is a label that no node has: a machine that selects it stays without a guest.
 var nowhere = map[string]string{"drydock.dev/nowhere": "true"}
 
 // waiting is a machine that no node can run.
@@ -31,10 +31,10 @@ func waiting(name string) v1.VirtualMachineInstanceSpec {
 	return spec
 }
 
-// fewestSequences is how many the kinds have at least among them.
+// fewestSequences is the minimal number of sequences of all kinds together.
 const fewestSequences = 100
 
-// TestEveryKindIsStored has each kind's objects made, found, changed and deleted by the generated client.
+// TestEveryKindIsStored makes, finds, changes and deletes each kind's objects by the generated client.
 func TestEveryKindIsStored(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
@@ -82,7 +82,7 @@ func TestEveryKindIsStored(t *testing.T) {
 	runKinds(t, kinds)
 }
 
-// runKinds runs each kind's sequences, the kinds beside each other.
+// runKinds runs each kind's sequences, the kinds in parallel.
 func runKinds(t *testing.T, kinds map[string][]sequence) {
 	t.Helper()
 	count := 0
@@ -100,7 +100,8 @@ func runKinds(t *testing.T, kinds map[string][]sequence) {
 	}
 }
 
-// kindsOfTypes are the sequences of instance types and preferences. Those of the cluster are named after the namespace.
+// kindsOfTypes returns the sequences of instance types and preferences. The names of cluster-wide ones contain the
+// namespace.
 func kindsOfTypes(namespace string) map[string][]sequence {
 	small := instancetypev1.VirtualMachineInstancetypeSpec{
 		CPU: instancetypev1.CPUInstancetype{Guest: 1}, Memory: instancetypev1.MemoryInstancetype{Guest: resource.MustParse("64Mi")},
@@ -140,7 +141,8 @@ func replicas(n int32) v1.VirtualMachineInstanceReplicaSetSpec {
 	}
 }
 
-// TestWhatIsSpecialInAKind is about what only some kinds have: scales, statuses, the one KubeVirt object, refusals by path.
+// TestWhatIsSpecialInAKind tests the features of single kinds: scales, statuses, the only KubeVirt object, refusals by
+// path.
 func TestWhatIsSpecialInAKind(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
@@ -221,7 +223,7 @@ func TestWhatIsSpecialInAKind(t *testing.T) {
 	})
 }
 
-// createPlain makes a halted VM of another's spec. The list that follows finds out if it was not made.
+// createPlain makes a halted VM with another's spec. The following list shows if it was not made.
 func createPlain(ctx context.Context, namespace, name string, like *v1.VirtualMachine) {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: *like.Spec.DeepCopy()}
 	vm.Spec.Template.Spec.Domain.Firmware = nil
@@ -229,7 +231,7 @@ func createPlain(ctx context.Context, namespace, name string, like *v1.VirtualMa
 }
 
 func updateOfTheSpec(ctx context.Context, vms kubecli.VirtualMachineInterface, name string) error {
-	// Its controller writes it meanwhile, as its users must expect.
+	// Its controller writes it meanwhile, which users must expect.
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		read, err := vms.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -248,7 +250,7 @@ func updateOfTheSpec(ctx context.Context, vms kubecli.VirtualMachineInterface, n
 }
 
 func scaleOfASet(ctx context.Context, sets kubecli.ReplicaSetInterface, name string) error {
-	// The set's controller writes it meanwhile, as its users must expect.
+	// The set's controller writes it meanwhile, which users must expect.
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		scale, err := sets.GetScale(ctx, name, metav1.GetOptions{})
 		if err != nil {

@@ -14,13 +14,13 @@ import (
 // life is a VM whose guest the tests of all verbs share.
 type life struct{ namespace, name string }
 
-// TestVerbsOnAGuestThatRuns uses each verb on a guest that runs: what only a guest can answer. The guest is shared, since each verb
-// leaves it as the next one needs it; what is refused without a guest, other tests ask.
+// TestVerbsOnAGuestThatRuns uses each verb that needs a running guest. The guest is shared, because each verb leaves it
+// as the next one needs it; other tests cover the refusals without a guest.
 func TestVerbsOnAGuestThatRuns(t *testing.T) {
 	t.Parallel()
 	l := life{newNamespace(t), "life"}
 	vm := newVM(l.name, v1.RunStrategyHalted)
-	// Somebody else looks after evictions; and the namespace goes without waiting for the guest's own end.
+	// An external controller handles evictions; and the namespace's deletion does not wait for the guest's shutdown.
 	external, atOnce := v1.EvictionStrategyExternal, int64(0)
 	vm.Spec.Template.Spec.EvictionStrategy, vm.Spec.Template.Spec.TerminationGracePeriodSeconds = &external, &atOnce
 	create(t, l.namespace, vm)
@@ -47,7 +47,7 @@ func TestVerbsOnAGuestThatRuns(t *testing.T) {
 	}
 }
 
-// vmi is the VMI as it is.
+// vmi returns the present VMI.
 func (l life) vmi(t *testing.T) *v1.VirtualMachineInstance {
 	t.Helper()
 	vmi, err := virt.VirtualMachineInstance(l.namespace).Get(t.Context(), l.name, metav1.GetOptions{})
@@ -90,7 +90,7 @@ func (l life) consoles(t *testing.T) {
 		t.Errorf("the guest says that %s is logged in", user)
 	}
 
-	// A second console shares the session; the first one stays open.
+	// A second console shares the session; the first one must stay open.
 	second := openConsole(t, l.namespace, l.name)
 	second.login()
 	if answer := second.run("echo two consoles"); answer != "two consoles" {
@@ -102,7 +102,7 @@ func (l life) consoles(t *testing.T) {
 }
 
 func (l life) screens(t *testing.T) {
-	// Two viewers at a time: both are greeted, and the first is not thrown out.
+	// Two viewers at a time: both must be greeted, and the first must stay connected.
 	first, second := openScreen(t, l.namespace, l.name), openScreen(t, l.namespace, l.name)
 	for i, viewer := range []net.Conn{first, second} {
 		if err := handshake(viewer); err != nil {
@@ -111,7 +111,7 @@ func (l life) screens(t *testing.T) {
 	}
 }
 
-// ports uses the routes that are called by the VMI's name and by the VM's.
+// ports uses the routes with the VMI's name and with the VM's.
 func (l life) ports(t *testing.T) {
 	vmis := virt.VirtualMachineInstance(l.namespace)
 	vmi, err := vmis.PortForward(l.name, 7777, "tcp")
@@ -213,7 +213,7 @@ func (l life) rebootKeepsTheVMI(t *testing.T, what string, reboot func() error) 
 	}
 }
 
-// eviction does what a drain does, and what Cluster API's provider looks at.
+// eviction evicts as a drain does, and reads the fields that Cluster API's provider reads.
 func (l life) eviction(t *testing.T) {
 	vmi := l.vmi(t)
 	err := virt.CoreV1().Pods(l.namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: launcherOf(t, vmi)}})
@@ -230,7 +230,7 @@ func (l life) eviction(t *testing.T) {
 	}
 }
 
-// migration does what KubeVirt's virtctl migrate and migrate-cancel do, and what they are refused.
+// migration does the same as KubeVirt's virtctl migrate and migrate-cancel, with their refusals.
 func (l life) migration(t *testing.T) {
 	vms := virt.VirtualMachine(l.namespace)
 	before := awaitVMI(t, l.namespace, l.name, "be migratable", func(vmi *v1.VirtualMachineInstance) bool {

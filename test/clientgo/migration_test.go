@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// awaitArrival waits until the one migration of a VMI has succeeded, and its guest is on another node.
+// awaitArrival waits until a VMI's only migration has succeeded, and its guest is on another node.
 func awaitArrival(t *testing.T, before *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	t.Helper()
 	all := migrationsOf(t, before.Namespace, before.Name)
@@ -28,8 +28,8 @@ func awaitArrival(t *testing.T, before *v1.VirtualMachineInstance) *v1.VirtualMa
 	})
 }
 
-// nowhereToGo makes a migration that no node fits, and cancels it. Meanwhile no other is admitted, and it can't be
-// changed.
+// nowhereToGo makes a migration that no node fits, and cancels it. Meanwhile no other may be admitted, and it must be
+// immutable.
 func nowhereToGo(t *testing.T, namespace, name string) {
 	t.Helper()
 	client := virt.VirtualMachineInstanceMigration(namespace)
@@ -53,7 +53,7 @@ func nowhereToGo(t *testing.T, namespace, name string) {
 	mustFail(t, "a second migration", err, errors.IsInvalid, "VMI "+name+" is being migrated already, by the migration "+m.Name+"; delete that to cancel it")
 	err = virt.VirtualMachine(namespace).Migrate(t.Context(), name, &v1.MigrateOptions{})
 	mustFail(t, "migrating the VM meanwhile", err, isRefusal, "is being migrated already")
-	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // its status changes as it waits
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // its status changes while it waits
 		changed, err := client.Get(t.Context(), m.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -75,10 +75,10 @@ func nowhereToGo(t *testing.T, namespace, name string) {
 	}
 }
 
-// isRefusal reports whether a request was understood and refused.
+// isRefusal reports whether a valid request was refused.
 func isRefusal(err error) bool { return errors.IsConflict(err) || errors.IsInvalid(err) }
 
-// migrationsOf are the migrations of a VMI, found as KubeVirt's virtctl finds them.
+// migrationsOf returns the migrations of a VMI, found as KubeVirt's virtctl finds them.
 func migrationsOf(t *testing.T, namespace, name string) []v1.VirtualMachineInstanceMigration {
 	t.Helper()
 	list, err := virt.VirtualMachineInstanceMigration(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: v1.MigrationSelectorLabel + " in (" + name + ")"})
@@ -95,7 +95,7 @@ func awaitMigration(t *testing.T, m *v1.VirtualMachineInstanceMigration, what st
 	return await(t, listWatch(m.Name, client.List, client.Watch), &v1.VirtualMachineInstanceMigration{}, "migration "+m.Name+" to "+what, reached)
 }
 
-// launcherOf is the name of the pod that a VMI's guest runs in.
+// launcherOf returns the name of the pod in which a VMI's guest runs.
 func launcherOf(t *testing.T, vmi *v1.VirtualMachineInstance) string {
 	t.Helper()
 	pods, err := virt.CoreV1().Pods(vmi.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: v1.CreatedByLabel + "=" + string(vmi.UID)})

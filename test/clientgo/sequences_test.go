@@ -14,14 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// sequence is a short use of the client by one who knows only its documentation.
+// sequence is a short use of the client by somebody who knows only its documentation.
 type sequence struct {
 	// name completes the sentence "the client sees that …".
 	name string
 	run  func(ctx context.Context) error
 }
 
-// runAll runs sequences in their order, and each of them whatever became of the others.
+// runAll runs sequences in order, whatever the result of the earlier ones.
 func runAll(t *testing.T, sequences []sequence) {
 	t.Helper()
 	for _, s := range sequences {
@@ -41,7 +41,7 @@ type object interface {
 	metav1.Object
 }
 
-// kindClient is what the generated clients of all kinds have in common.
+// kindClient has the common methods of the generated clients.
 type kindClient[T object, L runtime.Object] interface {
 	Create(context.Context, T, metav1.CreateOptions) (T, error)
 	Update(context.Context, T, metav1.UpdateOptions) (T, error)
@@ -56,9 +56,9 @@ type kindClient[T object, L runtime.Object] interface {
 // storage is a kind whose objects are made, found, changed and deleted.
 type storage[T object, L runtime.Object] struct {
 	client kindClient[T, L]
-	// fresh is a new object that is valid.
+	// fresh returns a new valid object.
 	fresh func(name string) T
-	// items are those of a list.
+	// items returns the items of a list.
 	items func(L) []T
 }
 
@@ -86,7 +86,7 @@ func storageOf[T any, P interface {
 	}
 }
 
-// sequences are those that every kind must pass; prefix begins the names of their objects.
+// sequences returns the sequences that every kind must pass; the names of their objects begin with prefix.
 func (s storage[T, L]) sequences(prefix string) []sequence {
 	one, other := prefix+"-one", prefix+"-other"
 	labeled := metav1.ListOptions{LabelSelector: "sequence=" + one}
@@ -103,7 +103,7 @@ func (s storage[T, L]) sequences(prefix string) []sequence {
 		{"a patch whose test fails changes nothing", func(ctx context.Context) error {
 			_, err := s.client.Patch(ctx, one, types.JSONPatchType,
 				[]byte(`[{"op":"test","path":"/metadata/name","value":"nobody"},{"op":"add","path":"/metadata/labels/lost","value":"yes"}]`), metav1.PatchOptions{})
-			// The API server tells of a failed test only that it rejects the patch.
+			// For a failed test the API server only says that it rejects the patch.
 			return refused(err, errors.IsInvalid, "rejected")
 		}},
 		{"nobody has another's identity", func(ctx context.Context) error {
@@ -217,7 +217,7 @@ func (s storage[T, L]) outdated(ctx context.Context, name string) error {
 	return refused(err, errors.IsConflict, name)
 }
 
-// gone waits until an object is deleted: some go when a controller has let go of them.
+// gone waits until an object is deleted: some wait for a controller's finalizer.
 func (s storage[T, L]) gone(ctx context.Context, name string) error {
 	for {
 		list, err := s.client.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
@@ -235,7 +235,7 @@ func (s storage[T, L]) gone(ctx context.Context, name string) error {
 	}
 }
 
-// refused is nil if an error is the refusal that it must be.
+// refused returns nil if an error is the expected refusal.
 func refused(err error, is func(error) bool, sentence string) error {
 	if err == nil {
 		return fmt.Errorf("it succeeded, but should be refused")

@@ -56,8 +56,8 @@ func handshake(conn net.Conn) error {
 	return nil
 }
 
-// echo says something to the guest's echo service and hears it back, in one
-// piece and in a larger one that takes many messages.
+// echo sends text to the guest's echo service and reads it back, in one piece and in a larger one that needs many
+// messages.
 func echo(t *testing.T, stream kvcorev1.StreamInterface, text string) {
 	t.Helper()
 	conn := stream.AsConn()

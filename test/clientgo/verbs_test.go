@@ -15,11 +15,11 @@ import (
 	kvcorev1 "kubevirt.io/client-go/kubevirt/typed/core/v1"
 )
 
-// verb is one method of the client on one machine, and what it is answered.
+// verb is one method of the client on one machine, and the expected answer.
 type verb struct {
 	name string
 	call func(ctx context.Context) error
-	// is and sentence tell the refusal; without is the verb must succeed.
+	// is and sentence describe the refusal; without is the verb must succeed.
 	is       func(error) bool
 	sentence string
 }
@@ -44,7 +44,7 @@ func sequencesOf(verbs []verb) []sequence {
 
 var dry = []string{metav1.DryRunAll}
 
-// addition is a volume that is added from a claim.
+// addition adds a volume on a claim.
 func addition(name string) *v1.AddVolumeOptions {
 	return &v1.AddVolumeOptions{
 		Name:         name,
@@ -54,7 +54,7 @@ func addition(name string) *v1.AddVolumeOptions {
 	}
 }
 
-// TestVerbsOnAHaltedVM uses each verb on a VM that is off: most of them are wrong then.
+// TestVerbsOnAHaltedVM uses each verb on a halted VM: most must be refused.
 func TestVerbsOnAHaltedVM(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
@@ -128,10 +128,10 @@ func TestVerbsOnAHaltedVM(t *testing.T) {
 	}))
 }
 
-// anyError is a refusal of which only the code of the connection is known to the client.
+// anyError accepts a refusal of which the client knows only the connection's status code.
 func anyError(err error) bool { return err != nil }
 
-// TestVerbsOnAGuestThatIsNotThere uses each verb on a VMI that waits for a node, and on one that there is not.
+// TestVerbsOnAGuestThatIsNotThere uses each verb on a VMI that waits for a node, and on a missing one.
 func TestVerbsOnAGuestThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
@@ -149,13 +149,12 @@ func TestVerbsOnAGuestThatIsNotThere(t *testing.T) {
 	runAll(t, sequencesOf(verbs))
 }
 
-// guestVerb is a verb on a guest.
 type guestVerb struct {
 	name string
 	call func(ctx context.Context, name string) error
-	// unsupported means that Drydock has no such verb, which it says by NotFound.
+	// unsupported means that Drydock has no such verb, and answers NotFound.
 	unsupported bool
-	// stream means that the client tells nothing but that it failed.
+	// stream means that the client reports only that it failed.
 	stream bool
 }
 
@@ -217,7 +216,7 @@ func guestVerbs(vmis kvcorev1.VirtualMachineInstanceInterface) []guestVerb {
 	}
 }
 
-// TestAVMWithoutANode goes through a VM's life where no node can run it.
+// TestAVMWithoutANode follows a VM's life when no node can run it.
 func TestAVMWithoutANode(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)

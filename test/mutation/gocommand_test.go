@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestMain lets the test program be the command go of gremlins, as the program itself is:
-// that command limits its own resources.
+// TestMain lets the test program act as gremlins' command go, like the program itself, because that command limits its
+// own resources.
 func TestMain(m *testing.M) {
 	if file := os.Getenv(runVariable); file != "" {
 		os.Exit(goCommand(file, os.Args[1:]))

@@ -111,7 +111,7 @@ func TestAProcessSaysWhatItIsFor(t *testing.T) {
 	}
 }
 
-// A test with a guest of its own runs for two seconds beside one that waits for the second of them.
+// A test with a guest of its own runs for two seconds beside one that waits during the second of them.
 func TestTheReportNamesWhatWasUsed(t *testing.T) {
 	folder := t.TempDir()
 	at := func(second int) time.Time { return time.Date(2026, 1, 1, 0, 0, second, 0, time.UTC) }
@@ -146,7 +146,7 @@ func TestAProcessThatComputesIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = busy.Process.Kill(), busy.Wait() })
-	// As long as a busy machine takes to let it compute.
+	// Long enough that a busy machine lets it compute.
 	for watched := 4 * interval; watchedFor(t, watched) == 0; watched *= 2 {
 		if watched > 2*time.Minute {
 			t.Fatal("no sample has what a process that never rests has computed")
@@ -154,7 +154,7 @@ func TestAProcessThatComputesIsSeen(t *testing.T) {
 	}
 }
 
-// watchedFor is how many seconds of CPU time the samples of so long have of this test, and of shells.
+// watchedFor returns the seconds of CPU time of this test, and of shells, in samples over a duration.
 func watchedFor(t *testing.T, watched time.Duration) (seen float64) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), watched)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// heard is an answer, and how many questions had been asked when it came.
+// heard is an answer, and the number of questions before it came.
 type heard struct {
 	asked    uint64
 	pod      string

@@ -51,14 +51,14 @@ func TestAnEditIsMadeOrRefused(t *testing.T) {
 	}
 }
 
-// What a spec asserts is in the files of its group.
+// A spec's assertions are in the files of its group.
 func TestNoEditIsOfASpec(t *testing.T) {
 	for _, e := range edits {
 		if e.why == "" {
 			t.Errorf("the edit of %s does not say why", e.file)
 		}
 		of := strings.HasPrefix(e.file, "tests/") && !strings.HasPrefix(e.file, "tests/testsuite/") && !strings.HasPrefix(e.file, "tests/lib")
-		// Of the templates the specs call another version's clients.
+		// For templates the specs call another version's clients.
 		if of && e.why != olderTemplates {
 			t.Errorf("the edit of %s is of a spec", e.file)
 		}
@@ -96,7 +96,7 @@ func TestAReportIsRead(t *testing.T) {
 		!slices.Equal(first.labels, []string{"sig-storage", "rwxfs"}) {
 		t.Errorf("got %+v and %+v", first, second)
 	}
-	// The suite is asked for a spec by its own text.
+	// The suite selects a spec by its own text.
 	for _, s := range specs {
 		expression := strings.TrimPrefix(focus([]spec{s})[0], "-ginkgo.focus=")
 		if !regexp.MustCompile(expression).MatchString("KubeVirt Tests Suite " + s.text) {

@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// step is a line that a user types, and what must come of it.
+// step is a line that a user types, and its expected result.
 type step struct {
 	line string
-	// says is a regular expression of what the line prints, answers one of its answer alone.
+	// says is a regular expression for the line's whole output, answers one for its standard output.
 	says, answers string
-	// fails is whether the line ends with an error.
+	// fails means that the line must end with an error.
 	fails bool
-	// awaited lines are typed again until they do what they must; the lines after them need that.
+	// awaited lines are repeated until they give the expected result, which the later lines need.
 	awaited bool
-	// with talks with a line that does not end by itself.
+	// with interacts with a line that does not end by itself.
 	with func(t *testing.T, p *program)
 }
 
 const (
-	// anew is answered by a guest that has booted since it was asked last.
+	// anew succeeds when the guest has booted since the last call.
 	anew = "virtctl ssh $SSH root@vm/vm-cirros --command='test ! -e /tmp/before && touch /tmp/before && echo booted anew'"
-	// The image has drivers for SATA: `create vm` leaves the bus of its disks out.
+	// The image has drivers for SATA, because `create vm` sets no bus for its disks.
 	createVM = "virtctl create vm --name=vm-cirros --instancetype=virtualmachineinstancetype/small --preference=virtualmachinepreference/plain" +
 		" --volume-containerdisk=src:drydock.dev/test-guest-full:devel --user=guest --ssh-key=\"$(cat key.pub)\"" +
 		" --access-cred=type:ssh,src:keys,user:root --access-cred=type:password,src:passwords"
@@ -49,7 +49,7 @@ var session = []step{
 	{line: createVM + " | kubectl create --dry-run=server -f -", says: `created \(server dry run\)`},
 	{line: createVM + " | kubectl create -f -", says: "vm-cirros created"},
 	{line: "virtctl create clone --source-name=vm-cirros | kubectl create --dry-run=server -f -", says: `created \(server dry run\)`},
-	{line: "virtctl expand --vm=vm-cirros", says: "guest: 128Mi"}, // the instance type's
+	{line: "virtctl expand --vm=vm-cirros", says: "guest: 128Mi"}, // from the instance type
 
 	{line: "head -c 1M /dev/zero >disk.img"},
 	{line: "virtctl image-upload dv uploaded --size=16Mi --image-path=disk.img --force-bind --insecure --uploadproxy-url=$UPLOADPROXY",
@@ -58,7 +58,7 @@ var session = []step{
 	{line: "kubectl wait vm/vm-cirros --for=condition=AgentConnected --timeout=5m", awaited: true},
 	{line: anew, says: "booted anew", awaited: true},
 	{line: "virtctl guestosinfo vm-cirros", says: `"guestAgentVersion": "\d`},
-	// Disks on SATA may come in any order, and some time after the login; one has a partition.
+	// Disks on SATA may appear in any order, and some time after the login; one has a partition.
 	{line: "virtctl ssh $SSH root@vm/vm-cirros --command='mount -t vfat -o ro /dev/sd?1 /mnt'", awaited: true},
 	{line: "virtctl fslist vm-cirros", says: `"mountPoint": "/mnt"`},
 	{line: "virtctl userlist vm-cirros", says: `"items": \[`},
@@ -68,14 +68,14 @@ var session = []step{
 
 	{line: "virtctl vnc screenshot vm-cirros --file=screen.png && head -c 4 screen.png", says: "PNG"},
 	{line: "virtctl vnc vm-cirros --proxy-only", with: greets(`"port":(\d+)`, "RFB 003.")},
-	// It takes Ctrl-] for what it is only where nothing was typed just before: the guest has to have answered that.
+	// Ctrl-] works only if nothing was typed just before: the guest must have answered the earlier input.
 	{line: "virtctl console vm-cirros", with: talks("Successfully connected to vm-cirros console", "guest\r", "Password: ", "\x1d")},
 	{line: "virtctl scp $SSH key.pub guest@vm/vm-cirros:copied"},
 	{line: "virtctl ssh $SSH guest@vmi/vm-cirros --command='id -un && cat copied'", says: "guest\nssh-ed25519 "},
 	{line: "virtctl port-forward vm/vm-cirros $PORT:22", with: greets(`127\.0\.0\.1:(\d+) to 22`, "SSH-2.0-")},
 	{line: "virtctl expose vm vm-cirros --name=ssh --port=22", says: "Service ssh successfully created for vm vm-cirros"},
 	{line: "kubectl get endpointslices -l kubernetes.io/service-name=ssh -o jsonpath='{.items[*].endpoints[*].addresses}'", says: `\d`, awaited: true},
-	{line: "kubectl get pods -o name", answers: `^pod/virt-launcher-\S+\n$`, awaited: true}, // the upload's is gone
+	{line: "kubectl get pods -o name", answers: `^pod/virt-launcher-\S+\n$`, awaited: true}, // the upload's pod is gone
 	{line: "virtctl guestfs uploaded --kvm=false", with: talks("press(ing)? enter", "guestfish --ro -a disk.img run : list-devices\r", "/dev/sda", "exit\r")},
 
 	{line: "virtctl addvolume vm-cirros --volume-name=data", says: "Successfully submitted add volume request to VM vm-cirros for volume data"},
@@ -87,7 +87,7 @@ var session = []step{
 		says: "secret keys does not have an owner reference pointing to VM vm-cirros"},
 	{line: "virtctl credentials add-ssh-key --user=root --file=other.pub --force vm-cirros", says: `Successfully added the key to secret "keys"`},
 	{line: "virtctl ssh $SSH root@vm/vm-cirros --command='cat .ssh/authorized_keys'", says: " second", awaited: true},
-	// With --file it looks for the line's end, too, which it has cut off from what it has added: nothing is removed.
+	// With --file it also looks for the line's end, which it removed when it added the key: nothing is removed.
 	{line: `virtctl credentials remove-ssh-key --user=root --value="$(cat other.pub)" --force vm-cirros`},
 	{line: "virtctl ssh $SSH root@vm/vm-cirros --command='! grep second .ssh/authorized_keys'", awaited: true},
 	{line: "virtctl credentials set-password --user=guest --password=new --force vm-cirros", says: `Successfully set password in secret "passwords"`},
@@ -113,7 +113,7 @@ var session = []step{
 	{line: "virtctl template create --vm-name=vm-cirros", fails: true, says: "VirtualMachineTemplateRequest: " + noTemplate},
 	{line: "virtctl template process variant", fails: true, says: "VirtualMachineTemplate: " + noTemplate},
 	{line: "virtctl template process variant --local", fails: true, says: "VirtualMachineTemplate: " + noTemplate},
-	// A template of OpenShift's is none of KubeVirt's kinds.
+	// OpenShift's template is none of KubeVirt's kinds.
 	{line: "virtctl template convert variant", fails: true,
 		says: `(?m)(^|: )the server could not find the requested resource \(get templates\.template\.openshift\.io variant\)$`},
 
@@ -141,14 +141,14 @@ var session = []step{
 	{line: "virtctl console nobody", fails: true, says: `virtualmachineinstances.kubevirt.io "nobody" not found`},
 }
 
-// What is said of kinds that are not served.
+// The messages about kinds that are not served.
 const (
 	noExport   = "VirtualMachineExport: not supported by Drydock: copy a disk with a DataVolume"
 	noTemplate = "not supported by Drydock: write the machine's manifest with 'virtctl create vm'"
 )
 
-// TestEachVerbWorksOrIsRefusedWithASentence types the session, and looks first whether the session leaves a verb out that
-// the program has.
+// TestEachVerbWorksOrIsRefusedWithASentence types the session, after a check that the session has every verb of the
+// program.
 func TestEachVerbWorksOrIsRefusedWithASentence(t *testing.T) {
 	s := newShell(t)
 	proxy := s.start(t, "kubectl -n kubevirt port-forward service/cdi-uploadproxy :443")
@@ -171,7 +171,7 @@ func TestEachVerbWorksOrIsRefusedWithASentence(t *testing.T) {
 	}
 }
 
-// verbs are the commands below one, at all depths, as its help lists them. Those that tell of the program alone are left out.
+// verbs returns the commands below one, at all depths, as its help lists them, except those about the program itself.
 func (s *shell) verbs(t *testing.T, path string) []string {
 	t.Helper()
 	help, err := s.run(t.Context(), "virtctl "+path+" --help")
@@ -211,7 +211,7 @@ func (s *shell) do(t *testing.T, step step) {
 	}
 }
 
-// eventually tries until it succeeds: nothing tells when another try would.
+// eventually repeats try until it succeeds, because no event announces success.
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
 	tick, deadline := time.NewTicker(pause), time.Now().Add(patience)
@@ -228,7 +228,7 @@ func eventually(t *testing.T, try func() error) {
 	}
 }
 
-// wrong says what is not as it must be.
+// wrong returns an error that describes the unexpected result.
 func (s step) wrong(out said, err error) error {
 	switch {
 	case s.fails && err == nil:
@@ -243,7 +243,7 @@ func (s step) wrong(out said, err error) error {
 	return nil
 }
 
-// talks awaits and types in turn, and then the line must end without an error.
+// talks alternately awaits output and types; then the line must end without an error.
 func talks(turns ...string) func(*testing.T, *program) {
 	return func(t *testing.T, p *program) {
 		for turn := range slices.Chunk(turns, 2) {
@@ -257,7 +257,7 @@ func talks(turns ...string) func(*testing.T, *program) {
 	}
 }
 
-// greets connects to the port that the line prints, where somebody must begin with the greeting.
+// greets connects to the port that the line prints, and must receive the greeting.
 func greets(port, greeting string) func(*testing.T, *program) {
 	return func(t *testing.T, p *program) {
 		address, deadline := "127.0.0.1:"+p.await(t, port)[1], time.Now().Add(patience)
@@ -277,8 +277,8 @@ func greets(port, greeting string) func(*testing.T, *program) {
 	}
 }
 
-// freePort is a port of this machine that nobody listens on. It is one of those that the kernel gives to nobody by itself, so
-// that it is still free when virtctl comes to listen there.
+// freePort returns an unused port of this machine. It is outside the kernel's ephemeral range, so that it is still free
+// when virtctl listens there.
 func freePort(t *testing.T) string {
 	t.Helper()
 	const first, count = 12000, 20000

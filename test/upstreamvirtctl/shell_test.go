@@ -15,19 +15,19 @@ import (
 	"time"
 )
 
-// patience is how long one line is waited for. It is generous: guests are emulated and share few CPUs.
+// patience bounds the wait for one line. It is generous: guests are emulated and share few CPUs.
 const patience = 5 * time.Minute
 
-// pause is between two tries of what is awaited.
+// pause is the time between two tries.
 const pause = 200 * time.Millisecond
 
-// shell is where lines are typed: a folder, programs and a namespace of the test's own.
+// shell runs lines, with a folder, programs and a namespace of the test's own.
 type shell struct {
 	dir string
 	env []string
 }
 
-// newShell builds virtctl and makes a namespace, which goes with the test.
+// newShell builds virtctl and makes a namespace, which is deleted with the test.
 func newShell(t *testing.T) *shell {
 	t.Helper()
 	config := os.Getenv("KUBECONFIG")
@@ -44,7 +44,7 @@ func newShell(t *testing.T) *shell {
 		"TESTDATA="+repository+"/test/upstreamvirtctl/testdata",
 		"SSH=-i key --known-hosts=/dev/null -t -oStrictHostKeyChecking=no -t -oBatchMode=yes -t -oConnectTimeout=20 -t -oServerAliveInterval=5")
 	buildVirtctl(t, filepath.Join(programs, "virtctl"))
-	// usbredir looks for the program that has the device before it asks the server.
+	// usbredir looks for the program of the device before it asks the server.
 	writeScript(t, filepath.Join(programs, "usbredirect"), "exit 1")
 	writeScript(t, filepath.Join(programs, "kubectl"), "exec "+repository+`/bin/drydock kubectl "$@" --kubeconfig=`+own)
 
@@ -62,8 +62,7 @@ func newShell(t *testing.T) *shell {
 	return s
 }
 
-// buildVirtctl builds the release that go.mod pins. It says its version as the project's own binaries do, which have it
-// from the linker.
+// buildVirtctl builds the release that go.mod pins. The linker sets its version, as in the project's own binaries.
 func buildVirtctl(t *testing.T, path string) {
 	t.Helper()
 	release, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", "kubevirt.io/kubevirt").Output()
@@ -84,7 +83,7 @@ func writeScript(t *testing.T, path, text string) {
 	}
 }
 
-// command is a line that ends with ctx, and all that it has started with it.
+// command is a line that ends with ctx, together with its child processes.
 func (s *shell) command(ctx context.Context, line string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "sh", "-c", line)
 	cmd.Dir, cmd.Env = s.dir, s.env
@@ -93,11 +92,10 @@ func (s *shell) command(ctx context.Context, line string) *exec.Cmd {
 	return cmd
 }
 
-// said is what a line has printed: its answer on standard output, and beside that on standard error what it warns of and
-// waits for.
+// said is a line's output: its answer on standard output, and its warnings and waits on standard error.
 type said struct{ answer, beside string }
 
-// String is all of it.
+// String returns the whole output.
 func (s said) String() string { return s.answer + s.beside }
 
 // run executes a line and returns what it printed.
@@ -118,12 +116,12 @@ func (s *shell) must(t *testing.T, line string) {
 	}
 }
 
-// program is a line that is talked with while it runs.
+// program is an interactive line.
 type program struct {
 	*exec.Cmd
 	keyboard io.Writer
 	screen   io.Reader
-	// printed is what has not been awaited yet.
+	// printed is the output that was not awaited yet.
 	printed string
 }
 
@@ -134,7 +132,7 @@ func (s *shell) start(t *testing.T, line string) *program {
 	p := &program{Cmd: s.command(ctx, line)}
 	t.Cleanup(func() {
 		cancel()
-		_ = p.Wait() // it says that the line was killed, or that it has ended before
+		_ = p.Wait() // the error says that the line was killed, or that it ended before
 	})
 	var err error
 	if p.keyboard, err = p.StdinPipe(); err != nil {
@@ -150,7 +148,7 @@ func (s *shell) start(t *testing.T, line string) *program {
 	return p
 }
 
-// await reads until what was printed matches, and returns the expression's groups.
+// await reads until the output matches, and returns the expression's groups.
 func (p *program) await(t *testing.T, expression string) []string {
 	t.Helper()
 	pattern, buffer := regexp.MustCompile(expression), make([]byte, 4096)
