@@ -8,7 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestTwoMigrationsAreTwoEvents, and other events are about the VMI alone.
+// TestTwoMigrationsAreTwoEvents, and the object of other events is the VMI alone.
 func TestTwoMigrationsAreTwoEvents(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 	if got := relatedTo(vmi, v1.Migrated.String()); got != nil {

@@ -20,8 +20,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// The node's probe runs beside virt-handler, which serves the guests that run meanwhile, and writes to where virt-handler
-// looks. What it has found does not outlive a start of the node.
+// The node's probe runs beside virt-handler, which serves running guests meanwhile, and writes to the file that
+// virt-handler reads. Its result must not outlive a restart of the node.
 func TestTheProbeRunsBesideVirtHandler(t *testing.T) {
 	text, err := os.ReadFile("../../config/deploy/handler.yaml")
 	if err != nil {
@@ -47,7 +47,7 @@ func TestTheProbeRunsBesideVirtHandler(t *testing.T) {
 	}
 }
 
-// What Multus says of a pod may be anybody's text.
+// Anybody may have written the network status of a pod.
 func TestWhatAPodSaysOfItsNetworksIsKeptWithinBounds(t *testing.T) {
 	for length, kept := range map[int]bool{0: false, 1: true, nichotplug.MaxAnnotation: true, nichotplug.MaxAnnotation + 1: false} {
 		text := strings.Repeat("x", length)
@@ -66,7 +66,8 @@ func TestWhatAPodSaysOfItsNetworksIsKeptWithinBounds(t *testing.T) {
 	}
 }
 
-// The kubelet warns of each answer that says no: virt-handler answers when it is ready, or when the kubelet waits no longer.
+// The kubelet warns of each failed probe: virt-handler must answer when it is ready, or when the kubelet's time is
+// over.
 func TestVirtHandlerIsReadyWhenGuestsCanCome(t *testing.T) {
 	missing := errors.New("the kubelet does not offer the devices yet")
 	for name, c := range map[string]struct {
@@ -89,7 +90,7 @@ func TestVirtHandlerIsReadyWhenGuestsCanCome(t *testing.T) {
 	}
 }
 
-// Why a pod is ended is kept of it: the VMI's end says so.
+// The reason of a pod's end must be kept until the VMI's end, which reports it.
 func TestWhyAPodIsEndedIsKept(t *testing.T) {
 	pod := &corev1.Pod{Status: corev1.PodStatus{Reason: "Terminated", Conditions: []corev1.PodCondition{
 		{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: "x"},

@@ -29,14 +29,12 @@ import (
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
-// These tests judge writes by config/rbac/handler-policy.yaml, with the API
-// server's own code: what virt-handler does must pass, and what somebody with its
-// token might do must not.
+// These tests judge writes by config/rbac/handler-policy.yaml, with the API server's own code: virt-handler's writes
+// must pass, and those of an attacker with its token must not.
 
 const policies = "../../config/rbac/handler-policy.yaml"
 
-// handlerOn is virt-handler as the API server knows it from the token of its pod on
-// a node.
+// handlerOn is virt-handler as the API server knows it from the token of its pod on a node.
 func handlerOn(nodes ...string) *user.DefaultInfo {
 	info := &user.DefaultInfo{Name: "system:serviceaccount:kubevirt:kubevirt-handler"}
 	if len(nodes) > 0 {
@@ -45,11 +43,11 @@ func handlerOn(nodes ...string) *user.DefaultInfo {
 	return info
 }
 
-// write is a change of an object by somebody.
+// write is an account's change of an object.
 type write struct {
 	by     user.Info
 	change func(client.Object)
-	// refused is a part of what is answered; empty when the write passes.
+	// refused is a part of the refusal; empty when the write passes.
 	refused string
 }
 
@@ -69,7 +67,7 @@ func TestVirtHandlerReportsTheMachinesOfItsNodeAndNoMore(t *testing.T) {
 	judge(t, "virt-handler-virtualmachineinstances", "virtualmachineinstances", instance, map[string]write{
 		"a status on its own node": {by: handlerOn("node1"), change: runs},
 		"a status on another node": {by: handlerOn("node2"), change: runs, refused: "of its own node"},
-		// What of it, the policy of the status judges (internal/rules/vmistatus).
+		// The policy of the status judges its content (internal/rules/vmistatus).
 		"a status on the node that it migrates to": {by: handlerOn("node3"), change: runs},
 		"a machine taken from where it runs": {by: handlerOn("node3"), refused: "metadata",
 			change: change(func(vmi *v1.VirtualMachineInstance) { vmi.Labels[v1.NodeNameLabel] = "node3" })},
@@ -92,8 +90,8 @@ func TestVirtHandlerReportsTheMachinesOfItsNodeAndNoMore(t *testing.T) {
 	})
 }
 
-// CVE-2023-26484: whoever has virt-handler's token changes any node, and has by that
-// any pod of the cluster brought to his own.
+// CVE-2023-26484: an attacker with virt-handler's token could change any node, and so bring any pod of the cluster to
+// his own.
 func TestCVE202326484VirtHandlerLabelsItsNodeAndNoMore(t *testing.T) {
 	object := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	object.Name = "node1"
@@ -126,7 +124,8 @@ func TestCVE202326484VirtHandlerLabelsItsNodeAndNoMore(t *testing.T) {
 	})
 }
 
-// Whoever has virt-handler's token must not speak of what he likes in anybody's name: people and machines act on events.
+// An attacker with virt-handler's token must not publish arbitrary events in anybody's name: people and machines act on
+// events.
 func TestVirtHandlersEventsAreItsOwn(t *testing.T) {
 	event := func(change func(*eventsv1.Event)) *eventsv1.Event {
 		e := &eventsv1.Event{
@@ -177,7 +176,7 @@ func TestVirtHandlersEventsAreItsOwn(t *testing.T) {
 	}
 }
 
-// What virt-handler may do at all: the policies judge only what RBAC lets through.
+// The policies judge only the writes that RBAC allows, so virt-handler's roles must be short.
 func TestCVE202326484VirtHandlersRolesAreShort(t *testing.T) {
 	data, err := os.ReadFile("../../config/rbac/handler.yaml")
 	if err != nil {
@@ -190,7 +189,7 @@ func TestCVE202326484VirtHandlersRolesAreShort(t *testing.T) {
 		"/persistentvolumes":                  "get",
 		"/nodes":                              "get patch",
 		"events.k8s.io/events":                "create patch update",
-		// The settings, which hold no secret: the one object may be in any namespace (decision 545).
+		// The settings, which contain no secret: the only object may be in any namespace (decision 545).
 		"kubevirt.io/kubevirts": "get list watch",
 		// Only its own request, from one signer: the policy virt-handler-certificates.
 		"certificates.k8s.io/certificatesigningrequests": "create delete get watch",
@@ -222,8 +221,7 @@ func TestCVE202326484VirtHandlersRolesAreShort(t *testing.T) {
 	}
 }
 
-// A node that is taken over must not get another node's certificate, and not one of
-// another kind.
+// An attacked node must not get another node's certificate, nor one of another kind.
 func TestVirtHandlerAsksForItsOwnCertificateAndNoMore(t *testing.T) {
 	policy := policytest.Load(t, policies, "virt-handler-certificates")
 	request := func(node string, change func(*certificatesv1.CertificateSigningRequest)) *certificatesv1.CertificateSigningRequest {
@@ -282,8 +280,7 @@ func TestVirtHandlerAsksForItsOwnCertificateAndNoMore(t *testing.T) {
 	}
 }
 
-// The key of the authority of virt-handlers makes whoever has it any node's
-// virt-handler; virt-api's client key makes him virt-api.
+// The CA key of virt-handlers makes its owner any node's virt-handler; virt-api's client key makes him virt-api.
 func TestVirtHandlerReadsNoSecret(t *testing.T) {
 	roles, bound := handlersRoles(t)
 	if len(bound) < 2 {
@@ -305,8 +302,8 @@ func TestVirtHandlerReadsNoSecret(t *testing.T) {
 	}
 }
 
-// handlersRoles are the roles of config/rbac by kind and name, and those that virt-handler
-// is bound to, also as a member of a group.
+// handlersRoles returns the roles of config/rbac by kind and name, and those to which virt-handler is bound, also as a
+// member of a group.
 func handlersRoles(t *testing.T) (roles map[string]rbacv1.ClusterRole, bound []string) {
 	t.Helper()
 	files, err := filepath.Glob("../../config/rbac/*.yaml")
@@ -320,7 +317,7 @@ func handlersRoles(t *testing.T) (roles map[string]rbacv1.ClusterRole, bound []s
 			t.Fatal(err)
 		}
 		for document := range strings.SplitSeq(string(data), "\n---\n") {
-			// Both kinds of role have rules, and both kinds of binding subjects.
+			// Both kinds of role have rules, and both kinds of binding have subjects.
 			var role rbacv1.ClusterRole
 			var binding rbacv1.ClusterRoleBinding
 			if err := errors.Join(sigyaml.Unmarshal([]byte(document), &role), sigyaml.Unmarshal([]byte(document), &binding)); err != nil {
@@ -339,7 +336,7 @@ func handlersRoles(t *testing.T) (roles map[string]rbacv1.ClusterRole, bound []s
 	return roles, bound
 }
 
-// judge has the policy of that name judge writes to an object.
+// judge lets a policy judge writes to an object.
 func judge(t *testing.T, name, resource string, old client.Object, writes map[string]write) {
 	t.Helper()
 	policy := policytest.Load(t, policies, name)

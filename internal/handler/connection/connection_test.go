@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
-// patience is how long a test waits for what happens soon.
+// patience bounds one short wait.
 const patience = 4 * time.Minute
 
 func TestDecide(t *testing.T) {
@@ -107,7 +107,7 @@ func (o *owned) await(what string, reached func(Facts) bool) Facts {
 		if reached(f) {
 			return f
 		}
-		if f.Failure != nil { // a socket is there before anyone listens
+		if f.Failure != nil { // a socket exists before its process listens
 			o.Connect(o.t.Context(), "p")
 		}
 		var gone <-chan struct{}
@@ -117,7 +117,7 @@ func (o *owned) await(what string, reached func(Facts) bool) Facts {
 		select {
 		case <-o.woken:
 		case <-gone:
-		case <-time.After(10 * time.Millisecond): // an event on a link that lasts wakes nobody
+		case <-time.After(10 * time.Millisecond): // an event on a lasting link wakes nobody
 		case <-timeout:
 			o.t.Fatalf("waited for %s in vain: %+v", what, f)
 		}
@@ -194,7 +194,7 @@ func TestALauncherThatVanishesIsReachedAgain(t *testing.T) {
 	if f := o.await("its end", func(f Facts) bool { return f.Link == nil }); f.State != guestlifecycle.LinkNone || f.Exit != nil || f.Stopping != nil {
 		t.Errorf("known is %+v", f)
 	}
-	// Its successor may have been asked nothing yet.
+	// Its successor may not have been asked yet.
 	if err := os.Remove(filepath.Join(launchertest.Private(o.env.Pods, "p"), layout.LauncherSocket)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestWhoDoesNotBelongToThePodIsNotTalkedTo(t *testing.T) {
 	}
 }
 
-// QEMU connects to a socket of virt-handler's; whoever else can see it is asked who he is.
+// QEMU connects to a socket of virt-handler's; another process that can see it must be refused.
 func TestASocketInThePodIsForThePodsProcesses(t *testing.T) {
 	o := own(t)
 	stranger := errors.New("the process is in no cgroup of the pod")

@@ -17,8 +17,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// kubelet is the registration service of a kubelet, as its device manager
-// offers it: at its start it removes all sockets in the folder.
+// kubelet is the registration service of a kubelet's device manager: at its start it removes all sockets in the folder.
 type kubelet struct {
 	v1beta1.UnimplementedRegistrationServer
 	server     *grpc.Server

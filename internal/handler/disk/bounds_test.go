@@ -16,8 +16,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// A container's file system may show anything under a ConfigMap's path: what is
-// read of it is bounded, and the bound is known before anything is read.
+// A container's file system may have anything at a ConfigMap's path: its bound must be checked before anything is read.
 func TestAFolderThatIsNoConfigMapIsNotRead(t *testing.T) {
 	folder := layout.VolumeDir("v")
 	for what, plant := range map[string]func(t *testing.T, c *container){
@@ -75,8 +74,8 @@ func TestAFolderThatIsNoConfigMapIsNotRead(t *testing.T) {
 	}
 }
 
-// CVE-2026-13218: a file that virt-handler keeps in a launcher pod is replaced by a
-// symlink, and virt-handler writes through it.
+// CVE-2026-13218: a file that virt-handler writes in a launcher pod is replaced by a symlink, and virt-handler would
+// write through it.
 func TestCVE202613218AnImageIsNotWrittenThroughASymlink(t *testing.T) {
 	c := newContainer(t)
 	victim := filepath.Join(t.TempDir(), "victim")
@@ -92,7 +91,7 @@ func TestCVE202613218AnImageIsNotWrittenThroughASymlink(t *testing.T) {
 		if err := os.Symlink(planted, target); err != nil {
 			t.Fatal(err)
 		}
-		_ = c.carry(t, vmi(data)) // whether it is refused or passed over, nothing is written
+		_ = c.carry(t, vmi(data)) // refused or skipped, nothing may be written
 		if got, err := os.ReadFile(victim); err != nil || string(got) != "the node's own" {
 			t.Fatalf("a file of the node's now holds %q (%v)", got, err)
 		}
@@ -100,7 +99,7 @@ func TestCVE202613218AnImageIsNotWrittenThroughASymlink(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The folder itself leads away.
+	// Now the folder itself is a link to elsewhere.
 	folder := filepath.Dir(target)
 	away := t.TempDir()
 	if err := os.RemoveAll(folder); err != nil {
@@ -117,8 +116,8 @@ func TestCVE202613218AnImageIsNotWrittenThroughASymlink(t *testing.T) {
 	}
 }
 
-// GHSA-qw6q-3pgr-5cwq: the disk image in a claim is a symlink to a file of the node
-// or of the launcher pod, which is given to QEMU's user.
+// GHSA-qw6q-3pgr-5cwq: the disk image in a claim is a symlink to a file of the node or of the launcher pod, which would
+// be given to QEMU's user.
 func TestGHSAqw6q3pgr5cwqASymlinkIsNoDiskImage(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it gives files to QEMU's user")

@@ -79,7 +79,7 @@ func (c *container) write(t *testing.T, path, data string) {
 	}
 }
 
-// device makes a device node, of a device that no driver has.
+// device makes a device node for a device that no driver has.
 func (c *container) device(t *testing.T, path string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -116,7 +116,7 @@ func (c *container) kubeletVolume(t *testing.T, dir string, files map[string]str
 	}
 }
 
-// image reads an ISO image back: its label, and all files by path.
+// image reads an ISO image: its label, and all files by path.
 func (c *container) image(t *testing.T, volume string) (string, map[string]string) {
 	t.Helper()
 	f, err := os.Open(c.real(layout.ISOFile(volume)))
@@ -298,7 +298,7 @@ func TestISOImages(t *testing.T) {
 			if diff := cmp.Diff(tc.files, files); diff != "" {
 				t.Errorf("files (-want +got):\n%s", diff)
 			}
-			// A guest may be reading it: it is not made again.
+			// A guest may be reading it, so it must not be made again.
 			before, err := os.Stat(c.real(layout.ISOFile("v")))
 			if err != nil {
 				t.Fatal(err)
@@ -405,7 +405,7 @@ func TestRawDisks(t *testing.T) {
 	}
 }
 
-// TestAnEmptyClaimThatIsOnlyRead is named, with what to do about it, and stays empty.
+// TestAnEmptyClaimThatIsOnlyRead must be refused with advice, and stay empty.
 func TestAnEmptyClaimThatIsOnlyRead(t *testing.T) {
 	c := newContainer(t)
 	readOnly := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}
@@ -450,7 +450,7 @@ func TestDevicesOfThePod(t *testing.T) {
 	}
 }
 
-// Devices of the node are QEMU's, too; what else is beside them is not touched.
+// QEMU's user must own passed-through devices; others beside them must be unchanged.
 func TestDevicesThatArePassedThrough(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it makes device nodes")

@@ -6,7 +6,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestACopyHasTheSizeOfItsDisk: the claim has room for more.
+// TestACopyHasTheSizeOfItsDisk: although the claim has room for more.
 func TestACopyHasTheSizeOfItsDisk(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	for _, name := range []string{"root", "data"} {
@@ -30,7 +30,7 @@ func TestACopyHasTheSizeOfItsDisk(t *testing.T) {
 	}
 }
 
-// TestACopyHasItsSizeWhateverRoomThereIs: holes take none.
+// TestACopyHasItsSizeWhateverRoomThereIs: holes take no room.
 func TestACopyHasItsSizeWhateverRoomThereIs(t *testing.T) {
 	const much = 1 << 60
 	if size, err := (Raw{Size: much, Exact: true}).size(t.Context(), nil, Pod{}); err != nil || size != much {

@@ -17,7 +17,7 @@ import (
 
 const testTemplate = layout.UEFIVars
 
-// newStateContainer is one with a claim for the VM's state and a template of 8 bytes.
+// newStateContainer has a claim for the VM's state and a template of 8 bytes.
 func newStateContainer(t *testing.T) (c *container, claim string) {
 	t.Helper()
 	c = newContainer(t)
@@ -72,7 +72,7 @@ func TestVariablesAreMadeOnceAndNeverAgain(t *testing.T) {
 	if err := os.WriteFile(file, []byte("changed!"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// What a crash has left half made is neither taken for the variables nor in their way.
+	// A half-made file from a crash must neither be taken for the variables nor prevent them.
 	if err := os.WriteFile(filepath.Join(claim, "vm/.nvram.fd.XYZ"), []byte("temp"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestAHostileRecordNamesNoTPM(t *testing.T) {
 			t.Errorf("%s is taken for %q", name, got)
 		}
 	}
-	// What is recorded takes the place of whatever is there.
+	// The recorded state must replace the present one.
 	if err := SetCurrentTPM(c.pod, "tpm-2"); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestAHostileRecordNamesNoTPM(t *testing.T) {
 func TestARecordIsNeitherReadNorWrittenElsewhere(t *testing.T) {
 	c, claim := newStateContainer(t)
 	c.mkdir(t, "/usr/elsewhere")
-	// The folder itself may be a link to a volume of the pod's that is the node's.
+	// The folder itself may be a link to one of the pod's volumes that belongs to the node.
 	if err := os.Symlink("/usr/elsewhere", filepath.Join(claim, "vm")); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
-// guest is a guest whose agent answers by a table.
+// guest is a guest whose agent answers from a table.
 type guest struct {
 	mu      sync.Mutex
 	answers map[string]string
@@ -105,7 +105,7 @@ type watched struct {
 	t       *testing.T
 	helpers sync.WaitGroup
 	woken   chan struct{}
-	// wakes counts how often its owner was to look.
+	// wakes counts how often its owner was woken.
 	wakes atomic.Int32
 }
 
@@ -129,7 +129,7 @@ func port(open bool) qmp.Event {
 	return qmp.Event{Name: "VSERPORT_CHANGE", Data: json.RawMessage(fmt.Sprintf(`{"id": %q, "open": %v}`, qmptest.AgentPort, open))}
 }
 
-// run tends the agent of a guest with one interface until the test's function returns, as a driver does.
+// run runs the agent's loop for a guest with one interface until do returns, as a driver does.
 func (w *watched) run(do func()) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -155,7 +155,7 @@ func (w *watched) run(do func()) {
 	w.helpers.Wait()
 }
 
-// becomes reports an event and lets what follows from it happen.
+// becomes reports an event and waits for its effects.
 func (w *watched) becomes(open bool) {
 	if !w.HandleEvent(port(open)) {
 		w.t.Error("nobody is to look at an event of the agent's port")
@@ -218,7 +218,7 @@ func TestAnotherAnswerIsTold(t *testing.T) {
 	})
 }
 
-// TestAnAddressIsToldWithinHalfAMinute, whenever the guest gets it: the bound that docs/networking.md promises.
+// TestAnAddressIsToldWithinHalfAMinute, whenever the guest gets it: docs/networking.md promises this bound.
 func TestAnAddressIsToldWithinHalfAMinute(t *testing.T) {
 	const bound = 30 * time.Second
 	for name, first := range map[string]string{"a guest with all its addresses": addressed, "a guest that had none": unaddressed} {
@@ -292,7 +292,7 @@ func TestAnAgentThatAppearsAllTheTimeIsNotAskedAllTheTime(t *testing.T) {
 	})
 }
 
-// TestWhatAnEarlierHandlerKnewStands until the agent answers anew, or is known to be gone.
+// TestWhatAnEarlierHandlerKnewStands until the agent answers again, or is known to be gone.
 func TestWhatAnEarlierHandlerKnewStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &guest{absent: true}
@@ -328,8 +328,7 @@ func TestEventsOfOtherPortsSayNothing(t *testing.T) {
 	}
 }
 
-// TestThePortIsFoundAsItIs when a virt-handler takes over; an event is newer than QEMU's
-// answer.
+// TestThePortIsFoundAsItIs when a virt-handler takes over; an event is newer than QEMU's answer.
 func TestThePortIsFoundAsItIs(t *testing.T) {
 	qemu := qmptest.New(t)
 	qemu.OpenAgent(true)
@@ -349,7 +348,7 @@ func TestThePortIsFoundAsItIs(t *testing.T) {
 	}
 }
 
-// TestAnAgentSaysWhatItLacks: a command that its configuration forbids is one that it lacks.
+// TestAnAgentSaysWhatItLacks: a command that its configuration forbids must count as missing.
 func TestAnAgentSaysWhatItLacks(t *testing.T) {
 	for name, test := range map[string]struct{ info, has, lacks string }{
 		"an agent with some commands":      {`{"return": {"version": "8", "supported_commands": [{"name": "guest-ping", "enabled": true}, {"name": "guest-get-users", "enabled": false}]}}`, "guest-ping", "guest-get-users"},
@@ -383,8 +382,7 @@ func TestQuestionsOfUsers(t *testing.T) {
 	if used, err := w.UsedCPUs(t.Context()); err != nil || used != 2 {
 		t.Errorf("%d CPUs are used, %v", used, err)
 	}
-	// What this agent lacks is left out where it is one of many things, and an error where
-	// it is all that was asked for.
+	// A missing command must be skipped if it is one of several, and must be an error if it is the only one.
 	if info, err := w.GuestOSInfo(t.Context()); err != nil || info.Hostname != "web" || info.OS.ID != "debian" {
 		t.Errorf("the guest is %+v, %v", info, err)
 	}

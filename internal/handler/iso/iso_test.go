@@ -67,8 +67,7 @@ func TestLongestNames(t *testing.T) {
 	check(t, write(t, "cfgdata", files), files)
 }
 
-// A ConfigMap's key may be as long as 253 characters; it is refused rather than
-// written so that the guest finds another name.
+// A ConfigMap's key may have up to 253 characters; it must be refused rather than written under another name.
 func TestTooLongName(t *testing.T) {
 	image, err := os.Create(filepath.Join(t.TempDir(), "image.iso"))
 	if err != nil {
@@ -96,8 +95,8 @@ func check(t *testing.T, fs *iso9660.FileSystem, files []File) {
 	}
 }
 
-// A guest's ordinary users read the image too. The library makes up the root
-// folder's mode when it reads, so the image's own bytes are looked at.
+// A guest's ordinary users read the image, too. The library invents the root folder's mode when it reads, so the test
+// reads the image's own bytes.
 func TestEveryoneMayRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "image.iso")
 	image, err := os.Create(path)

@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// launcher is the other end of a client under test: it says and expects lines.
+// launcher is the other end of a client under test: it sends and expects lines.
 type launcher struct {
 	t    *testing.T
 	conn net.Conn
@@ -96,7 +96,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// A guest that a user freezes is known at once, and what follows only after a while.
+// A guest that a user freezes must be known at once; the consequences may come after a while.
 func TestAFrozenGuestIsHeardOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, conn := pair(t)
@@ -159,7 +159,7 @@ func TestCallerGivesUp(t *testing.T) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	// Nobody reads the request, let alone answers.
+	// Nobody reads or answers the request.
 	if _, err := c.Start(ctx, launch.Start{}); err == nil {
 		t.Error("the request succeeded")
 	}
@@ -189,8 +189,7 @@ func TestBadBeginnings(t *testing.T) {
 	})
 }
 
-// A caller that gives up right after its request is on the wire takes nobody
-// else's connection with it.
+// A caller that gives up right after its request was sent must not break the connection for others.
 func TestCallerGivesUpAfterItsRequestIsWritten(t *testing.T) {
 	l, conn := pair(t)
 	go func() {
@@ -208,7 +207,7 @@ func TestCallerGivesUpAfterItsRequestIsWritten(t *testing.T) {
 	defer c.Close()
 	for range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
-		// It ends in the very moment in which the write has been done.
+		// The context ends in the very moment in which the write is done.
 		c.conn = &onWrite{Conn: conn, then: cancel}
 		if err := c.Stop(ctx, launch.Stop{}); !errors.Is(err, context.Canceled) {
 			t.Fatalf("the request that was given up: %v", err)
@@ -232,8 +231,7 @@ func (o *onWrite) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// virt-launcher's process is as trustworthy as its guest, and what it says comes
-// to stand in the VMI's status.
+// virt-launcher's process is only as trustworthy as its guest, and its messages get into the VMI's status.
 func TestEndlessSentencesAreCut(t *testing.T) {
 	l, conn := pair(t)
 	endless := strings.Repeat("ä", 100<<10)
@@ -257,7 +255,7 @@ func TestEndlessSentencesAreCut(t *testing.T) {
 	}
 }
 
-// A virt-launcher in a guest's hands makes little text into much.
+// A virt-launcher that a guest controls sends a short text that decodes to much.
 func TestAMessageThatDecodesToMuchEndsTheConnection(t *testing.T) {
 	l, conn := pair(t)
 	go func() {
@@ -277,7 +275,7 @@ func TestAMessageThatDecodesToMuchEndsTheConnection(t *testing.T) {
 	}
 }
 
-// quiescing gives a client of a virt-launcher that answers with the given replies.
+// quiescing returns a client of a virt-launcher that answers with the given replies.
 func quiescing(t *testing.T, replies ...launch.Reply) *Client {
 	t.Helper()
 	l, conn := pair(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestTheDocumentationNamesEachMetric holds docs/metrics.md to what is served.
+// TestTheDocumentationNamesEachMetric compares docs/metrics.md with the served metrics.
 func TestTheDocumentationNamesEachMetric(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/metrics.md")
 	if err != nil {

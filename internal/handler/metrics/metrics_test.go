@@ -51,7 +51,7 @@ kubevirt_vmi_storage_write_traffic_bytes_total{drive="root",name="web",namespace
 	}
 }
 
-// A migration has figures while it runs, and no other guest has them.
+// A migration must have figures while it runs, and no other guest may have them.
 func TestTheFiguresOfAMigration(t *testing.T) {
 	collector := NewCollector("node1", func(context.Context) []Usage {
 		return []Usage{

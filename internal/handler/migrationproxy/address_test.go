@@ -52,7 +52,7 @@ func TestWhereMigrationsAreListenedFor(t *testing.T) {
 	}
 }
 
-// This process has no interface of the name, which is said once.
+// This process has no interface with the name, which must be logged once.
 func TestAMissingNetworkIsSaidOnce(t *testing.T) {
 	var network string
 	var said []string
@@ -85,7 +85,7 @@ func TestTheServerFollowsItsAddress(t *testing.T) {
 		}
 		return netip.Addr{}, errors.New("there is none yet")
 	}, l.logger())
-	// A port of the kernel's choosing could be in use at the next address.
+	// A port of the kernel's choice could be in use at the next address.
 	server.port, server.relisten = freePort(t), 5*time.Millisecond
 	await := func(want string) {
 		t.Helper()
@@ -113,7 +113,7 @@ func TestTheServerFollowsItsAddress(t *testing.T) {
 			t.Errorf("at %s: %v", ip, err)
 		}
 	}
-	// An address that is not this node's: what there is stays.
+	// An address of another node: the present listener must stay.
 	set("192.0.2.1")
 	l.await(t, "can't be listened for")
 	if server.Address() != at("127.0.0.1") {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A disk's target owes an answer to each write: the guest waits for it.
+// A disk's target must answer each write: the guest waits for it.
 func TestAnAnswerThatIsOwed(t *testing.T) {
 	const after = 20 * time.Second
 	for name, test := range map[string]struct {

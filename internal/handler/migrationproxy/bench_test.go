@@ -12,10 +12,10 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// piece is what is written at a time.
+// piece is the content of one write.
 var piece = make([]byte, 256<<10)
 
-// BenchmarkSeal is what one processor encrypts, in records of TLS's size.
+// BenchmarkSeal measures one processor's encryption, in records of TLS's size.
 func BenchmarkSeal(b *testing.B) {
 	block, err := aes.NewCipher(make([]byte, 16))
 	if err != nil {
@@ -32,7 +32,7 @@ func BenchmarkSeal(b *testing.B) {
 	}
 }
 
-// BenchmarkTLS is one connection between two virt-handlers on this machine.
+// BenchmarkTLS measures one connection between two virt-handlers on this machine.
 func BenchmarkTLS(b *testing.B) {
 	p := meet(b)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,7 +73,7 @@ func BenchmarkTLS(b *testing.B) {
 	}
 }
 
-// BenchmarkStream is the whole way from one QEMU's socket to the other's.
+// BenchmarkStream measures the whole way from one QEMU's socket to the other's.
 func BenchmarkStream(b *testing.B) {
 	p := meet(b)
 	qemu := p.qemu()

@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// A disk's content has a way of its own, beside that of memory.
+// A disk's content must have a connection of its own, beside that of memory.
 func TestDisksReachTheirOwnSocket(t *testing.T) {
 	p := meet(t)
 	listener, err := p.targetDir.Listen(t.Context(), layout.DisksSocket, os.Geteuid())
@@ -45,7 +45,7 @@ func TestDisksAreRefusedWhereNoneAreCopied(t *testing.T) {
 	}
 }
 
-// A source that does not say that it copies claims would hand the guest over without their content.
+// A source that does not announce copied claims would hand the guest over without their content.
 func TestASourceThatCopiesNoClaimsIsRefused(t *testing.T) {
 	p := meet(t)
 	target := Target{Facts: &Facts{}, Claims: true, Plugged: true, DialDisks: func(context.Context) (*net.UnixConn, error) { return nil, net.ErrClosed }}
@@ -73,7 +73,7 @@ func TestASourceThatCopiesNoClaimsIsRefused(t *testing.T) {
 	_ = conn.Close()
 }
 
-// A source from before would hand the guest over without its disks.
+// A source of an older version would hand the guest over without its disks.
 func TestASourceThatCopiesNoDisksIsRefused(t *testing.T) {
 	p := meet(t)
 	p.expectations.Expect(Expected{
@@ -109,7 +109,7 @@ func TestAMigrationHasOnlySoManyDisks(t *testing.T) {
 	end()
 }
 
-// A target that is there and does nothing would hold the guest's writes up.
+// A target that accepts and does nothing would block the guest's writes.
 func TestATargetThatDoesNotAnswerForADiskIsLetGo(t *testing.T) {
 	p := meet(t)
 	listener, err := p.targetDir.Listen(t.Context(), layout.DisksSocket, os.Geteuid())

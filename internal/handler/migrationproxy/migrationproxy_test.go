@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/greeting"
 )
 
-// The way there ends, and QEMU still answers on the way back.
+// One direction ends, and QEMU still answers in the other.
 func TestTheDirectionsOfAStreamEndOneByOne(t *testing.T) {
 	p := meet(t)
 	qemu := p.qemu()
@@ -66,7 +66,7 @@ func TestTheDirectionsOfAStreamEndOneByOne(t *testing.T) {
 	}
 }
 
-// passes has one end say something and the other hear it.
+// passes writes at one end and reads at the other.
 func passes(t *testing.T, from, to net.Conn, what string) {
 	t.Helper()
 	if _, err := io.WriteString(from, what); err != nil {
@@ -78,8 +78,7 @@ func passes(t *testing.T, from, to net.Conn, what string) {
 	}
 }
 
-// A QEMU that closes its connection has written all that counts; what comes back for it
-// meanwhile must not cost that.
+// A QEMU that closes its connection has written all data; answers that arrive meanwhile must not lose it.
 func TestWhatQEMUWroteBeforeItClosedArrives(t *testing.T) {
 	p := meet(t)
 	qemu := p.qemu()
@@ -117,7 +116,7 @@ func TestWhatQEMUWroteBeforeItClosedArrives(t *testing.T) {
 	}
 }
 
-// The source's QEMU goes on by itself as soon as it notices.
+// The source's QEMU continues by itself as soon as it notices.
 func TestTheSourceNoticesAtOnceThatTheTargetsQEMUIsGone(t *testing.T) {
 	p := meet(t)
 	qemu := p.qemu()
@@ -165,7 +164,7 @@ func TestAMigrationHasOnlySoManyStreams(t *testing.T) {
 	if err := f.Failure(); err == nil || !strings.Contains(err.Error(), "QEMU has 17 connections") {
 		t.Errorf("one more is %v", err)
 	}
-	// A source that keeps none meets the target's.
+	// A source without a limit meets the target's.
 	_, err := p.outgoing().Dial(t.Context(), migrationwire.Stream)
 	if err == nil || !strings.Contains(err.Error(), "the virt-handler on node node2 refuses: migration m has 17 connections of the channel \"stream\" already") {
 		t.Errorf("one more at the target is %v", err)
@@ -173,7 +172,7 @@ func TestAMigrationHasOnlySoManyStreams(t *testing.T) {
 	for _, conn := range all[:2] {
 		_ = conn.Close()
 	}
-	// Those that have ended make room.
+	// Ended connections make room.
 	p.awaitAdmission(migrationwire.Stream)
 }
 
@@ -252,7 +251,7 @@ func TestOnlyTheRecordedSourceIsAdmitted(t *testing.T) {
 	}
 }
 
-// What a hostile caller costs is bounded in time and in memory, and nobody else waits.
+// A hostile caller's use of time and memory must be bounded, and nobody else may wait.
 func TestAHostileCaller(t *testing.T) {
 	met := time.Now()
 	p := meetWithin(t, Limits{})
@@ -272,7 +271,7 @@ func TestAHostileCaller(t *testing.T) {
 	t.Run("says its header slowly", func(t *testing.T) {
 		conn := p.raw()
 		go func() {
-			for range time.Tick(100 * time.Millisecond) { // the pace is what is tried
+			for range time.Tick(100 * time.Millisecond) { // the test varies the pace
 				if _, err := conn.Write([]byte{0}); err != nil {
 					return
 				}
@@ -312,7 +311,7 @@ func TestAHostileCaller(t *testing.T) {
 			ends(t, conn)
 			_ = conn.Close()
 		}
-		// Its own address waits; soon after, all is as before.
+		// Its own address must wait; soon after, it must be admitted again.
 		p.awaitAdmission(migrationwire.Control)
 	})
 	// Twenty lines at once, and then one every five seconds.
@@ -325,8 +324,8 @@ func TestAHostileCaller(t *testing.T) {
 	}
 }
 
-// Connections of hosts that say nothing fill the room for strangers again and again, and a migration gets
-// through at its first call. Afterwards its host has room of its own.
+// Connections of hosts that send nothing fill the room for strangers again and again, but a migration must get through
+// at its first call. Afterwards its host must have room of its own.
 func TestAFloodOfGreetingsKeepsNoMigrationOut(t *testing.T) {
 	p := meet(t)
 	p.expect(&Facts{}, newEar())
@@ -351,7 +350,7 @@ func TestAFloodOfGreetingsKeepsNoMigrationOut(t *testing.T) {
 	}
 }
 
-// addressed is a listener whose connections come from where a test says.
+// addressed is a listener whose connections have addresses of the test's choice.
 type addressed struct{ opened chan net.Conn }
 
 func (a *addressed) Accept() (net.Conn, error) {
@@ -365,7 +364,7 @@ func (a *addressed) Accept() (net.Conn, error) {
 func (a *addressed) Close() error   { return nil }
 func (a *addressed) Addr() net.Addr { return &net.TCPAddr{} }
 
-// open makes a connection on which nothing is said.
+// open makes a connection on which nothing is sent.
 func (a *addressed) open(t *testing.T, ip net.IP) {
 	t.Helper()
 	caller, called := net.Pipe()
@@ -395,7 +394,7 @@ func (p *pair) serveAlso(a *addressed) (end func()) {
 	}
 }
 
-// converse has the source keep its control connection up until stop is called.
+// converse makes the source maintain its control connection until stop is called.
 func (p *pair) converse(o *Outgoing, mine *Facts, e *ear) (stop func()) {
 	return p.talk(o, Conversation{Mine: mine, Heard: e.heard, Connected: e.link})
 }
@@ -456,7 +455,7 @@ func TestTheTargetHearsOfDisks(t *testing.T) {
 	}
 }
 
-// The next virt-handler of the target knows nothing but what it finds in QEMU.
+// The target's next virt-handler knows only QEMU's state.
 func TestAfterARestartAllFactsAreSaidAgain(t *testing.T) {
 	p := meet(t)
 	var ofSource Facts
@@ -470,7 +469,7 @@ func TestAfterARestartAllFactsAreSaidAgain(t *testing.T) {
 	source.await(t, "the end of the connection", func(e *ear) bool { return slices.Contains(e.connected, false) })
 	p.expectations = &Expectations{}
 	p.serve(address)
-	// Its driver is later than its listener.
+	// Its driver starts later than its listener.
 	next := newEar()
 	var ofTarget Facts
 	ofTarget.Publish(migrationwire.Ran)
@@ -480,8 +479,8 @@ func TestAfterARestartAllFactsAreSaidAgain(t *testing.T) {
 	source.await(t, "another connection", func(e *ear) bool { return slices.Equal(e.connected, []bool{true, false, true}) })
 }
 
-// A source whose virt-handler was killed calls again before its old connection is known to
-// be dead; the old one says nothing more.
+// A source whose virt-handler was killed calls again before its old connection is known to be dead; messages on the old
+// one must be ignored.
 func TestANewControlConnectionReplacesTheOldOne(t *testing.T) {
 	p := meet(t)
 	var ofTarget Facts
@@ -521,7 +520,7 @@ func TestAForgottenMigrationsConnectionsEnd(t *testing.T) {
 	source.await(t, "its end", func(e *ear) bool { return slices.Contains(e.connected, false) })
 }
 
-// A peer whose node is gone says nothing more, not even that.
+// A peer whose node is gone sends nothing more, not even a close.
 func TestASilentPeerIsNoticed(t *testing.T) {
 	if migrationwire.Silence+migrationwire.AliveEvery > 5*time.Second {
 		t.Error("a dead peer is noticed too late")
@@ -538,24 +537,24 @@ func TestASilentPeerIsNoticed(t *testing.T) {
 			p := meetWithin(t, c.limits)
 			target := newEar()
 			p.expect(&Facts{}, target)
-			began := time.Now() // before the peer has said anything, however long the test takes to hear of it
+			began := time.Now() // before the peer has sent anything, however late the test notices
 			conn, err := p.outgoing().Dial(t.Context(), migrationwire.Control)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = conn.Close() }()
 			target.await(t, "the end of the connection", func(e *ear) bool { return slices.Contains(e.connected, false) })
-			// What a busy machine adds is not counted.
+			// Delays by a busy machine are not counted.
 			if d := time.Since(began); d < c.least {
 				t.Errorf("it is given up after %v already", d)
 			}
-			// The target says so after it has told of the end.
+			// The target logs it after it has reported the end.
 			p.log.await(t, c.want)
 		})
 	}
 }
 
-// Whoever is not given the time for a greeting gets nowhere, at either end.
+// A connection without a greeting in time must fail, at either end.
 func TestAGreetingHasItsLimit(t *testing.T) {
 	const none = time.Nanosecond
 	for name, c := range map[string]struct{ target, source time.Duration }{
@@ -575,8 +574,7 @@ func TestAGreetingHasItsLimit(t *testing.T) {
 	}
 }
 
-// What a peer says beside facts of its own changes nothing, and too much of it ends the
-// connection.
+// A peer's messages beside its own facts must change nothing, and too many of them must end the connection.
 func TestAHostilePeerOnTheControlConnection(t *testing.T) {
 	for name, c := range map[string]struct {
 		say  func(conn net.Conn)
@@ -609,7 +607,7 @@ func TestAHostilePeerOnTheControlConnection(t *testing.T) {
 			if len(target.kinds) > 0 {
 				t.Errorf("heard is %v", target.kinds)
 			}
-			// It is logged after the target has heard of the end, and not if the server is stopped before.
+			// It is logged after the target has noticed the end, and not if the server stops before.
 			p.log.await(t, c.want)
 		})
 	}

@@ -25,7 +25,7 @@ type machine struct {
 	process *exec.Cmd
 }
 
-// memory of the machines, of which the firmware uses little.
+// memory is the machines' memory, of which the firmware uses little.
 const memory = 64
 
 func boot(t *testing.T, dir string, more ...string) *machine {
@@ -61,7 +61,7 @@ func (m *machine) do(command string, arguments any) {
 	}
 }
 
-// prepare sets what both sides must agree on.
+// prepare sets the capabilities and parameters that both sides share.
 func (m *machine) prepare(streams int) {
 	m.t.Helper()
 	var list []any
@@ -133,8 +133,7 @@ func TestQEMUMigratesThroughTheVirtHandlers(t *testing.T) {
 	}
 }
 
-// When the target's virt-handler ends in the middle, both QEMUs notice, and the source
-// runs on.
+// When the target's virt-handler ends in the middle, both QEMUs must notice, and the source must run on.
 func TestQEMURunsOnWhenTheTargetsVirtHandlerEnds(t *testing.T) {
 	p := meet(t)
 	p.expect(&Facts{}, newEar())
@@ -183,13 +182,13 @@ func TestQEMURunsOnWhenTheTargetsVirtHandlerEnds(t *testing.T) {
 	}
 }
 
-// statusIs waits for a status that a migration need not stay in, other than failure.
+// statusIs waits for a status that a migration may leave again, other than failure.
 func (m *machine) statusIs(want string) {
 	m.t.Helper()
 	m.awaitStatus("query-migrate", want)
 }
 
-// awaitStatus waits until a query is answered with a status.
+// awaitStatus waits until the answer to a query has a status.
 func (m *machine) awaitStatus(query, want string) {
 	m.t.Helper()
 	var now struct {
@@ -205,7 +204,7 @@ func (m *machine) awaitStatus(query, want string) {
 	}
 }
 
-// A post-copy whose streams have ended goes on by others, through the same socket of each side.
+// A post-copy whose streams have ended must continue by others, through the same socket of each side.
 func TestQEMUsPostCopyGoesOnThroughTheVirtHandlers(t *testing.T) {
 	p := meet(t)
 	forget := p.expect(&Facts{}, newEar())

@@ -14,10 +14,10 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// diskSize is that of the disk that is copied.
+// diskSize is the size of the copied disk.
 const diskSize = 8 << 20
 
-// diskOf is a disk's file, and the arguments by which QEMU has it as the node n-root.
+// diskOf returns a disk's file, and the arguments that make it QEMU's node n-root.
 func diskOf(t *testing.T, dir string, content []byte) (file string, args []string) {
 	t.Helper()
 	file = filepath.Join(dir, "disk.img")
@@ -28,13 +28,13 @@ func diskOf(t *testing.T, dir string, content []byte) (file string, args []strin
 		"-device", "virtio-blk-pci,id=disk-root,drive=n-root"}
 }
 
-// writes has the guest's device write a pattern.
+// writes makes the guest's device write a pattern.
 func (m *machine) writes(what string) {
 	m.t.Helper()
 	m.do("human-monitor-command", properties{"command-line": "qemu-io -d /machine/peripheral/disk-root/virtio-backend \"write " + what + "\""})
 }
 
-// job waits until the one job has a status, and gives its error.
+// job waits until the only job has a status, and returns its error.
 func (m *machine) job(status string) string {
 	m.t.Helper()
 	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); ; <-tick {
@@ -102,7 +102,7 @@ func TestQEMUCopiesADiskThroughTheVirtHandlers(t *testing.T) {
 	}
 }
 
-// The guest never notices: its write is done, and its disk has it.
+// The guest must not notice: its write must succeed, and be on its disk.
 func TestACopysEndLeavesTheDiskAsItIs(t *testing.T) {
 	source, _, here, _, stop := copying(t)
 	stop()

@@ -27,7 +27,7 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// patience is how long a test waits for what happens soon.
+// patience bounds one short wait.
 const patience = 4 * time.Minute
 
 // header names the migration m of VMI ns/vm from node1 to node2.
@@ -49,7 +49,7 @@ type pair struct {
 	log                  *lines
 }
 
-// lines are what is logged.
+// lines has the logged lines.
 type lines struct {
 	mu  sync.Mutex
 	all []string
@@ -69,7 +69,7 @@ func (l *lines) with(text string) int {
 	return len(slices.DeleteFunc(slices.Clone(l.all), func(line string) bool { return !strings.Contains(line, text) }))
 }
 
-// await waits until something is logged.
+// await waits until a text is logged.
 func (l *lines) await(t testing.TB, text string) {
 	t.Helper()
 	for deadline, tick := time.Now().Add(patience), time.Tick(time.Millisecond); l.with(text) == 0; <-tick {
@@ -81,7 +81,7 @@ func (l *lines) await(t testing.TB, text string) {
 	}
 }
 
-// generous is for tests that are not about limits: they pass on a machine that is busy, too.
+// generous is for tests that are not about limits, so that they pass on a busy machine.
 var generous = Limits{Greeting: patience, Silence: patience}
 
 func meet(t testing.TB) *pair {
@@ -120,7 +120,7 @@ func folder(t testing.TB) *podpath.Dir {
 func (p *pair) serve(address string) {
 	p.t.Helper()
 	listener, err := net.Listen("tcp", address)
-	// A connection of another test may have the port of a server that was stopped, for as long as it lasts.
+	// Another test's connection may have the port of a stopped server, as long as it lasts.
 	for deadline, tick := time.Now().Add(patience), time.Tick(10*time.Millisecond); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline); <-tick {
 		listener, err = net.Listen("tcp", address)
 	}
@@ -143,14 +143,14 @@ func (p *pair) serve(address string) {
 	p.t.Cleanup(p.stop)
 }
 
-// outgoing is the source's way to the target.
+// outgoing is the source's connection to the target.
 func (p *pair) outgoing() *Outgoing { return p.outgoingOf(p.source) }
 
 func (p *pair) outgoingOf(source *certs.Source) *Outgoing {
 	return &Outgoing{Address: p.address, Node: "node2", Header: header, TLS: source.PeerClientConfig, Log: p.log.logger(), Limits: p.limits}
 }
 
-// awaitAdmission waits until the target takes a connection of the source again.
+// awaitAdmission waits until the target accepts a connection of the source again.
 func (p *pair) awaitAdmission(channel migrationwire.Channel) {
 	p.t.Helper()
 	for deadline, tick := time.Now().Add(patience), time.Tick(10*time.Millisecond); ; <-tick {
@@ -165,7 +165,7 @@ func (p *pair) awaitAdmission(channel migrationwire.Channel) {
 	}
 }
 
-// qemu is the socket that the target's QEMU takes the migration on.
+// qemu is the socket on which the target's QEMU accepts the migration.
 func (p *pair) qemu() *net.UnixListener {
 	p.t.Helper()
 	listener, err := p.targetDir.Listen(p.t.Context(), layout.MigrationSocket, os.Geteuid())
@@ -176,7 +176,7 @@ func (p *pair) qemu() *net.UnixListener {
 	return listener.UnixListener
 }
 
-// ear keeps what is heard.
+// ear keeps the received messages.
 type ear struct {
 	mu        sync.Mutex
 	kinds     []migrationwire.Kind
@@ -199,7 +199,7 @@ func (e *ear) note(change func()) {
 func (e *ear) heard(k migrationwire.Kind) { e.note(func() { e.kinds = append(e.kinds, k) }) }
 func (e *ear) link(up bool)               { e.note(func() { e.connected = append(e.connected, up) }) }
 
-// await waits until what was noted is as wanted.
+// await waits until reached accepts the received messages.
 func (e *ear) await(t testing.TB, what string, reached func(e *ear) bool) {
 	t.Helper()
 	for timeout := time.After(patience); ; {
@@ -222,7 +222,7 @@ func (e *ear) awaitKinds(t testing.TB, want ...migrationwire.Kind) {
 	e.await(t, "facts", func(e *ear) bool { return slices.Equal(e.kinds, want) })
 }
 
-// expect has the target's driver take the migration on.
+// expect makes the target's driver accept the migration.
 func (p *pair) expect(facts *Facts, e *ear) (forget func()) {
 	return p.expectations.Expect(p.expected(facts, e))
 }
@@ -237,7 +237,7 @@ func (p *pair) expected(facts *Facts, e *ear) Expected {
 	}
 }
 
-// forward has the source take QEMU's connections, until stop is called.
+// forward makes the source accept QEMU's connections, until stop is called.
 func (p *pair) forward(f *Forward) (stop func()) {
 	p.t.Helper()
 	listener, err := p.sourceDir.Listen(p.t.Context(), layout.MigrationSocket, os.Geteuid())
@@ -259,7 +259,7 @@ func (p *pair) forward(f *Forward) (stop func()) {
 
 func ours(*net.UnixConn) error { return nil }
 
-// dialSource is the source's QEMU that connects.
+// dialSource connects as the source's QEMU.
 func (p *pair) dialSource() *net.UnixConn {
 	p.t.Helper()
 	conn, err := p.sourceDir.Dial(p.t.Context(), layout.MigrationSocket)
@@ -292,7 +292,7 @@ func ends(t testing.TB, conn net.Conn) {
 	}
 }
 
-// raw is a TLS connection of node1's to the server, on which nothing was said.
+// raw is a TLS connection of node1's to the server, on which nothing was sent.
 func (p *pair) raw() *tls.Conn {
 	p.t.Helper()
 	conn, err := tls.Dial("tcp", p.address.String(), p.authority.Handler(p.t, "node1").PeerClientConfig("node2.virt-handler.kubevirt.svc", migrationwire.Protocol))
@@ -326,7 +326,7 @@ func noneLeft(t testing.TB) {
 	t.Errorf("goroutines are left:\n%s", text)
 }
 
-// dirOf is the path of a pod's folder.
+// dirOf returns the path of a pod's folder.
 func dirOf(dir *podpath.Dir) (path string) {
 	_ = dir.Named(func(p string) error {
 		var err error
@@ -336,15 +336,15 @@ func dirOf(dir *podpath.Dir) (path string) {
 	return path
 }
 
-// socket is the path of a pod's socket for the migration.
+// socket returns the path of a pod's socket for the migration.
 func socket(dir *podpath.Dir) string { return filepath.Join(dirOf(dir), layout.MigrationSocket) }
 
-// anyone calls without a certificate.
+// anyone is a client without a certificate.
 func anyone(_, protocol string) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}
 }
 
-// freePort is one that nobody uses at any address of this machine.
+// freePort returns a port that is unused at all addresses of this machine.
 func freePort(t testing.TB) uint16 {
 	t.Helper()
 	listener, err := net.Listen("tcp", ":0")

@@ -8,7 +8,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// heardBy is what a side hears of the transport.
+// heardBy receives a side's messages about the transport.
 type heardBy chan migrationwire.Transport
 
 func (h heardBy) add(t migrationwire.Transport) { h <- t }
@@ -39,7 +39,7 @@ func TestTheTransportIsAgreedOn(t *testing.T) {
 	}
 }
 
-// TestASourceFromBeforeThereWasAChoiceOffersOneConnection: it says nothing of it.
+// TestASourceFromBeforeThereWasAChoiceOffersOneConnection: it sends nothing about it.
 func TestASourceFromBeforeThereWasAChoiceOffersOneConnection(t *testing.T) {
 	for version, wants := range map[int]bool{1: true, migrationwire.AgreesTransport - 1: true, migrationwire.AgreesTransport: false} {
 		t.Run(fmt.Sprintf("version %d", version), func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestASourceFromBeforeThereWasAChoiceOffersOneConnection(t *testing.T) {
 	}
 }
 
-// TestATransportThatIsNoneEndsTheConnection: it is another node's to say.
+// TestATransportThatIsNoneEndsTheConnection: another node sends it, so it may be invalid.
 func TestATransportThatIsNoneEndsTheConnection(t *testing.T) {
 	p := meet(t)
 	offered := make(heardBy, 1)

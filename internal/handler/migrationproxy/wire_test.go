@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// splitConn passes on what is written in pieces of up to most bytes, and counts the writes; 0 for one piece.
+// splitConn splits writes into pieces of up to most bytes, and counts the writes; 0 for one piece.
 type splitConn struct {
 	net.Conn
 	most   int
@@ -35,8 +35,8 @@ func (c splitConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// connected are the two ends of a connection on which both have been proved. What source writes comes in
-// pieces of up to most bytes.
+// connected returns the two ends of an authenticated connection. The source's writes come in pieces of up to most
+// bytes.
 func (p *pair) connected(t *testing.T, most int) (source, target *peerConn, writes *atomic.Int64) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -98,7 +98,7 @@ func TestWhatComesInPiecesIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestARecordThatHasNotArrivedIsNotWaitedFor: what is there is passed on, and not kept until more comes.
+// TestARecordThatHasNotArrivedIsNotWaitedFor: received data must be delivered, and not kept until more comes.
 func TestARecordThatHasNotArrivedIsNotWaitedFor(t *testing.T) {
 	p := meet(t)
 	source, target, _ := p.connected(t, 0)
@@ -108,7 +108,7 @@ func TestARecordThatHasNotArrivedIsNotWaitedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		heard := make([]byte, 0, 2*size)
-		for len(heard) < size { // source says no more until all has been read
+		for len(heard) < size { // source writes no more until all has been read
 			n, err := target.Read(heard[len(heard):cap(heard)])
 			if err != nil {
 				t.Fatalf("after %d of %d bytes: %v", len(heard), size, err)
@@ -140,7 +140,7 @@ func TestManyRecordsGoAtATime(t *testing.T) {
 	if _, err := source.Write(big[:2*record]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := target.wire.in.Peek(2 * record); err != nil { // both records are there then, but for some bytes
+	if _, err := target.wire.in.Peek(2 * record); err != nil { // then both records are there except for some bytes
 		t.Fatal(err)
 	}
 	if n, err := target.Read(make([]byte, len(big))); err != nil || n < record {
@@ -148,7 +148,7 @@ func TestManyRecordsGoAtATime(t *testing.T) {
 	}
 }
 
-// TestAWireThatEndsWithinARecord tells TLS so.
+// TestAWireThatEndsWithinARecord must report it to TLS.
 func TestAWireThatEndsWithinARecord(t *testing.T) {
 	for _, sent := range [][]byte{{0x17}, {0x17, 3, 3, 0}, {0x17, 3, 3, 0, 9, 1, 2}} {
 		here, there := net.Pipe()

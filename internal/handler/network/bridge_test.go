@@ -54,7 +54,7 @@ func TestBridgeGivesThePodsPlaceToTheGuest(t *testing.T) {
 	}
 }
 
-// As other pods do, virt-handler reaches a bridged guest from where it is itself: the pod has given its place away.
+// Like other pods, virt-handler must reach a bridged guest from its own namespace: the pod no longer has the address.
 func TestABridgedGuestsPortsAreReachedFromTheNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, bridged())
@@ -91,14 +91,14 @@ func TestBridgeKeepsThePodSilent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, bridged())
 	w.setup(t, w.manager)
-	// No guest yet: whoever answers is the pod itself.
+	// There is no guest yet, so an answer would come from the pod itself.
 	if conn, err := dial(t, w.node, "tcp", podAddress+":80"); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("the pod answers for the guest: %v, %v", conn, err)
 	}
 	if mac := neighbor(t, w); mac != nil {
 		t.Errorf("the node finds the pod's address at %s", mac)
 	}
-	// Nor does the pod say by itself that the address is its own.
+	// The pod must not answer for the address either.
 	if conn, err := dial(t, w.pod, "tcp", nodeAddress+":5000"); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("the pod reaches the node by the guest's address: %v, %v", conn, err)
 	}
@@ -186,8 +186,7 @@ func TestBridgeKeepsDHCPToItself(t *testing.T) {
 	}
 }
 
-// neighbor is the MAC address at which the node finds the pod's address, nil
-// if it finds it nowhere.
+// neighbor returns the MAC address that the node finds for the pod's address, or nil.
 func neighbor(t *testing.T, w *world) net.HardwareAddr {
 	t.Helper()
 	nl := handle(t, w.node)

@@ -60,7 +60,7 @@ func TestMasqueradeCarriesIPv6(t *testing.T) {
 	}
 }
 
-// lease6 asks by DHCPv6 with rapid commit.
+// lease6 requests a lease by DHCPv6 with rapid commit.
 func (w *world) lease6(t *testing.T, mac string) *dhcpv6.Message {
 	t.Helper()
 	hw, err := net.ParseMAC(mac)
@@ -95,8 +95,7 @@ func (w *world) lease6(t *testing.T, mac string) *dhcpv6.Message {
 	return nil
 }
 
-// linkLocal waits until the guest's NIC has a link-local address that can be
-// used.
+// linkLocal waits until the guest's NIC has a usable link-local address.
 func linkLocal(t *testing.T, guest *os.File) net.IP {
 	t.Helper()
 	updates, done := make(chan netlink.AddrUpdate), make(chan struct{})

@@ -120,7 +120,7 @@ func TestMasqueradeOpensDeclaredPortsOnly(t *testing.T) {
 	if udpAnswers(t, w.node, podAddress+":54", never) {
 		t.Error("a UDP port that is not declared answers")
 	}
-	// Someone on the pod's network could address the guest's own network.
+	// Another host on the pod's network could address the guest's own network.
 	node := handle(t, w.node)
 	veth, err := node.LinkByName("veth0")
 	check(t, err)
@@ -158,9 +158,9 @@ func TestMasqueradeOpensRangesOfPorts(t *testing.T) {
 	}
 }
 
-// TestWhoSendsBeforeTheRulesAreThereReachesTheGuest: the kernel follows connections from when the first rule is
-// written, and has the rules be in force later, all at once. A connection that begins between leads to the
-// pod, and its sender goes on from the same port.
+// TestWhoSendsBeforeTheRulesAreThereReachesTheGuest: the kernel tracks connections from the first written rule on, and
+// activates the rules later, all at once. A connection that begins in between leads to the pod, and its sender goes on
+// from the same port.
 func TestWhoSendsBeforeTheRulesAreThereReachesTheGuest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, masquerade())
@@ -171,7 +171,7 @@ func TestWhoSendsBeforeTheRulesAreThereReachesTheGuest(t *testing.T) {
 	client, err := dial(t, w.node, "udp", podAddress+":53")
 	check(t, err)
 	answered := func() bool {
-		_, _ = client.Write([]byte("hello")) // it may have been told that nobody listens
+		_, _ = client.Write([]byte("hello")) // it may have got an error that nobody listens
 		check(t, client.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
 		n, err := client.Read(make([]byte, 100))
 		return err == nil && n == 5
@@ -192,7 +192,7 @@ func TestMasqueradePings(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		ports []v1.Port
-		// guests tells whose the answer is: the guest's or the pod's.
+		// guests reports whether the guest answered, and not the pod.
 		guests bool
 	}{
 		"all ports":      {nil, true},
@@ -236,7 +236,7 @@ func TestMasqueradeLetsNoForeignAddressOut(t *testing.T) {
 	}
 	from("10.0.2.77")
 	from("10.0.2.2")
-	// Frames keep their order, so what came first would be heard first.
+	// Frames keep their order, so an earlier one would arrive first.
 	select {
 	case first := <-heard:
 		if first != "10.0.2.2" {
@@ -307,8 +307,7 @@ func TestSetupRefusesTheNodesOwnNetwork(t *testing.T) {
 	}
 }
 
-// answers counts the servers that answer one discovery; patience is for the
-// first of them.
+// answers counts the servers that answer one discovery; patience bounds the wait for the first.
 func (w *world) answers(t *testing.T, mac string, patience time.Duration) int {
 	t.Helper()
 	hw, err := net.ParseMAC(mac)
@@ -327,7 +326,7 @@ func (w *world) answers(t *testing.T, mac string, patience time.Duration) int {
 		if err != nil {
 			return count
 		}
-		// What was asked for by somebody before may be answered late.
+		// The answer to an earlier request may come late.
 		if answer, err := dhcpv4.FromBytes(buffer[:n]); err != nil || answer.TransactionID != discover.TransactionID {
 			continue
 		}
@@ -336,7 +335,7 @@ func (w *world) answers(t *testing.T, mac string, patience time.Duration) int {
 	}
 }
 
-// contents are what there is in a namespace, counted.
+// contents counts the objects in a namespace.
 type contents struct{ links, addresses, tables, chains, rules int }
 
 func inventory(t *testing.T, where *os.File) contents {
@@ -371,7 +370,7 @@ func descriptors(t *testing.T) int {
 	return n
 }
 
-// udpEcho answers datagrams, and passes on what they said.
+// udpEcho answers datagrams, and forwards their content.
 func udpEcho(t *testing.T, where *os.File, address string) <-chan string {
 	t.Helper()
 	var conn net.PacketConn
@@ -410,7 +409,7 @@ func udpAnswers(t *testing.T, from *os.File, address string, patience time.Durat
 	return err == nil && n == 5
 }
 
-// ping sends one echo request and reports whether its answer came.
+// ping sends one echo request and reports whether an answer came.
 func ping(t *testing.T, from *os.File, address string, patience time.Duration) bool {
 	t.Helper()
 	conn, err := dial(t, from, "ip4:icmp", address)
@@ -426,7 +425,7 @@ func ping(t *testing.T, from *os.File, address string, patience time.Duration) b
 		if err != nil {
 			return false
 		}
-		// What is read begins with the IP header.
+		// The received data begins with the IP header.
 		if answer, err := icmp.ParseMessage(protocolICMP, buffer[ipv4.HeaderLen:n]); err == nil && answer.Type == ipv4.ICMPTypeEchoReply {
 			return true
 		}

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// The process's first thread stands for all of it in /proc/self, so it must
-// never be left in a pod's namespace; nor may any other thread that goroutines
-// run on.
+// The process's first thread stands for the whole process in /proc/self, so it must never stay in a pod's namespace;
+// nor may any other thread that runs goroutines.
 func TestInsideLeavesNoThreadBehind(t *testing.T) {
 	pod := newNetNS(t)
 	var entering sync.WaitGroup

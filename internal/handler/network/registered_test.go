@@ -13,13 +13,13 @@ import (
 	"drydock.dev/drydock/internal/rules/networkbinding"
 )
 
-// known are what is registered in these tests.
+// known are the registered bindings of these tests.
 var known = networkbinding.Registered{
 	"theirs":  {DomainAttachmentType: v1.Tap},
 	"managed": {DomainAttachmentType: v1.ManagedTap, Migration: &v1.InterfaceBindingMigration{}},
 }
 
-// boundTo has the interface of onRed be connected by a binding.
+// boundTo connects the interface of onRed by a binding.
 func boundTo(binding string) *v1.VirtualMachineInstance {
 	vmi := onRed()
 	vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{}
@@ -27,7 +27,8 @@ func boundTo(binding string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// TestATapThatANetworkPluginHasMade is QEMU's as it is: beside the pod's interface, or that itself.
+// TestATapThatANetworkPluginHasMade must be used unchanged by QEMU, whether it is beside the pod's interface or
+// replaces it.
 func TestATapThatANetworkPluginHasMade(t *testing.T) {
 	t.Parallel()
 	vmi := boundTo("theirs")
@@ -57,7 +58,7 @@ func TestATapThatANetworkPluginHasMade(t *testing.T) {
 			t.Errorf("%s was connected", name)
 		}
 	}
-	// The binding goes, while a QEMU runs.
+	// The binding is removed while a QEMU runs.
 	if made := setupIn(t, m, Pod{NetNS: pod, Runs: true}, vmi); made.Tap != layout.SecondaryLink("tap", red) || !strings.Contains(made.Stays, "there is no network binding") {
 		t.Errorf("without its binding, QEMU has %+v", made)
 	}
@@ -66,7 +67,7 @@ func TestATapThatANetworkPluginHasMade(t *testing.T) {
 	}
 }
 
-// TestALinkThatIsNoTap is not taken for one, and a tap that QEMU has lost keeps no other interface from being served.
+// TestALinkThatIsNoTap must not be used, and a tap that QEMU has lost must not stop other interfaces from being served.
 func TestALinkThatIsNoTap(t *testing.T) {
 	t.Parallel()
 	m := New(testr.New(t))
@@ -83,7 +84,7 @@ func TestALinkThatIsNoTap(t *testing.T) {
 	}
 }
 
-// TestAManagedTap is one of virt-handler's on a bridge, and nobody serves DHCP on it.
+// TestAManagedTap is virt-handler's own on a bridge, without DHCP.
 func TestAManagedTap(t *testing.T) {
 	t.Parallel()
 	s, vmi := newShared(t), boundTo("managed")

@@ -31,8 +31,7 @@ const (
 	redAddress     = "203.0.113.7"
 )
 
-// shared is a network of a node's, as the CNI plugin bridge makes it: pods that are on it are ports
-// of a bridge.
+// shared is a node's network, as the CNI plugin bridge makes it: its pods are ports of a bridge.
 type shared struct {
 	node *os.File
 	nl   *netlink.Handle
@@ -50,8 +49,7 @@ func newShared(t *testing.T) *shared {
 	return s
 }
 
-// pod makes a pod on the network, which the node knows by the port. ipam is the address that the network
-// gives the pod; empty for none.
+// pod makes a pod on the network, at a port. ipam is the address that the network assigns to the pod; empty for none.
 func (s *shared) pod(t *testing.T, port, ipam string) *os.File {
 	t.Helper()
 	pod := newNetNS(t)
@@ -71,7 +69,7 @@ func (s *shared) join(t *testing.T, pod *os.File, port, ipam string) {
 	addAddress(t, handle(t, pod), name, ipam)
 }
 
-// learned is the port at which the network has seen a MAC address last.
+// learned is the port at which the network has last seen a MAC address.
 func (s *shared) learned(t *testing.T, mac string) string {
 	t.Helper()
 	entries, err := s.nl.NeighList(0, unix.AF_BRIDGE)
@@ -96,14 +94,14 @@ func onRed() *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// nic is the NIC of a guest, which its QEMUs wire to the tap of the pod that they are in.
+// nic is the NIC of a guest, which its QEMUs connect to their pod's tap.
 type nic struct {
 	guest, inside *os.File
 	outside       atomic.Pointer[os.File]
 	wires         sync.WaitGroup
 }
 
-// newNIC makes the NIC of a guest that has an address of its own on the network.
+// newNIC makes the NIC of a guest with an address of its own on the network.
 func newNIC(t *testing.T, made Interface) *nic {
 	t.Helper()
 	n := &nic{guest: newNetNS(t)}
@@ -142,20 +140,20 @@ func (n *nic) copy(from *os.File, pass func(frame []byte)) {
 	}
 }
 
-// run has the guest run in the pod whose tap this is.
+// run moves the guest into the pod with this tap.
 func (n *nic) run(tap *os.File) {
 	n.outside.Store(tap)
 	n.wires.Go(func() { n.copy(tap, func(frame []byte) { _, _ = n.inside.Write(frame) }) })
 }
 
-// leave has the guest stop where it runs.
+// leave stops the guest in its pod.
 func (n *nic) leave() {
 	if tap := n.outside.Swap(nil); tap != nil {
 		_ = tap.Close()
 	}
 }
 
-// announcement is what QEMU sends for a guest that has arrived, with the header of a tap before it.
+// announcement is QEMU's packet for a guest that has arrived, preceded by the header of a tap.
 func announcement(t *testing.T, mac string) []byte {
 	t.Helper()
 	hw, err := net.ParseMAC(mac)
@@ -177,8 +175,8 @@ func setupIn(t *testing.T, m *Manager, pod Pod, vmi *v1.VirtualMachineInstance) 
 	return made[0]
 }
 
-// TestAGuestMovesOnASharedNetwork: the guest's connection lives while it goes from one pod to another.
-// The pod that it comes to is silent before it runs there, although its QEMU has announced it.
+// TestAGuestMovesOnASharedNetwork: the guest's connection must live while it moves from one pod to another. The new pod
+// must be silent before the guest runs there, although its QEMU has announced it.
 func TestAGuestMovesOnASharedNetwork(t *testing.T) {
 	t.Parallel()
 	s, vmi := newShared(t), onRed()
@@ -204,7 +202,7 @@ func TestAGuestMovesOnASharedNetwork(t *testing.T) {
 	arriving := openTap(t, target, there.Tap, layout.QEMUUser)
 	_, err := arriving.Write(announcement(t, made.MAC))
 	check(t, err)
-	setupIn(t, to, waits, vmi) // the next virt-handler does not connect it either
+	setupIn(t, to, waits, vmi) // the next virt-handler must not connect it either
 	_, err = arriving.Write(announcement(t, made.MAC))
 	check(t, err)
 	carries(t, conn, 1<<20)
@@ -213,7 +211,7 @@ func TestAGuestMovesOnASharedNetwork(t *testing.T) {
 	}
 
 	guest.leave()
-	for range 2 { // what is repeated does no harm
+	for range 2 { // repetition must do no harm
 		check(t, to.Connect(waits, vmi))
 	}
 	guest.run(arriving)
@@ -221,14 +219,14 @@ func TestAGuestMovesOnASharedNetwork(t *testing.T) {
 	check(t, err)
 	awaitPort(t, s, made.MAC, "target")
 	carries(t, conn, 1<<20)
-	// The next virt-handler finds it connected, whether or not it knows that the guest runs here.
+	// The next virt-handler must find it connected, whether or not it knows that the guest runs here.
 	setupIn(t, to, waits, vmi)
 	carries(t, conn, 1<<20)
 	setupIn(t, to, Pod{NetNS: target}, vmi)
 	carries(t, conn, 1<<20)
 }
 
-// awaitPort waits until the network finds the guest at the port.
+// awaitPort waits until the network has learned the guest at the port.
 func awaitPort(t *testing.T, s *shared, mac, port string) {
 	t.Helper()
 	for deadline, tick := time.Now().Add(soon), time.Tick(10*time.Millisecond); s.learned(t, mac) != port; <-tick {
@@ -238,7 +236,7 @@ func awaitPort(t *testing.T, s *shared, mac, port string) {
 	}
 }
 
-// TestANetworkWithAddressManagementGivesItsAddressToTheGuest, and says so: another pod has another one.
+// TestANetworkWithAddressManagementGivesItsAddressToTheGuest, and must report that another pod has another one.
 func TestANetworkWithAddressManagementGivesItsAddressToTheGuest(t *testing.T) {
 	t.Parallel()
 	s, vmi := newShared(t), onRed()
@@ -264,7 +262,8 @@ func TestAPodWithoutItsSecondaryInterfaceNamesMultus(t *testing.T) {
 	}
 }
 
-// TestInterfacesComeAndGoInAPodThatRuns: what has no tap is none of QEMU's, and what is not kept goes, with nothing else.
+// TestInterfacesComeAndGoInAPodThatRuns: an interface without a tap is not QEMU's, and only interfaces that are not
+// kept must be removed.
 func TestInterfacesComeAndGoInAPodThatRuns(t *testing.T) {
 	t.Parallel()
 	s, vmi := newShared(t), onRed()
@@ -328,7 +327,7 @@ func TestInterfacesComeAndGoInAPodThatRuns(t *testing.T) {
 	loose()
 }
 
-// TestADeviceOfTheNodeNeedsNoLinks: it is found, not made, and QEMU that has it needs to be told nothing.
+// TestADeviceOfTheNodeNeedsNoLinks: it must be found, not made, and a QEMU that has it needs no command.
 func TestADeviceOfTheNodeNeedsNoLinks(t *testing.T) {
 	t.Parallel()
 	vmi, pod := onRed(), newNetNS(t)

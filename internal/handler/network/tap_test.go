@@ -15,8 +15,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// TestMain is also the program that makes taps: it refuses to be run by a thread that
-// was not marked (see marked).
+// TestMain is also the program that makes taps: it refuses to be run by a thread that was not marked (see marked).
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == TapCommand {
 		status, err := os.ReadFile("/proc/self/status")
@@ -45,7 +44,7 @@ func TestATapIsMadeByAProgramOfTheThreadsContext(t *testing.T) {
 	namespace := newNetNS(t)
 	nl := handle(t, namespace)
 	for _, multiQueue := range []bool{false, true} {
-		// As with a context, what only this thread has, and passes on.
+		// Like an SELinux context, this is a property of the thread that a child inherits.
 		marked := 0
 		taps := &TapChild{Open: openTun, Enter: func() error {
 			marked = unix.Gettid()
@@ -68,7 +67,7 @@ func TestATapIsMadeByAProgramOfTheThreadsContext(t *testing.T) {
 	}
 }
 
-// ends waits for the end of a thread: whatever it ran would be under the context.
+// ends waits for a thread's end, because everything that it runs has the context.
 func ends(t *testing.T, thread int) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)

@@ -29,17 +29,15 @@ const (
 	nodeAddress = "10.244.7.1"
 	podAddress  = "10.244.7.5"
 	podMTU      = 1430
-	// farAddress is beyond a static route of the pod's.
+	// farAddress is behind a static route of the pod's.
 	farAddress = "192.0.2.7"
 	farNetwork = "192.0.2.0/24"
 )
 
-// world is a node, a pod and a guest, each in a network namespace of its own.
-// The node has what a network plugin leaves behind: a veth to the pod, which
-// has an address and a default route. The guest's NIC is a tap in its own
-// namespace, wired to the pod's tap as QEMU does it: by user 107, with
-// virtio-net headers, so that checksums and segments stay unfinished as they do
-// between a host and a virtio-net guest.
+// world is a node, a pod and a guest, each in a network namespace of its own. The node has a network plugin's setup: a
+// veth to the pod, which has an address and a default route. The guest's NIC is a tap in its own namespace, connected
+// to the pod's tap like QEMU's: by user 107, with virtio-net headers, so that checksums and segments stay unfinished as
+// they do between a host and a virtio-net guest.
 type world struct {
 	node, pod, guest *os.File
 	podMAC           net.HardwareAddr
@@ -88,7 +86,7 @@ func (w *world) setup(t *testing.T, m *Manager) Interface {
 	return interfaces[0]
 }
 
-// plugIn wires the guest's NIC to the pod's tap.
+// plugIn connects the guest's NIC to the pod's tap.
 func (w *world) plugIn(t *testing.T, made Interface) {
 	t.Helper()
 	ours := openTap(t, w.pod, made.Tap, layout.QEMUUser)
@@ -119,7 +117,7 @@ func (w *world) plugIn(t *testing.T, made Interface) {
 	check(t, err)
 	check(t, guest.LinkSetHardwareAddr(nic, mac))
 	check(t, guest.LinkSetMTU(nic, made.MTU))
-	// Nobody else can have its addresses, so they need not be checked for it.
+	// Duplicate address detection is off, because nobody else can have its addresses.
 	in(t, w.guest, func() error { return setSysctl("ipv6/conf/"+guestNIC+"/accept_dad", "0") })
 	check(t, guest.LinkSetUp(nic))
 }
@@ -142,8 +140,7 @@ func (w *world) bootGuest(t *testing.T, made Interface) *dhcpv4.DHCPv4 {
 	return ack
 }
 
-// lease goes through DHCP's four steps as a guest does, through the kernel's
-// UDP, and returns the acknowledgement.
+// lease does DHCP's four steps as a guest does, through the kernel's UDP, and returns the acknowledgement.
 func (w *world) lease(t *testing.T, mac string) *dhcpv4.DHCPv4 {
 	t.Helper()
 	hw, err := net.ParseMAC(mac)
@@ -185,8 +182,7 @@ func (w *world) dhcpClient(t *testing.T) net.PacketConn {
 	return client
 }
 
-// exchange sends a request, again and again as clients do, until its answer
-// has come.
+// exchange repeats a request as clients do, until its answer has come.
 func exchange(t *testing.T, client net.PacketConn, request *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	t.Helper()
 	buffer := make([]byte, 64<<10)
@@ -209,13 +205,12 @@ func exchange(t *testing.T, client net.PacketConn, request *dhcpv4.DHCPv4) *dhcp
 	return nil
 }
 
-// echo listens in a namespace; each connection is answered by the address that
-// it came from, a newline, and then by what it says.
+// echo listens in a namespace; it answers each connection with the client's address, a newline, and then the received
+// data.
 func echo(t *testing.T, where *os.File, address string) {
 	t.Helper()
 	var listener net.Listener
-	// Go finds out only once what "tcp" can do, perhaps in a namespace whose
-	// loopback interface is off.
+	// Go determines only once what "tcp" supports, perhaps in a namespace whose loopback interface is off.
 	network := "tcp4"
 	if strings.HasPrefix(address, "[") {
 		network = "tcp6"
@@ -246,14 +241,13 @@ func echo(t *testing.T, where *os.File, address string) {
 	})
 }
 
-// How long a test waits for what must come, on a busy machine too, and for
-// what must not.
+// The time limits for events that must come, also on a busy machine, and for events that must not.
 const (
 	soon  = 2 * time.Minute
 	never = time.Second
 )
 
-// dial connects from a namespace, to where nobody may answer.
+// dial connects from a namespace to an address that may not answer.
 func dial(t *testing.T, where *os.File, network, address string) (net.Conn, error) {
 	t.Helper()
 	return dialFor(t, where, network, address, 2*never)
@@ -275,7 +269,7 @@ func dialFor(t *testing.T, where *os.File, network, address string, patience tim
 	return conn, err
 }
 
-// reach connects to an echo and returns the address that it saw.
+// reach connects to an echo and returns the client's address that it saw.
 func reach(t *testing.T, from *os.File, address string) (net.Conn, string) {
 	t.Helper()
 	conn, err := dialFor(t, from, "tcp", address, soon)
@@ -288,8 +282,7 @@ func reach(t *testing.T, from *os.File, address string) (net.Conn, string) {
 	return conn, seen
 }
 
-// carries checks that a connection to an echo still works, in segments that
-// are larger than the MTU.
+// carries checks that a connection to an echo still works, in segments that are larger than the MTU.
 func carries(t *testing.T, conn net.Conn, size int) {
 	t.Helper()
 	sent := make([]byte, size)
@@ -332,7 +325,7 @@ func newNetNS(t *testing.T) *os.File {
 	return r.file
 }
 
-// openTap opens a tap as QEMU does, as the user given.
+// openTap opens a tap as QEMU does, as the given user.
 func openTap(t *testing.T, where *os.File, name string, user int) *os.File {
 	t.Helper()
 	return openTapAs(t, where, name, user, 0)
@@ -352,8 +345,7 @@ func openTapAs(t *testing.T, where *os.File, name string, user int, flags uint16
 		if err != nil {
 			return err
 		}
-		// Of this thread alone, which ends with it: the kernel then takes away
-		// its capabilities too.
+		// This affects only the thread, which ends with it: the kernel then removes its capabilities, too.
 		if user != 0 {
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(user), uintptr(user), uintptr(user)); errno != 0 {
 				return errno
@@ -390,7 +382,7 @@ func handle(t *testing.T, where *os.File) *netlink.Handle {
 	return nl
 }
 
-// addAddress switches a link on and gives it an address, if any.
+// addAddress switches a link on and adds an address, if any.
 func addAddress(t *testing.T, nl *netlink.Handle, name, address string) netlink.Link {
 	t.Helper()
 	link, err := nl.LinkByName(name)

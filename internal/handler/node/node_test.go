@@ -129,7 +129,7 @@ func TestAChangeIsReportedOnce(t *testing.T) {
 	}
 }
 
-// virt-controller has said false of the node, which virt-handler had left. That is no finding of a probe.
+// virt-controller has set the label of the node to false, because virt-handler had left. That is no result of a probe.
 func TestVirtHandlerComesBackToANode(t *testing.T) {
 	works, emulates := nodeprobe.Result{KVM: runs, TCG: runs}, nodeprobe.Result{KVM: none, TCG: runs}
 	for name, tc := range map[string]struct {
@@ -165,9 +165,9 @@ func TestVirtHandlerComesBackToANode(t *testing.T) {
 	}
 }
 
-// A write of virt-controller's, which judged the node before virt-handler was back, comes after virt-handler has found
-// nothing to write. It can't come any more when the kubelet offers the devices. Only then is the node ready for guests: the
-// scheduler would find none for them, and warn.
+// virt-controller judged the node before virt-handler was back, and its write comes after virt-handler has found
+// nothing to write. After the kubelet offers the devices no such write can come. Only then is the node ready for
+// guests: before that the scheduler would find no devices, and warn.
 func TestTheLabelIsLookedAtAgainWhenTheDevicesAreOffered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		probe := nodeprobe.Result{KVM: runs, TCG: runs}
@@ -249,7 +249,7 @@ func TestPatchOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-// What the probe writes is known as soon as it is there, and not before.
+// The probe's result must be read as soon as it exists, and not before.
 func TestTheProbeIsAwaited(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.json")
 	p := NewProbe()
@@ -264,7 +264,7 @@ func TestTheProbeIsAwaited(t *testing.T) {
 		}
 		ended <- err
 	}()
-	// As virt-launcher does it: another file first, which gets the name.
+	// virt-launcher writes another file first, and renames it.
 	other := filepath.Join(filepath.Dir(path), ".new-1")
 	if err := os.WriteFile(other, []byte(`{"kvm":{"usable":true},"qemu":"7.2.22"}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -308,8 +308,7 @@ func TestReadProbe(t *testing.T) {
 	}
 }
 
-// TestTheLabelOfSELinuxComesAndGoesWithIt: a node without it gets no label, and no
-// write because of it.
+// TestTheLabelOfSELinuxComesAndGoesWithIt: a node without it must get no label, and no write because of it.
 func TestTheLabelOfSELinuxComesAndGoesWithIt(t *testing.T) {
 	probe := nodeprobe.Result{KVM: runs, TCG: runs}
 	object := &corev1.Node{}

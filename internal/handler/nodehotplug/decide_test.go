@@ -14,11 +14,11 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
 
-// world is what is observed of one volume, "a".
+// world is the observation of one volume, "a".
 type world struct {
-	// spec is the claim that the spec wants it on, empty when it does not.
+	// spec is the wanted claim in the spec, or empty.
 	spec string
-	// phase and claim are the status's, pod the attachment pod that it names.
+	// phase and claim are the status's, pod is its attachment pod.
 	phase v1.VolumePhase
 	claim string
 	pod   types.UID
@@ -26,13 +26,11 @@ type world struct {
 	tray  bool
 	// bare: QEMU has only the file. halted: the guest's CPUs have not been started.
 	bare, halted bool
-	// forced: the user has asked for it. qemuHas is the claim of QEMU's disk, if it
-	// is not the status's.
+	// forced: the user has requested it. qemuHas is the claim of QEMU's disk, if it is not the status's.
 	forced  bool
 	qemuHas string
 	pods    []hotplug.Pod
-	// recorded are the names of the record's pods; their UIDs follow from these, or
-	// come after a slash.
+	// recorded are the names of the record's pods; their UIDs follow from these, or come after a slash.
 	recorded []string
 	opened   types.UID
 	verified types.UID
@@ -87,7 +85,7 @@ func pod(uid types.UID, alive bool) hotplug.Pod {
 	}
 }
 
-// want is what is decided: what is done where, what is said naming whom.
+// want is the expected decision: the action and its pod, the reported phase and its pod.
 type want struct {
 	action Action
 	where  types.UID

@@ -11,9 +11,8 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
-// TestWhatWasDecidedOnOneVersionIsNotSaidOnAnother: between a decision and the status
-// that is made of it, virt-controller drops the pod that the volume goes over to from
-// the record. The pod may be deleted from then on.
+// TestWhatWasDecidedOnOneVersionIsNotSaidOnAnother: between a decision and its report in the status, virt-controller
+// removes the volume's next pod from the record. The pod may be deleted from then on.
 func TestWhatWasDecidedOnOneVersionIsNotSaidOnAnother(t *testing.T) {
 	seen := world{
 		spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", qemu: diskhotplug.Plugged, verified: "y",

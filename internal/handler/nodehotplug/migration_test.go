@@ -55,8 +55,8 @@ func TestADiskComesWithItsGuest(t *testing.T) {
 	}
 }
 
-// TestWhatIsSaidOfDisksThatMove: the source tells of disks that stay as they are, and the target of those
-// that are where they belong.
+// TestWhatIsSaidOfDisksThatMove: the source must report disks that stay as they are, and the target those that are in
+// their place.
 func TestWhatIsSaidOfDisksThatMove(t *testing.T) {
 	slot := machine.Slot{Bus: v1.DiskBusSCSI, Number: 7}
 	disk := func(edit func(*diskhotplug.Disk)) diskhotplug.Disk {

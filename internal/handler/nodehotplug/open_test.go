@@ -15,8 +15,7 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// claimed is a volume of pod u, an empty file system, as its kubelet has it; folder
-// is where it is mounted.
+// claimed is a volume of pod u, an empty file system, in its kubelet's layout; folder is its mount point.
 func claimed(t *testing.T) (volume *podpath.Volume, folder string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -48,7 +47,7 @@ func request() Request {
 	return Request{Volume: "a", Claim: "c", Capacity: func(context.Context, string) (int64, error) { return 4 << 20, nil }}
 }
 
-// TestACopyFitsExactly, whatever room there is.
+// TestACopyFitsExactly, whatever room the file system has.
 func TestACopyFitsExactly(t *testing.T) {
 	volume, _ := claimed(t)
 	r := request()
@@ -65,7 +64,7 @@ func TestACopyFitsExactly(t *testing.T) {
 
 func TestAnEmptyClaimGetsAnImage(t *testing.T) {
 	volume, folder := claimed(t)
-	for range 2 { // the second time it is there
+	for range 2 { // the second time it exists
 		o, err := OpenDisk(t.Context(), volume, request())
 		if err != nil {
 			t.Fatal(err)

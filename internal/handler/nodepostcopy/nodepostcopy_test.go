@@ -28,13 +28,13 @@ import (
 type bench struct {
 	keeper *Keeper
 	server client.Client
-	// file is where a container runtime looks for the profile.
+	// file is the path at which a container runtime looks for the profile.
 	file string
-	// refusal is what the API server answers to writes, nil to obey.
+	// refusal is the API server's error for writes, or nil.
 	refusal error
-	// writes are the label's values that were written, "-" where it was taken away.
+	// writes are the written values of the label, "-" for its removal.
 	writes []string
-	// filters and kernel are what the kernel is like.
+	// filters and kernel describe the kernel.
 	filters bool
 	kernel  error
 }
@@ -86,7 +86,7 @@ func (b *bench) there() bool {
 	return err == nil && string(has) == string(profile)
 }
 
-// The label is written when something has changed, and says no more than what is so.
+// The label must be written only when something has changed, and must be true.
 func TestTheLabelSaysWhatTheNodeCanDo(t *testing.T) {
 	b := newBench(t)
 	refuses := errors.New("the kernel refuses")
@@ -122,7 +122,7 @@ func TestTheLabelSaysWhatTheNodeCanDo(t *testing.T) {
 	}
 }
 
-// The container runtime reads the file by itself, as another user perhaps, and at any moment.
+// The container runtime reads the file by itself, perhaps as another user, and at any moment.
 func TestTheFileIsWhole(t *testing.T) {
 	b := newBench(t)
 	b.keeper.syncLabel(t.Context())
@@ -171,7 +171,7 @@ func TestTheFileGoesWithVirtHandler(t *testing.T) {
 	}
 }
 
-// A virt-handler that ends late has taken away what the next one keeps.
+// A virt-handler that ends late has removed the next one's file.
 func TestWhatAnotherHasTakenAwayComesBack(t *testing.T) {
 	b := newBench(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestWhatAnotherHasTakenAwayComesBack(t *testing.T) {
 	})
 }
 
-// The profile is one that the kernel's filter can be made of: it allows what a launcher calls, and userfaultfd.
+// The kernel's filter must accept the profile: it must allow a launcher's system calls, and userfaultfd.
 func TestTheProfileAllowsUserfaultfdAndNoMount(t *testing.T) {
 	var p struct {
 		DefaultAction string
@@ -233,7 +233,7 @@ func TestTheProfileAllowsUserfaultfdAndNoMount(t *testing.T) {
 	}
 }
 
-// The kernel answers as it does to a launcher, whatever virt-handler may do itself.
+// The kernel must answer as to a launcher, whatever virt-handler may do itself.
 func TestTheKernelIsAskedWithoutCapabilities(t *testing.T) {
 	set, err := os.ReadFile("/proc/sys/vm/unprivileged_userfaultfd")
 	if err != nil {
@@ -246,7 +246,7 @@ func TestTheKernelIsAskedWithoutCapabilities(t *testing.T) {
 	case !usable && (err == nil || !strings.Contains(err.Error(), "set the sysctl vm.unprivileged_userfaultfd to 1")):
 		t.Errorf("the sysctl is 0: %v", err)
 	}
-	// This process has not lost what the question was asked without.
+	// The question was asked without capabilities, which this process must still have.
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var has [2]unix.CapUserData
 	if err := unix.Capget(&header, &has[0]); err != nil {

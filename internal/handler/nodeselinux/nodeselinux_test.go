@@ -21,7 +21,7 @@ const (
 	files      = "system_u:object_r:container_file_t:s0:c12,c34"
 )
 
-// kernel is a kernel that says what a test has it say, and remembers what was set.
+// kernel is a kernel with the test's answers that remembers the set contexts.
 type kernel struct {
 	known              bool
 	own, process, file string
@@ -69,7 +69,7 @@ func TestWhereSELinuxIs(t *testing.T) {
 	}
 }
 
-// TestOnThisMachine holds Find against the kernel that the test runs on.
+// TestOnThisMachine compares Find with the kernel that runs the test.
 func TestOnThisMachine(t *testing.T) {
 	list, err := os.ReadFile("/proc/filesystems")
 	if err != nil {
@@ -111,7 +111,7 @@ func TestTheKernelsListOfFileSystems(t *testing.T) {
 	}
 }
 
-// peer is this very process, as if it were a launcher.
+// peer is this process in the place of a launcher.
 func peer(t *testing.T) *podpath.Peer {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "launcher.sock")
@@ -187,8 +187,7 @@ func TestALauncherThatNothingIsKnownOfIsNoLauncher(t *testing.T) {
 	}
 }
 
-// TestContainersWithoutContexts: a container runtime that knows nothing of SELinux
-// gives all of them its own.
+// TestContainersWithoutContexts: a container runtime without SELinux gives all of them its own context.
 func TestContainersWithoutContexts(t *testing.T) {
 	k := &kernel{known: true, own: ownContext, process: ownContext, file: files}
 	l, err := find(t, k).Launcher(peer(t))

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listening is a socket that counts who connects to it.
+// listening is a socket that counts its connections.
 func listening(t *testing.T, path string) (connections func() int) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
@@ -35,8 +35,8 @@ func listening(t *testing.T, path string) (connections func() int) {
 	}
 }
 
-// GHSA-7jcp-v9w4-wjmg: a process in the launcher pod replaces the socket of its
-// console by a symlink to the container runtime's, and opens its console.
+// GHSA-7jcp-v9w4-wjmg: a process in the launcher pod replaces the socket of its console by a symlink to the container
+// runtime's, and a user opens the console.
 func TestGHSA7jcpv9w4wjmgAConsoleIsNoWayToTheRuntimesSocket(t *testing.T) {
 	node, private := t.TempDir(), t.TempDir()
 	runtime := filepath.Join(node, "containerd.sock")
@@ -66,7 +66,7 @@ func TestGHSA7jcpv9w4wjmgAConsoleIsNoWayToTheRuntimesSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The folder itself is replaced.
+	// Now the folder itself is replaced.
 	pod := t.TempDir()
 	if err := os.Symlink(node, filepath.Join(pod, "private")); err != nil {
 		t.Fatal(err)
@@ -80,8 +80,7 @@ func TestGHSA7jcpv9w4wjmgAConsoleIsNoWayToTheRuntimesSocket(t *testing.T) {
 	}
 }
 
-// GHSA-2r4r-5x78-mvqf: the launcher's socket is replaced by a symlink, and files of
-// the node change their owner.
+// GHSA-2r4r-5x78-mvqf: the launcher's socket is replaced by a symlink, and the owner of the node's files would change.
 func TestGHSA2r4r5x78mvqfNoFileOfTheNodeChangesItsOwner(t *testing.T) {
 	needRoot(t)
 	node, private := t.TempDir(), t.TempDir()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAFileIsLabeledBeforeItHasItsName: whoever finds it finds it labeled, and one
-// that can't be labeled is never there.
+// TestAFileIsLabeledBeforeItHasItsName: under its name it must always be labeled, and a file that can't be labeled must
+// never appear.
 func TestAFileIsLabeledBeforeItHasItsName(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
@@ -58,8 +58,8 @@ func TestAFileIsLabeledBeforeItHasItsName(t *testing.T) {
 	}
 }
 
-// TestADeviceIsOpenedByALabeledNode: what the guest's QEMU gets is the same device, by
-// a node with the label, of which nothing is left.
+// TestADeviceIsOpenedByALabeledNode: the guest's QEMU must get the same device, opened by a temporary node with the
+// label.
 func TestADeviceIsOpenedByALabeledNode(t *testing.T) {
 	device := loopDevice(t)
 	k := newKubelet(t)
@@ -101,8 +101,7 @@ func TestADeviceIsOpenedByALabeledNode(t *testing.T) {
 	}
 }
 
-// byNode reports whether the file was opened by this device node. It fails when it is
-// another device.
+// byNode reports whether the file was opened by this device node. It fails if it is another device.
 func byNode(t *testing.T, f *os.File, node string) bool {
 	t.Helper()
 	var want, got unix.Stat_t

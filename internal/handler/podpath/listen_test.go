@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// exchange has a process of the pod's user connect and say hello.
+// exchange connects as a process of the pod's user and sends hello.
 func exchange(t *testing.T, l *Listener, dir *Dir) {
 	t.Helper()
 	conn, err := dir.Dial(t.Context(), l.name)
@@ -72,7 +72,7 @@ func TestASocketIsForThePodsUserAndGoesWithItsListener(t *testing.T) {
 		t.Error("the socket was not labeled")
 	}
 	exchange(t, l, dir)
-	// The folder may be let go of before.
+	// The folder may be closed before.
 	dir.Close()
 	if err := l.Close(); err != nil {
 		t.Error(err)
@@ -88,12 +88,12 @@ func TestASocketIsForThePodsUserAndGoesWithItsListener(t *testing.T) {
 	}
 }
 
-// A process of another user in the pod can't connect.
+// A process of another user in the pod must not be able to connect.
 func TestASocketIsForNobodyElse(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to be other users")
 	}
-	// Below /tmp every user can get to it.
+	// Every user can reach a folder below /tmp.
 	path, err := os.MkdirTemp("/tmp", "pod")
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestASocketIsForNobodyElse(t *testing.T) {
 	}
 }
 
-// A virt-handler that is killed removes nothing.
+// A killed virt-handler removes nothing.
 func TestTheNextListenerReplacesWhatAKilledOneHasLeft(t *testing.T) {
 	dir := open(t, t.TempDir())
 	abandoned, err := dir.Listen(t.Context(), "s", os.Geteuid())
@@ -130,7 +130,7 @@ func TestTheNextListenerReplacesWhatAKilledOneHasLeft(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }()
 	exchange(t, l, dir)
-	// The earlier one, should it close after all, leaves its successor's alone.
+	// If the earlier one closes after all, it must leave its successor's alone.
 	if err := abandoned.remove(); err != nil {
 		t.Error(err)
 	}
@@ -179,8 +179,8 @@ func TestNothingPlantedAtASocketsNameIsFollowedOrRemoved(t *testing.T) {
 	}
 }
 
-// What a process of the pod puts in the socket's place is left alone, and no name is left
-// by a listener that can't be made.
+// A file that a process of the pod puts in the socket's place must be left alone, and a failed listener must leave no
+// name.
 func TestASocketThatWasExchangedIsNotGivenAway(t *testing.T) {
 	dir := open(t, t.TempDir())
 	l, err := dir.Listen(t.Context(), "s", os.Geteuid())

@@ -133,8 +133,8 @@ func TestPeerOfASocket(t *testing.T) {
 	if err := peer.BelongsTo("0f7c1e9a-0000-4000-8000-000000000000"); err == nil {
 		t.Error("a process outside of the pod's cgroup was taken for the pod's")
 	}
-	// Links inside a container's file system are followed, as its own process
-	// would: the kubelet makes them in configMap volumes.
+	// Links inside a container's file system must be followed, as its own process would: the kubelet makes them in
+	// configMap volumes.
 	if err := os.WriteFile(filepath.Join(dir, "data"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -164,8 +164,8 @@ func TestCgroupsOfPod(t *testing.T) {
 	}
 }
 
-// makeAgainAndAgain makes a folder, removes it from its root on and makes it again, at
-// any pace relative to who waits for it. It is there in the end.
+// makeAgainAndAgain makes a folder, removes it from its root on and makes it again, faster or slower than the waiting
+// code. It exists in the end.
 func makeAgainAndAgain(t *testing.T, base, rel string) {
 	t.Helper()
 	root, _, _ := strings.Cut(rel, "/")
@@ -278,7 +278,7 @@ func TestWhatAPeerWasStartedWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	peer := peerOf(t, cmd, "A=1", "B=two words")
-	// The kernel shows an environment only some time after the program's start has succeeded.
+	// The kernel shows an environment only some time after the program has started.
 	if _, err := in.Write([]byte("runs")); err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +312,7 @@ func TestAPeerMayLockMemory(t *testing.T) {
 			t.Errorf("asked for %d bytes, it may lock %d, and have itself lock %d", step.ask, is.Cur, is.Max)
 		}
 	}
-	// More than the process itself might have takes CAP_SYS_RESOURCE, which not every root has.
+	// More than the process's own limit needs CAP_SYS_RESOURCE, which not every root has.
 	switch err := peer.LetLock(3 << 30); {
 	case errors.Is(err, unix.EPERM):
 		if is := locks(); is.Cur != most || is.Max != most {

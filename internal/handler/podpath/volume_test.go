@@ -22,8 +22,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// unassigned is a character device that no driver has: to open it fails with ENXIO,
-// so whoever opens it is found out.
+// unassigned is a character device without a driver: opening it fails with ENXIO, which reveals an attempt.
 var unassigned = int(unix.Mkdev(0x1ff, 7))
 
 func TestAPlantedDeviceIsNeverOpened(t *testing.T) {
@@ -81,8 +80,7 @@ func TestALeaseIsWaitedForOnlySoLong(t *testing.T) {
 	}
 }
 
-// kubelet is a kubelet's folder with one pod, and a container's file system that
-// its author wrote.
+// kubelet is a kubelet's folder with one pod, and a container's file system that its author wrote.
 type kubelet struct {
 	Volumes
 	t *testing.T
@@ -94,8 +92,8 @@ func newKubelet(t *testing.T) kubelet {
 	return kubelet{Volumes: Volumes{Kubelet: t.TempDir(), Host: nodeRoot(t)}, t: t}
 }
 
-// nodeRoot is the root directory of a process with mounts of its own, as that of the
-// node's first process is for virt-handler.
+// nodeRoot is the root directory of a process with mounts of its own, as virt-handler sees that of the node's first
+// process.
 func nodeRoot(t *testing.T) string {
 	t.Helper()
 	process := exec.Command("sleep", "infinity")
@@ -120,7 +118,7 @@ func (k kubelet) folder(path string) string {
 	return full
 }
 
-// mounted makes a folder of the pod's that something is mounted at.
+// mounted makes a folder of the pod's that is a mount point.
 func (k kubelet) mounted(path string) {
 	k.t.Helper()
 	full := k.folder(path)
@@ -228,7 +226,7 @@ func opensDevice(t *testing.T, what string, v *Volume, number uint64) {
 	}
 }
 
-// The names of these volumes are a pod author's to choose, or were tampered with.
+// A pod's author chose the names of these volumes, or the folders were tampered with.
 func TestWhatTheKubeletHasNotSetUpIsNoVolume(t *testing.T) {
 	k := newKubelet(t)
 	k.folder("volumes/kubernetes.io~csi/pv-unmounted/mount")
@@ -239,7 +237,7 @@ func TestWhatTheKubeletHasNotSetUpIsNoVolume(t *testing.T) {
 	k.link("/dev/null", "volumeDevices/kubernetes.io~csi/pv-null")
 	k.link("/etc/passwd", "volumeDevices/kubernetes.io~csi/pv-file")
 	k.link("../../../../etc", "volumeDevices/kubernetes.io~csi/pv-relative")
-	// What a container of the pod shows under the path that hotplugged volumes have.
+	// A container of the pod has this under the path of hotplugged volumes.
 	k.folder("path")
 	if err := unix.Mknod(filepath.Join(k.Kubelet, "pods/u/path/disk"), unix.S_IFBLK|0o666, unassigned); err != nil {
 		t.Fatal(err)
@@ -309,7 +307,7 @@ func TestTheKubeletUnmountsWhatAGuestHasOpen(t *testing.T) {
 	}
 }
 
-// The kubelet's folders are what other processes make, so their names are written out.
+// Other processes make the kubelet's folders, so the test spells their names.
 func TestAnEmptyDirIsWhereTheKubeletHasIt(t *testing.T) {
 	if got := EmptyDir("private"); got != "volumes/kubernetes.io~empty-dir/private" {
 		t.Errorf("the emptyDir private is looked for in %s", got)

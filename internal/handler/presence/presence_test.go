@@ -215,7 +215,7 @@ func TestAPodThatIsNotShown(t *testing.T) {
 	}
 }
 
-// ended is what a pod says that was deleted.
+// ended is the condition of a deleted pod.
 var ended = vmistatus.Disruption{Reason: vmistatus.ReasonPodEnded}
 
 func TestAPodThatIsGone(t *testing.T) {
@@ -236,7 +236,7 @@ func TestAPodThatIsGone(t *testing.T) {
 			t.Errorf("the pod is %+v, want %+v", got, want)
 		}
 	}
-	// A pod that is shown after all counts as shown.
+	// A pod that appears after all must count.
 	s.SetPods([]*corev1.Pod{newPod("shop", "p")})
 	if got := s.Observe().Pod; got == nil || got.Gone {
 		t.Errorf("the pod is %+v", got)
@@ -305,8 +305,7 @@ func TestWhatMattersOfAPod(t *testing.T) {
 	}
 }
 
-// The API server is asked for the pod of this node: while a guest migrates, and afterwards,
-// there are two.
+// The API server must be asked for the pod of this node: during and after a migration there are two.
 func TestThePodOfThisNodeIsAskedFor(t *testing.T) {
 	migrating := func(node, at string, completed bool) (*Presence, *v1.VirtualMachineInstance) {
 		vmi := running()
@@ -337,8 +336,8 @@ func TestThePodOfThisNodeIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestWhatNoCacheShows: a VMI whose guest has left is kept until its QEMU has ended, one that a cache
-// is about to show is kept as well, and any other is let go of.
+// TestWhatNoCacheShows: a VMI whose guest has left must be kept until its QEMU has ended, one that a cache will show
+// soon must be kept as well, and any other must be dropped.
 func TestWhatNoCacheShows(t *testing.T) {
 	for name, c := range map[string]struct {
 		change     func(*v1.VirtualMachineInstance)
@@ -362,7 +361,7 @@ func TestWhatNoCacheShows(t *testing.T) {
 		if (p.vmi != nil) != c.kept || (after > 0) != c.asks {
 			t.Errorf("%s: kept %v, asked for again after %v", name, p.vmi != nil, after)
 		}
-		// One whose guest has left is not asked for again and again.
+		// A VMI whose guest has left must not be read again and again.
 		if p.vmi != nil && !c.asks {
 			if d := decide(p.vmi, p.absent, "a", true, Launcher{Connected: true}, time.Now()); d.question != "" {
 				t.Errorf("%s: the API server is asked for %s", name, d.question)

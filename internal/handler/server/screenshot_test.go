@@ -13,14 +13,14 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
-// What a VNC server says: its greeting, the size of the screen, and the picture of two pixels.
+// A VNC server's messages: its greeting, the size of the screen, and the picture of two pixels.
 const (
 	vncHello  = "RFB 003.008\n\x01\x01\x00\x00\x00\x00"
 	vncScreen = "0123456789abcdef\x00\x00\x00\x04name"
 	vncPixels = "\x00\x00\x00\x01" + "\x00\x00\x00\x00\x00\x02\x00\x01\x00\x00\x00\x00" + "\x03\x02\x01\x00\xff\xff\xff\x00"
 )
 
-// screenshotOf has the guest's screen say something and takes a picture.
+// screenshotOf lets the guest's screen send these messages and takes a picture.
 func screenshotOf(t *testing.T, says string) (code int, body string) {
 	t.Helper()
 	m := &recorder{}
@@ -52,7 +52,7 @@ func TestScreenshot(t *testing.T) {
 	}
 }
 
-// A guest can't have virt-handler allocate what it likes.
+// A guest must not control virt-handler's allocations.
 func TestAScreenThatIsTooLarge(t *testing.T) {
 	code, body := screenshotOf(t, vncHello+"\x1e\x00\x10\xe0"+vncScreen) // 7680 by 4320
 	var status metav1.Status

@@ -34,10 +34,10 @@ import (
 	"drydock.dev/drydock/internal/handler/stream"
 )
 
-// recorder is a Machine that notes what is done to it.
+// recorder is a Machine that records the calls.
 type recorder struct {
 	done []string
-	// fail is what every verb answers.
+	// fail is every verb's error.
 	fail error
 	// dialed are the guest's ends of the streams.
 	dialed chan net.Conn
@@ -158,7 +158,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestAGuestThatIsNotHereIsToldFromARefusal: virt-api asks for the one again, and not for the other.
+// TestAGuestThatIsNotHereIsToldFromARefusal: virt-api retries only after the former.
 func TestAGuestThatIsNotHereIsToldFromARefusal(t *testing.T) {
 	s := newServer(t, &recorder{fail: errors.New("busy")})
 	for uid, want := range map[string]string{"u1": "", "u2": "true"} {
@@ -394,7 +394,7 @@ func TestASessionIsPreservedWhenTheNextViewerAsksFor(t *testing.T) {
 	}
 }
 
-// identity is a certificate that vouches for itself.
+// identity is a self-signed certificate.
 func identity(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -472,7 +472,7 @@ func TestOnlyVirtAPIIsServedAndStreamsEndWithTheServer(t *testing.T) {
 	}
 }
 
-// Connections that show no certificate take a bounded room, keep virt-api out of nothing, and leave nothing behind.
+// Connections without a certificate must have bounded room, must not exclude virt-api, and must leave nothing behind.
 func TestConnectionsThatShowNoCertificateAreBounded(t *testing.T) {
 	handler, api := identity(t), identity(t)
 	s := New(one{&recorder{}}, stream.NewConsoles(), &tls.Config{
@@ -487,7 +487,7 @@ func TestConnectionsThatShowNoCertificateAreBounded(t *testing.T) {
 		}
 		silent = append(silent, conn)
 	}
-	// The first of them is told to go when the room is full.
+	// The first of them must be closed when the room is full.
 	if _, err := silent[0].Read(make([]byte, 1)); err == nil {
 		t.Error("a connection that shows no certificate is answered")
 	}

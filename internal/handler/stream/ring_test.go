@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever is written in whatever pieces, a reader that starts anywhere sees
-// the output's own bytes in their order, and what it misses is counted.
+// For any sequence of writes, a reader that starts anywhere must see the output's own bytes in order, and its missed
+// bytes must be counted.
 func TestRingProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := ring{changed: make(chan struct{})}

@@ -23,14 +23,14 @@ import (
 	"drydock.dev/drydock/test/starved"
 )
 
-// soon is how long a test waits for what must come, on a busy machine too.
+// soon bounds the wait for an event that must come, also on a busy machine.
 const soon = 4 * time.Minute
 
 // guest plays QEMU's end of a serial console: a unix socket that serves one
 // connection at a time.
 type guest struct {
 	listener net.Listener
-	// conns are the connections in the order of their coming.
+	// conns are the connections in order.
 	conns chan net.Conn
 	dials atomic.Int32
 	// wrap changes virt-handler's end of each connection, if set.
@@ -91,7 +91,7 @@ func newHost(t *testing.T, g *guest) *host {
 	return newHostOf(t, g, func(l net.Listener) net.Listener { return l })
 }
 
-// newHostOf serves on what wrap makes of a listener.
+// newHostOf serves on the listener that wrap returns.
 func newHostOf(t *testing.T, g *guest, wrap func(net.Listener) net.Listener) *host {
 	t.Helper()
 	h := &host{consoles: NewConsoles()}
@@ -136,7 +136,7 @@ func (h *host) view(t *testing.T) *viewer {
 	return &viewer{Conn: ws}
 }
 
-// awaitOutput waits until the console has taken so many bytes from the guest.
+// awaitOutput waits until the console has read total bytes from the guest.
 func (h *host) awaitOutput(t *testing.T, g *guest, total int64) {
 	t.Helper()
 	console, err := h.consoles.Open(t.Context(), "guest", g.dial)
@@ -230,8 +230,8 @@ func TestOutputIsKeptWhileNobodyLooks(t *testing.T) {
 	h.awaitOutput(t, g, int64(len("first\r\n"+later)))
 	second := h.view(t)
 	second.await(t, "$ ")
-	// The color stays, the question for the cursor's position does not: the
-	// viewer's terminal would answer it into the guest.
+	// The color must stay, but not the query for the cursor's position: the viewer's terminal would type its answer
+	// into the guest.
 	if got := second.seen.String(); got != "first\r\n\x1b[32mlater\x1b[0m\r\n$ " {
 		t.Errorf("a late viewer sees %q", got)
 	}
@@ -246,7 +246,7 @@ func TestASlowViewerStallsNobody(t *testing.T) {
 	slow := h.view(t)
 	conn := g.conn(t)
 	quick := h.view(t)
-	// The slow one's own buffers, and those of the kernel, take a few MiB.
+	// The slow viewer's own buffers, and the kernel's, take a few MiB.
 	line := strings.Repeat("x", 1022) + "\r\n"
 	for i := range 16 << 10 {
 		_ = conn.SetWriteDeadline(time.Now().Add(soon))
@@ -318,8 +318,7 @@ func TestAGuestThatDoesNotListenHoldsNobody(t *testing.T) {
 	stuck.await(t, "still here")
 }
 
-// deaf is the connection to a guest that reads nothing and whose buffers are
-// full, whatever their size on this machine.
+// deaf is the connection to a guest that reads nothing and whose buffers are full, whatever their size on this machine.
 type deaf struct {
 	net.Conn
 	// writing is closed by the first Write, and closed by Close.
@@ -350,7 +349,7 @@ func TestTheEndOfTheGuestEndsItsViewers(t *testing.T) {
 	if !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
 		t.Errorf("the stream ends with %v, want a normal closure", err)
 	}
-	// The same key is another start of QEMU now, whose past is its own.
+	// The same key now means another start of QEMU, with a history of its own.
 	next := h.view(t)
 	conn = g.conn(t)
 	say(t, conn, "BIOS\r\n")
@@ -432,7 +431,7 @@ func TestSpliceKeepsDatagrams(t *testing.T) {
 	}
 }
 
-// CVE-2026-13322: what a guest writes to its serial port is kept without a bound.
+// CVE-2026-13322: a guest's output on its serial port was kept without a bound.
 func TestCVE202613322AConsoleKeepsOnlySoMuchOfWhatAGuestWrites(t *testing.T) {
 	g := newGuest(t)
 	consoles := NewConsoles()

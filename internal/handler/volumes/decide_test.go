@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
-// status is that of a volume whose claim has a size, and whose disk has another.
+// status is that of a volume with its claim's size and its disk's.
 func status(volume, claim string, capacity, have int64) v1.VolumeStatus {
 	return v1.VolumeStatus{Name: volume, Size: have, PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{
 		ClaimName: claim, Capacity: corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(capacity, resource.BinarySI)},
@@ -28,7 +28,7 @@ func TestDecideGrowth(t *testing.T) {
 	grown := growth{volume: "root", claim: "c", capacity: 9, have: 5, pod: "launcher"}
 	plugged := grown
 	plugged.pod = "attachment"
-	// plug makes the volume one that is plugged in, and lets a pod have a volume on this node.
+	// plug makes the volume a hotplugged one, and gives a pod a volume on this node.
 	plug := func(phase v1.VolumePhase, pod types.UID, volume, claim string) func(*View, *growing) {
 		return func(v *View, _ *growing) {
 			v.VMI.Status.VolumeStatus[0].HotplugVolume = &v1.HotplugVolumeStatus{AttachPodUID: "attachment"}

@@ -24,7 +24,7 @@ func (b *bindings) PersistentVolume(context.Context, string) (*corev1.Persistent
 	return &b.volume, nil
 }
 
-// Whoever makes a claim may write any volume's name into it.
+// The author of a claim may write any volume's name into it.
 func TestAClaimThatNamesSomebodyElsesVolumeOpensNothing(t *testing.T) {
 	for what, tc := range map[string]struct {
 		names string

@@ -28,13 +28,13 @@ import (
 	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
-// These tests run against a model of QEMU's monitor (qmptest), which QEMU conforms to, and
-// on folders that no kubelet has mounted.
+// These tests use a model of QEMU's monitor (qmptest), which is tested against QEMU, and folders that no kubelet has
+// mounted.
 
-// patience is how long a test waits for what happens soon.
+// patience bounds one short wait.
 const patience = 4 * time.Minute
 
-// claimSize is what each claim was given.
+// claimSize is the size of each claim.
 const claimSize = 8 << 20
 
 // storage is an API server with a claim for each name, and the folders of their volumes.
@@ -93,7 +93,7 @@ func (s *storage) reported() []string {
 	return slices.Clone(s.events)
 }
 
-// image makes the disk image of a claim, as a pod has it.
+// image makes the disk image of a claim in its place in a pod.
 func (s *storage) image(t *testing.T, pod, claim string) {
 	t.Helper()
 	dir := filepath.Join(s.dir, pod, "volume-of-"+claim)
@@ -157,7 +157,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// wants has the VMI's spec and status want a volume on a claim that an attachment pod has.
+// wants makes the VMI's spec and status want a volume on a claim of an attachment pod.
 func (w *world) wants(volume, claim string, pod types.UID) {
 	w.t.Helper()
 	w.storage.image(w.t, string(pod), claim)
@@ -166,7 +166,7 @@ func (w *world) wants(volume, claim string, pod types.UID) {
 	v.DataVolume = &v1.DataVolumeSource{Name: claim, Hotpluggable: true}
 	instance.Spec.Volumes = append(instance.Spec.Volumes, v)
 	instance.Spec.Domain.Devices.Disks = append(instance.Spec.Domain.Devices.Disks, v1.Disk{
-		// What is read alone is not given to QEMU's user, which needs root.
+		// A read-only disk is not given to QEMU's user, which would need root.
 		Name: volume, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI, ReadOnly: true}},
 	})
 	instance.Status.VolumeStatus = append(instance.Status.VolumeStatus, v1.VolumeStatus{
@@ -187,7 +187,7 @@ func (w *world) wants(volume, claim string, pod types.UID) {
 	})
 }
 
-// drops has the VMI want a volume no more.
+// drops makes the VMI no longer want a volume.
 func (w *world) drops(volume string) {
 	instance := w.view.VMI.DeepCopy()
 	instance.Spec.Volumes = slices.DeleteFunc(instance.Spec.Volumes, func(v v1.Volume) bool { return v.Name == volume })
@@ -195,8 +195,7 @@ func (w *world) drops(volume string) {
 	w.view.VMI = instance
 }
 
-// await tends the volumes, and acts when that is due, until volume a has the phase that
-// the status should have.
+// await calls Tend until volume a should have the phase in the status.
 func (w *world) await(phase v1.VolumePhase, reason string) {
 	w.t.Helper()
 	for timeout := time.After(patience); ; {
@@ -296,7 +295,7 @@ func TestADiskGrowsWithItsClaim(t *testing.T) {
 	if got := w.storage.reported(); len(got) != 1 || !strings.HasPrefix(got[0], "Normal VolumeResized: The disk of volume root has grown from 1048576 to ") {
 		t.Errorf("the events are %q", got)
 	}
-	// That is all, until the claim grows again.
+	// Nothing else may happen until the claim grows again.
 	if _, after := w.Tend(t.Context(), w.monitor, w.view); after > 0 || w.qemu.Executed("block_resize") != 1 {
 		t.Errorf("again after %v; QEMU was told %v", after, w.qemu.Commands())
 	}
@@ -340,7 +339,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// withoutClaims is an API server that knows no claim.
+// withoutClaims is an API server without claims.
 type withoutClaims struct{ storage }
 
 func (*withoutClaims) Claim(_ context.Context, _, name string) (*corev1.PersistentVolumeClaim, error) {

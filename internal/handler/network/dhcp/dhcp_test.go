@@ -38,7 +38,7 @@ func message(t *testing.T, kind dhcpv4.MessageType, modifiers ...dhcpv4.Modifier
 	return m
 }
 
-// routers is where guests look for routers.
+// routers is the multicast address of routers.
 var routers = netip.MustParseAddr("ff02::2")
 
 // toRouters is a message of the guest to its routers.
@@ -51,8 +51,7 @@ func toRouters(t testing.TB, message ndp.Message) []byte {
 	return frame
 }
 
-// TestASolicitationIsAnsweredByAnAdvertisement holds the whole frame against its
-// bytes, checksum included.
+// TestASolicitationIsAnsweredByAnAdvertisement compares the whole frame byte by byte, checksum included.
 func TestASolicitationIsAnsweredByAnAdvertisement(t *testing.T) {
 	const want = "333300000001" + "020000090909" + "86dd" + // Ethernet: to all nodes
 		"6000000000203aff" + "fe800000000000000000000000000001" + "ff020000000000000000000000000001" + // IPv6
@@ -65,7 +64,7 @@ func TestASolicitationIsAnsweredByAnAdvertisement(t *testing.T) {
 	}
 }
 
-// A story of DHCP: what the guest says, and what it is answered.
+// Each story has the guest's DHCP messages and the answers.
 func TestAnswers(t *testing.T) {
 	address := func(s string) dhcpv4.Modifier { return dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(net.ParseIP(s))) }
 	server := func(s string) dhcpv4.Modifier { return dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.ParseIP(s))) }
@@ -175,7 +174,7 @@ func TestDHCPv6Answers(t *testing.T) {
 	}
 }
 
-// Frames that are made can be taken apart again, and their checksums hold.
+// Generated frames must be parseable, and their checksums must be right.
 func TestFramesAreWhole(t *testing.T) {
 	for _, ends := range [][2]string{{"10.0.2.1", "255.255.255.255"}, {"fe80::1", "fe80::2"}} {
 		for length := range 5 {
@@ -254,7 +253,7 @@ func TestFilterLetsRequestsThroughAndNothingElse(t *testing.T) {
 	}
 }
 
-// A guest writes whatever it likes on its link.
+// A guest may write anything on its link.
 func FuzzAnswer(f *testing.F) {
 	discover, err := dhcpv4.NewDiscovery(guestMAC)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// flood is a link with a guest that asks without a pause.
+// flood is a link with a guest that sends requests without a pause.
 type flood struct {
 	request []byte
 	reads   atomic.Int64
@@ -40,7 +40,7 @@ func (f *flood) Close() error {
 	return nil
 }
 
-// patience is how long a test waits for one thing on a busy machine.
+// patience bounds one wait on a busy machine.
 const patience = 4 * time.Minute
 
 func TestAGuestThatAsksWithoutAPauseIsAnsweredAtTheServersPace(t *testing.T) {
