@@ -251,7 +251,7 @@ func (w *world) secretsOfHandler(t *testing.T) {
 	}
 }
 
-// sharedKey checks what became of the Secret from install.
+// sharedKey checks the state of the Secret from install.
 func (w *world) sharedKey(t *testing.T) {
 	w.eventually(t, "the Secret is gone", func() error {
 		err := w.admin.Get(t.Context(), client.ObjectKey{Namespace: clusterconfig.Namespace, Name: sharedSecret}, &corev1.Secret{})

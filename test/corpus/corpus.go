@@ -6,7 +6,7 @@
 //	# Verdict: accepted, warned or refused
 //	# Says: a part of a warning or of a refusal; as many lines as there are warnings
 //	# Needs: kind and name of an object that the manifest refers to, and neither it nor every cluster has
-//	# Guest: a word and what a guest that boots the manifest sees by it
+//	# Guest: a word and the guest's observation that confirms the manifest
 //	# Drivers: hardware, where the guest has more than virtio devices
 //
 // The verdict is for the file as it is, without the objects in Needs. Accepted does not mean that the

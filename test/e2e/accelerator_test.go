@@ -22,7 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// nodeSaysWhatItRunsWith compares a node's labels with what a guest sees.
+// nodeSaysWhatItRunsWith compares a node's labels with a guest's view.
 func nodeSaysWhatItRunsWith(t *testing.T, g *guest) {
 	t.Helper()
 	vmi := awaitRunning(t, g.namespace, g.name)

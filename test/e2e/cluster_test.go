@@ -212,7 +212,7 @@ type component struct {
 	PID  int    `json:"pid"`
 }
 
-// clusterStatus is what `drydock status -o json` prints.
+// clusterStatus is the output of `drydock status -o json`.
 type clusterStatus struct {
 	ControlPlane []component `json:"controlPlane"`
 	Nodes        []struct {

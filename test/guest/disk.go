@@ -52,7 +52,8 @@ type diskParts struct {
 // writeDisk makes the bootable disk, without a loop device and without a mount.
 //
 // GRUB would serve both kinds of firmware, but measurements speak against it: without hardware virtualization it takes
-// three seconds to load what SYSLINUX loads in one, and under UEFI it finds the kernel too big for a guest of 128 MiB.
+// three seconds to load the files that SYSLINUX loads in one, and under UEFI it finds the kernel too big for a guest of
+// 128 MiB.
 func writeDisk(ctx context.Context, to string, from diskParts) error {
 	scratch, err := os.MkdirTemp(filepath.Dir(to), "disk-")
 	if err != nil {

@@ -63,7 +63,7 @@ func start(t *testing.T, args ...string) *machine {
 	}
 	// QEMU's own complaints go to the test's output, not to the console.
 	cmd.Stderr = os.Stderr
-	// An os.Pipe of our own: Wait must not close what the console still reads.
+	// An os.Pipe of our own: Wait must not close the pipe while the console still reads.
 	output, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

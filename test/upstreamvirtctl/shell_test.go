@@ -98,7 +98,7 @@ type said struct{ answer, beside string }
 // String returns the whole output.
 func (s said) String() string { return s.answer + s.beside }
 
-// run executes a line and returns what it printed.
+// run executes a line and returns its output.
 func (s *shell) run(ctx context.Context, line string) (said, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -97,7 +97,7 @@ func TestWarningsAreBounded(t *testing.T) {
 	}
 }
 
-// A refusal must say why, and what to write instead.
+// A refusal must give its reason and an alternative.
 func TestEveryRefusalHasItsReason(t *testing.T) {
 	tables := maps.Clone(annotationTables)
 	for kind, spec := range specs {
