@@ -28,7 +28,7 @@ const (
 	// launcherMemoryKiB bounds virt-launcher's own resident set.
 	launcherMemoryKiB = 12 << 10
 	// lifeWrites bounds the writes to the API server by Drydock's components from a VMI's creation to its end, when
-	// nothing is late (decision 141).
+	// nothing is late (decision 140).
 	lifeWrites = 8
 )
 

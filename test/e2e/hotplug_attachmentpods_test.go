@@ -73,7 +73,7 @@ func TestAHandoverLosesNothing(t *testing.T) {
 }
 
 // plugTogether adds claims to a VM's template until one attachment pod holds them all. On a busy machine that pod may
-// take so long that each volume gets a pod of its own (decision 112); then the claims are removed and added again.
+// take so long that each volume gets a pod of its own; then the claims are removed and added again.
 func plugTogether(t *testing.T, g *guest, claims ...string) *corev1.Pod {
 	t.Helper()
 	var shared *corev1.Pod

@@ -168,7 +168,7 @@ func sharedVictims() []sharedVictim {
 	}
 }
 
-// handlerOn kills virt-handler on a node. The kubelet restarts it in its pod (decision 380).
+// handlerOn kills virt-handler on a node. The kubelet restarts it in its pod.
 func handlerOn(node string) func(*testing.T) (strike, back func()) {
 	return func(t *testing.T) (strike, back func()) {
 		t.Helper()

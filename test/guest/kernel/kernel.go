@@ -1,5 +1,5 @@
 // Package kernel builds the kernel of the test guest from Debian's source of Linux with only the options in the file
-// config, all built in. Its only purpose is a quick start of emulated guests (decision 606).
+// config, all built in. Its only purpose is a quick start of emulated guests.
 //
 // It decides nothing about the guest that runs it.
 package kernel
