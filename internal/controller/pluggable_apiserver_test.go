@@ -13,6 +13,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // TestAVMIFollowsItsTemplatesVolumes adds a volume to the template of a running VM, and removes it. Both must reach the
@@ -32,7 +33,7 @@ func TestAVMIFollowsItsTemplatesVolumes(t *testing.T) {
 	has := func(want bool) {
 		t.Helper()
 		w.eventually("the VMI to follow", func() (bool, string) {
-			return (hotplugspec.Find(&w.vmi("vm").Spec, "data") != nil) == want, "it does not"
+			return (volumeclaim.Named(w.vmi("vm").Spec.Volumes, "data") != nil) == want, "it does not"
 		})
 		w.awaitSettled()
 		if c := condition.Find(w.vm("vm").Status.Conditions, v1.VirtualMachineRestartRequired); c != nil {

@@ -141,11 +141,11 @@ func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
 		}
 		// A volume that was added only to the VMI may conflict.
 		probe := vmi.DeepCopy()
-		if v := hotplugspec.Find(&vmi.Spec, options.Name); v == nil {
+		if v := volumeclaim.Named(vmi.Spec.Volumes, options.Name); v == nil {
 			if err := hotplugspec.Add(&probe.Spec, options); err != nil {
 				return conflict(vm, "%v", err)
 			}
-		} else if volumeclaim.Disk(&v.VolumeSource) != volumeclaim.Disk(&hotplugspec.Find(&vm.Spec.Template.Spec, options.Name).VolumeSource) {
+		} else if volumeclaim.Disk(&v.VolumeSource) != volumeclaim.Disk(&volumeclaim.Named(vm.Spec.Template.Spec.Volumes, options.Name).VolumeSource) {
 			return conflict(vm, "Unable to add volume [%s] because the running VMI has a volume with that name already", options.Name)
 		}
 		return s.available(ctx, vmi, options)

@@ -14,6 +14,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // A pod that is evicted or deleted by hand holds its volumes for lingerSeconds more, so that its successor,
@@ -103,13 +104,12 @@ func Render(in Input) *corev1.Pod {
 // readOnly reports whether the VMI wants the claim mounted read-only, as in the launcher pod: its storage may
 // permit no other mount.
 func readOnly(vmi *v1.VirtualMachineInstance, v hotplug.Volume) bool {
-	for i := range vmi.Spec.Volumes {
-		source := vmi.Spec.Volumes[i].PersistentVolumeClaim
-		if vmi.Spec.Volumes[i].Name == v.Name && source != nil && source.ClaimName == v.Claim {
-			return source.ReadOnly
-		}
+	volume := volumeclaim.Named(vmi.Spec.Volumes, v.Name)
+	if volume == nil {
+		return false
 	}
-	return false
+	source := volume.PersistentVolumeClaim
+	return source != nil && source.ClaimName == v.Claim && source.ReadOnly
 }
 
 func container(in Input) corev1.Container {

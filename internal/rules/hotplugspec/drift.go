@@ -7,6 +7,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // EphemeralAnnotation lists the volumes that were added to a VMI but not to its VM's template, as in KubeVirt.
@@ -56,10 +57,10 @@ func encode(list []string) string {
 // that is no longer in the template.
 func (o *Drift) settle(spec, template *v1.VirtualMachineInstanceSpec) {
 	o.in = slices.DeleteFunc(slices.Clone(o.in), func(name string) bool {
-		t := Find(template, name)
-		return Find(spec, name) == nil || t != nil && machine.Hotpluggable(t)
+		t := volumeclaim.Named(template.Volumes, name)
+		return volumeclaim.Named(spec.Volumes, name) == nil || t != nil && machine.Hotpluggable(t)
 	})
-	o.out = slices.DeleteFunc(slices.Clone(o.out), func(name string) bool { return Find(template, name) == nil })
+	o.out = slices.DeleteFunc(slices.Clone(o.out), func(name string) bool { return volumeclaim.Named(template.Volumes, name) == nil })
 }
 
 func (o *Drift) write(vmi *v1.VirtualMachineInstance) {

@@ -119,13 +119,13 @@ func overfull(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) string {
 
 // hotplugSource reports whether a disk is plugged together with its volume.
 func hotplugSource(spec *v1.VirtualMachineInstanceSpec, d *v1.Disk) bool {
-	v := Find(spec, d.Name)
+	v := volumeclaim.Named(spec.Volumes, d.Name)
 	return v != nil && machine.Hotpluggable(v) && d.CDRom == nil
 }
 
 // Remove removes a volume and its disk from a spec; a CD drive stays and loses only its medium.
 func Remove(spec *v1.VirtualMachineInstanceSpec, name string) error {
-	v := Find(spec, name)
+	v := volumeclaim.Named(spec.Volumes, name)
 	switch {
 	case v == nil:
 		return &Refusal{"remove", name, "it does not exist"}
@@ -141,16 +141,6 @@ func remove(spec *v1.VirtualMachineInstanceSpec, name string) {
 	spec.Domain.Devices.Disks = slices.DeleteFunc(slices.Clone(spec.Domain.Devices.Disks), func(d v1.Disk) bool {
 		return d.Name == name && d.CDRom == nil
 	})
-}
-
-// Find returns the volume of a name, nil for none.
-func Find(spec *v1.VirtualMachineInstanceSpec, name string) *v1.Volume {
-	for i := range spec.Volumes {
-		if spec.Volumes[i].Name == name {
-			return &spec.Volumes[i]
-		}
-	}
-	return nil
 }
 
 func diskAt(spec *v1.VirtualMachineInstanceSpec, name string) int {

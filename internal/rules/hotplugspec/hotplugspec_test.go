@@ -114,7 +114,7 @@ func TestAdd(t *testing.T) {
 // added fails if the spec lacks the volume, or its disk is on another bus; a medium's drive may be on any.
 func added(t *testing.T, spec *v1.VirtualMachineInstanceSpec, name string, bus v1.DiskBus) {
 	t.Helper()
-	if v := Find(spec, name); v == nil || !v.DataVolume.Hotpluggable {
+	if v := volumeclaim.Named(spec.Volumes, name); v == nil || !v.DataVolume.Hotpluggable {
 		t.Errorf("the volume is %+v", v)
 	}
 	d := spec.Domain.Devices.Disks[diskAt(spec, name)]
@@ -189,7 +189,7 @@ func TestFollow(t *testing.T) {
 			case 1: // removevolume --persist
 				if Remove(template, name) == nil {
 					drift := ReadDrift(vmi.Annotations)
-					asked[name] = drift.Added(name) && Find(&vmi.Spec, name) != nil
+					asked[name] = drift.Added(name) && volumeclaim.Named(vmi.Spec.Volumes, name) != nil
 				}
 			case 2: // addvolume
 				if Add(&vmi.Spec, options(name, "claim-"+name, on(""))) == nil {
@@ -208,7 +208,7 @@ func TestFollow(t *testing.T) {
 			}
 		}
 		for _, name := range names {
-			if has := Find(&vmi.Spec, name) != nil; has != asked[name] {
+			if has := volumeclaim.Named(vmi.Spec.Volumes, name) != nil; has != asked[name] {
 				t.Fatalf("volume %s is in the VMI: %v, asked for: %v; annotations %v, template %+v",
 					name, has, asked[name], vmi.Annotations, template.Volumes)
 			}
@@ -228,11 +228,11 @@ func TestAVolumeOnAnotherClaimGoesBeforeItComes(t *testing.T) {
 		Name: "a", Phase: v1.VolumeReady, HotplugVolume: &v1.HotplugVolumeStatus{},
 		PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "old"},
 	}}
-	if !SyncTemplate(vmi, template) || Find(&vmi.Spec, "a") != nil {
+	if !SyncTemplate(vmi, template) || volumeclaim.Named(vmi.Spec.Volumes, "a") != nil {
 		t.Fatalf("while the old one is in the guest, the VMI has %+v", vmi.Spec.Volumes)
 	}
 	vmi.Status.VolumeStatus = nil
-	if !SyncTemplate(vmi, template) || volumeclaim.Disk(&Find(&vmi.Spec, "a").VolumeSource) != "new" {
+	if !SyncTemplate(vmi, template) || volumeclaim.Disk(&volumeclaim.Named(vmi.Spec.Volumes, "a").VolumeSource) != "new" {
 		t.Fatalf("after that, the VMI has %+v", vmi.Spec.Volumes)
 	}
 }

@@ -92,7 +92,7 @@ func removeStale(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInst
 			continue
 		}
 		// The same name on another claim is another volume, so this one goes first.
-		if t := Find(template, v.Name); t == nil || !machine.Hotpluggable(t) || volumeclaim.Disk(&t.VolumeSource) != volumeclaim.Disk(&v.VolumeSource) {
+		if t := volumeclaim.Named(template.Volumes, v.Name); t == nil || !machine.Hotpluggable(t) || volumeclaim.Disk(&t.VolumeSource) != volumeclaim.Disk(&v.VolumeSource) {
 			remove(&vmi.Spec, v.Name)
 			forgetForced(vmi, v.Name)
 			changed = true
@@ -104,7 +104,7 @@ func removeStale(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInst
 // addMissing adds a volume of the template if the VMI lacks it and can have it while the guest runs. It reports
 // whether it has changed anything.
 func addMissing(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, t *v1.Volume) bool {
-	if !machine.Hotpluggable(t) || Find(&vmi.Spec, t.Name) != nil || leaving(vmi, t) {
+	if !machine.Hotpluggable(t) || volumeclaim.Named(vmi.Spec.Volumes, t.Name) != nil || leaving(vmi, t) {
 		return false
 	}
 	at, there := diskAt(template, t.Name), diskAt(&vmi.Spec, t.Name)

@@ -69,12 +69,7 @@ func volumeOf(vm *v1.VirtualMachine, name string) *v1.Volume {
 	if vm.Spec.Template == nil {
 		return nil
 	}
-	for i := range vm.Spec.Template.Spec.Volumes {
-		if v := &vm.Spec.Template.Spec.Volumes[i]; v.Name == name {
-			return v
-		}
-	}
-	return nil
+	return volumeclaim.Named(vm.Spec.Template.Spec.Volumes, name)
 }
 
 // NextBearer returns the source of a DataVolume, for a DataVolume without labels.

@@ -6,6 +6,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // Markers are objects without effect in QEMU (-object, object-add). They keep state that QEMU has
@@ -35,7 +36,7 @@ func AwaitedVolumes(spec *v1.VirtualMachineInstanceSpec) []Awaited {
 	boots := !ordered && !bootsWithout(spec)
 	for i := range b.spec.Devices.Disks {
 		d := &b.spec.Devices.Disks[i]
-		if v := findVolume(spec, d.Name); v != nil && Hotpluggable(v) {
+		if v := volumeclaim.Named(spec.Volumes, d.Name); v != nil && Hotpluggable(v) {
 			awaited = append(awaited, Awaited{Volume: d.Name, Boots: boots || ordered && d.BootOrder != nil})
 		}
 	}
@@ -49,7 +50,7 @@ func bootsWithout(spec *v1.VirtualMachineInstanceSpec) bool {
 		return true
 	}
 	return slices.ContainsFunc(spec.Domain.Devices.Disks, func(d v1.Disk) bool {
-		v := findVolume(spec, d.Name)
+		v := volumeclaim.Named(spec.Volumes, d.Name)
 		if v == nil || Hotpluggable(v) || v.EmptyDisk != nil {
 			return false
 		}

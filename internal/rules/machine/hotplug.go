@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // maxSCSIDisks is the number of LUNs that guests scan by default. QEMU supports more.
@@ -144,7 +146,7 @@ func BuildPlug(in Input, volume string, slot Slot) (Plug, error) {
 	if b.spec.Devices.DisableHotplug {
 		return Plug{}, errors.New("spec.domain.devices.disableHotplug is set: this machine takes no disks while it runs")
 	}
-	source := findVolume(&b.vmi.Spec, volume)
+	source := volumeclaim.Named(b.vmi.Spec.Volumes, volume)
 	for i := range b.spec.Devices.Disks {
 		spec := &b.spec.Devices.Disks[i]
 		if spec.Name != volume || source == nil {
@@ -190,18 +192,9 @@ func volumeSerial(d disk) string {
 	return d.spec.Name[:min(len(d.spec.Name), MaxSerial[d.bus])]
 }
 
-func findVolume(spec *v1.VirtualMachineInstanceSpec, name string) *v1.Volume {
-	for i := range spec.Volumes {
-		if spec.Volumes[i].Name == name {
-			return &spec.Volumes[i]
-		}
-	}
-	return nil
-}
-
 // ReadOnly reports whether the guest may only read a volume.
 func ReadOnly(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
-	if v := findVolume(spec, volume); v != nil && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly {
+	if v := volumeclaim.Named(spec.Volumes, volume); v != nil && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly {
 		return true
 	}
 	for i := range spec.Domain.Devices.Disks {

@@ -76,14 +76,14 @@ func disksOf(vm *v1.VirtualMachine, r *maintenance.Request) ([]disk, error) {
 // checkDisks returns an error for a disk that the VM lacks or that is on no claim.
 func checkDisks(spec *v1.VirtualMachineInstanceSpec, names []string) error {
 	for _, name := range names {
-		i := slices.IndexFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == name })
-		if i < 0 {
+		volume := volumeclaim.Named(spec.Volumes, name)
+		if volume == nil {
 			return fmt.Errorf("the VM has no volume %q; %s", name, choice(spec))
 		}
-		if _, on := volumeclaim.Of(&spec.Volumes[i].VolumeSource); on {
+		if _, on := volumeclaim.Of(&volume.VolumeSource); on {
 			continue
 		}
-		if spec.Volumes[i].ContainerDisk != nil {
+		if volume.ContainerDisk != nil {
 			return fmt.Errorf("volume %q is a containerDisk: an image, which each guest begins with anew; %s", name, choice(spec))
 		}
 		return fmt.Errorf("volume %q is on no PersistentVolumeClaim and no DataVolume; %s", name, choice(spec))

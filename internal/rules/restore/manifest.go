@@ -183,11 +183,11 @@ func (d *decision) useClaims(vm *v1.VirtualMachine, volumes []snapshotv1.VolumeR
 	spec := &vm.Spec.Template.Spec
 	for _, onClaim := range snapshot.OnClaims(spec.Volumes) {
 		name, claim := onClaim[0], onClaim[1]
-		i := slices.IndexFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == name })
+		volume := volumeclaim.Named(spec.Volumes, name)
 		switch to := restored[name]; {
 		case to != "" && keepsNames:
 		case to != "":
-			spec.Volumes[i].VolumeSource = onRestored(&spec.Volumes[i], to)
+			volume.VolumeSource = onRestored(volume, to)
 		case !inPlace || !d.hasToday(onClaim):
 			return fmt.Errorf("the volume %s is on the claim %s, which the snapshot has no copy of; take the volume and its disk out of the VM with patches, or restore the VM in place with that claim", name, claim)
 		}

@@ -40,7 +40,7 @@ func ephemeral(spec *v1.VirtualMachineInstanceSpec, vmi *v1.VirtualMachineInstan
 		return nil
 	}
 	for _, volume := range OnClaims(vmi.Spec.Volumes) {
-		if !slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == volume[0] }) {
+		if volumeclaim.Named(spec.Volumes, volume[0]) == nil {
 			names = append(names, volume[0])
 		}
 	}
@@ -69,7 +69,8 @@ func unsteady(vmi *v1.VirtualMachineInstance) string {
 }
 
 func volumeIsDisk(vmi *v1.VirtualMachineInstance, name string) bool {
-	return slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.Name == name && volumeclaim.Disk(&v.VolumeSource) != "" })
+	v := volumeclaim.Named(vmi.Spec.Volumes, name)
+	return v != nil && volumeclaim.Disk(&v.VolumeSource) != ""
 }
 
 // AsksHold reports whether the hold on the guest matters, and whether the guest agent must confirm

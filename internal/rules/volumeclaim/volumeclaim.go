@@ -1,4 +1,4 @@
-// Package volumeclaim returns the PVC of a VMI's volume and its use.
+// Package volumeclaim returns a VMI's volume by its name, the PVC of a volume and its use.
 //
 // It owns how the claim follows from a volume's source. It is pure and imports only API types. Its callers
 // decide who may share a claim.
@@ -54,6 +54,16 @@ func Written(source *v1.VolumeSource) string {
 		return claim.Name
 	}
 	return ""
+}
+
+// Named returns the volume of a name, nil for none. It points into the list.
+func Named(volumes []v1.Volume, name string) *v1.Volume {
+	for i := range volumes {
+		if volumes[i].Name == name {
+			return &volumes[i]
+		}
+	}
+	return nil
 }
 
 // Names returns the volumes' claims without duplicates, in the order of the volumes.

@@ -110,3 +110,13 @@ func TestUsedBy(t *testing.T) {
 		}
 	}
 }
+
+func TestNamed(t *testing.T) {
+	volumes := []v1.Volume{{Name: "root"}, {Name: "data"}}
+	if v := Named(volumes, "data"); v != &volumes[1] {
+		t.Errorf("data is %v, not the list's own", v)
+	}
+	if v := Named(volumes, "dat"); v != nil {
+		t.Errorf("dat is %v", v)
+	}
+}

@@ -17,7 +17,7 @@ func Compare(vmi *v1.VirtualMachineInstance, wanted *v1.VirtualMachineInstanceSp
 	running := &vmi.Spec
 	for i := range wanted.Volumes {
 		to := &wanted.Volumes[i]
-		from := find(running, to.Name)
+		from := volumeclaim.Named(running.Volumes, to.Name)
 		if from == nil || machine.Hotpluggable(from) != machine.Hotpluggable(to) {
 			continue
 		}
@@ -42,7 +42,7 @@ func Compare(vmi *v1.VirtualMachineInstance, wanted *v1.VirtualMachineInstanceSp
 }
 
 func refusal(running, wanted *v1.VirtualMachineInstanceSpec, m Move) string {
-	from, to := find(running, m.Volume), find(wanted, m.Volume)
+	from, to := volumeclaim.Named(running.Volumes, m.Volume), volumeclaim.Named(wanted.Volumes, m.Volume)
 	if why := unfitSource(from, to); why != "" {
 		return why
 	}
@@ -108,7 +108,7 @@ func Alike(started, running, wanted *v1.VirtualMachineInstanceSpec, moves []Move
 	out.Volumes = nil
 	for i := range started.Volumes {
 		v := started.Volumes[i]
-		if to := find(wanted, v.Name); to != nil && (settled(running, to) || moved(moves, v.Name)) {
+		if to := volumeclaim.Named(wanted.Volumes, v.Name); to != nil && (settled(running, to) || moved(moves, v.Name)) {
 			v.VolumeSource = to.VolumeSource
 		}
 		out.Volumes = append(out.Volumes, v)
@@ -121,7 +121,7 @@ func settled(running *v1.VirtualMachineInstanceSpec, to *v1.Volume) bool {
 	if claim == "" || claimOf(running, to.Name) != claim {
 		return false
 	}
-	from := find(running, to.Name)
+	from := volumeclaim.Named(running.Volumes, to.Name)
 	written := volumeclaim.Written(&from.VolumeSource) != "" && volumeclaim.Written(&to.VolumeSource) != ""
 	return written && machine.Hotpluggable(from) == machine.Hotpluggable(to)
 }
@@ -141,7 +141,7 @@ func Rename(running, wanted *v1.VirtualMachineInstanceSpec) bool {
 	changed := false
 	for i := range wanted.Volumes {
 		to := &wanted.Volumes[i]
-		if from := find(running, to.Name); from != nil && settled(running, to) && !equality.Semantic.DeepEqual(from.VolumeSource, to.VolumeSource) {
+		if from := volumeclaim.Named(running.Volumes, to.Name); from != nil && settled(running, to) && !equality.Semantic.DeepEqual(from.VolumeSource, to.VolumeSource) {
 			from.VolumeSource, changed = *to.VolumeSource.DeepCopy(), true
 		}
 	}

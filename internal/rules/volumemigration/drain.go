@@ -127,7 +127,7 @@ func Open(template *v1.VirtualMachineInstanceSpec, moves []Move) bool {
 // since each of these must be a volume's. Their sources stay.
 func Name(vm *v1.VirtualMachine, moves []Move) {
 	for _, m := range moves {
-		if v := find(&vm.Spec.Template.Spec, m.Volume); v != nil && claimOf(&vm.Spec.Template.Spec, m.Volume) == m.From {
+		if v := volumeclaim.Named(vm.Spec.Template.Spec.Volumes, m.Volume); v != nil && claimOf(&vm.Spec.Template.Spec, m.Volume) == m.From {
 			v.VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: m.To, Hotpluggable: machine.Hotpluggable(v)}}
 			renameTemplate(vm, m.From, m.To)
 		}
@@ -137,7 +137,7 @@ func Name(vm *v1.VirtualMachine, moves []Move) {
 // TakeBack writes the VMI's current claims back into the VM's template where that names the moves' new ones.
 func TakeBack(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, moves []Move) {
 	for _, m := range moves {
-		v, is := find(&vm.Spec.Template.Spec, m.Volume), find(&vmi.Spec, m.Volume)
+		v, is := volumeclaim.Named(vm.Spec.Template.Spec.Volumes, m.Volume), volumeclaim.Named(vmi.Spec.Volumes, m.Volume)
 		if v != nil && is != nil && m.Names(&vm.Spec.Template.Spec) {
 			v.VolumeSource = *is.VolumeSource.DeepCopy()
 			renameTemplate(vm, m.To, m.From)

@@ -25,7 +25,7 @@ func Exchanges(before, after *v1.VirtualMachineInstanceSpec) []Exchange {
 	var list []Exchange
 	for i := range after.Volumes {
 		to := &after.Volumes[i]
-		from := find(before, to.Name)
+		from := volumeclaim.Named(before.Volumes, to.Name)
 		if from == nil || !machine.Hotpluggable(from) && !machine.Hotpluggable(to) {
 			continue
 		}
@@ -67,7 +67,7 @@ func Held(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpe
 	out.Volumes = nil
 	for i := range template.Volumes {
 		v := template.Volumes[i]
-		from := find(&vmi.Spec, v.Name)
+		from := volumeclaim.Named(vmi.Spec.Volumes, v.Name)
 		if from == nil || !machine.Hotpluggable(from) || !machine.Hotpluggable(&v) {
 			out.Volumes = append(out.Volumes, v)
 			continue

@@ -155,17 +155,8 @@ func mounted(pod *corev1.Pod, volume string) string {
 
 // claimOf returns the claim with a volume's disk, "" for none.
 func claimOf(spec *v1.VirtualMachineInstanceSpec, volume string) string {
-	if v := find(spec, volume); v != nil {
+	if v := volumeclaim.Named(spec.Volumes, volume); v != nil {
 		return volumeclaim.Disk(&v.VolumeSource)
 	}
 	return ""
-}
-
-func find(spec *v1.VirtualMachineInstanceSpec, volume string) *v1.Volume {
-	for i := range spec.Volumes {
-		if spec.Volumes[i].Name == volume {
-			return &spec.Volumes[i]
-		}
-	}
-	return nil
 }
