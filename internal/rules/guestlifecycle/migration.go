@@ -8,6 +8,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // Role is a node's relation to a VMI's guest.
@@ -26,11 +27,9 @@ const (
 func RoleOf(vmi *v1.VirtualMachineInstance, node string) Role {
 	m := vmi.Status.MigrationState
 	switch {
-	case m == nil || vmi.Status.NodeName == node:
-		return Home
-	case m.TargetNode == node:
+	case vmistatus.HandlerOn(node, &vmi.Status) == vmistatus.TargetHandler:
 		return Destination
-	case m.SourceNode == node && switchover.Completed(m):
+	case m != nil && m.SourceNode == node && vmi.Status.NodeName != node && switchover.Completed(m):
 		return Former
 	}
 	return Home

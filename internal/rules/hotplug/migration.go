@@ -54,8 +54,7 @@ func MoveOf(vmi *v1.VirtualMachineInstance) Move {
 	if m == nil {
 		return Move{}
 	}
-	arrived := switchover.Completed(m) && vmi.Status.NodeName == m.TargetNode
-	return Move{Migration: m.MigrationUID, Arrived: arrived, UnderWay: !m.Failed && !arrived}
+	return Move{Migration: m.MigrationUID, Arrived: switchover.Arrived(&vmi.Status), UnderWay: switchover.InFlight(&vmi.Status)}
 }
 
 // after returns the record after a move: it keeps the pods at the target only if the guest has arrived.

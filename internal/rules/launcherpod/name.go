@@ -93,10 +93,9 @@ func OtherNode(vmi *v1.VirtualMachineInstance) string {
 	}
 }
 
-// Arrived reports whether the VMI's last migration has completed and the VMI's node is switched.
+// Arrived reports whether the guest of the VMI has arrived in a target pod.
 func Arrived(vmi *v1.VirtualMachineInstance) bool {
-	m := vmi.Status.MigrationState
-	return m != nil && switchover.Completed(m) && m.TargetPod != "" && vmi.Status.NodeName == m.TargetNode
+	return switchover.Arrived(&vmi.Status) && vmi.Status.MigrationState.TargetPod != ""
 }
 
 // ProvisioningName returns the name of the VMI's provisioning pod.

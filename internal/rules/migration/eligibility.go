@@ -10,7 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/switchover"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
@@ -32,7 +32,7 @@ func CanMigrate(vmi *v1.VirtualMachineInstance) error {
 // InFlight reports whether a VMI is being migrated: its migration has neither failed nor completed,
 // or its guest has arrived and the VMI's node is not switched yet.
 func InFlight(vmi *v1.VirtualMachineInstance) bool {
-	return hotplug.MoveOf(vmi).UnderWay
+	return switchover.InFlight(&vmi.Status)
 }
 
 // Movable returns why the guest of a VMI can't migrate, nil if it can. A migration in flight does not count.

@@ -5,6 +5,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/objectevent"
+	"drydock.dev/drydock/internal/rules/switchover"
 )
 
 // handOver records the migration and its target pod in the VMI. From then on the virt-handlers of
@@ -40,7 +41,7 @@ func (d *decision) stop(reason string) {
 func Orphaned(vmi *v1.VirtualMachineInstance, migration types.UID) Told {
 	ms := vmi.Status.MigrationState
 	switch {
-	case ms == nil, ms.MigrationUID != migration, ms.Completed, ms.Failed, ms.AbortRequested, vmi.IsFinal():
+	case !switchover.Open(ms), ms.MigrationUID != migration, ms.AbortRequested, vmi.IsFinal():
 		return Told{}
 	case ms.StartTimestamp == nil:
 		return Told{Abort: true, Failure: canceled}

@@ -394,7 +394,7 @@ func (d *decision) stopsBecause() string {
 // deleteRemains deletes the remains of an ended migration, then removes its finalizer.
 func (d *decision) deleteRemains() {
 	o, ms := &d.o, d.state()
-	if ms != nil && !ms.Completed && !ms.Failed && !o.VMI.IsFinal() && !d.targetIsOut() {
+	if switchover.Open(ms) && !o.VMI.IsFinal() && !d.targetIsOut() {
 		// A former leader with an old view has handed over since.
 		d.stop("the migration had ended before the VMI was handed over")
 		return

@@ -38,6 +38,24 @@ type Record struct {
 // true of a failed migration.
 func Completed(m *v1.VirtualMachineInstanceMigrationState) bool { return m.Completed && !m.Failed }
 
+// Open reports whether a migration has neither completed nor failed; none is not open. Even after it has completed, the
+// guest may be on either node until the VMI's node is switched: see InFlight.
+func Open(m *v1.VirtualMachineInstanceMigrationState) bool {
+	return m != nil && !m.Completed && !m.Failed
+}
+
+// Arrived reports whether the VMI's last migration has completed and the VMI's node is its target.
+func Arrived(status *v1.VirtualMachineInstanceStatus) bool {
+	m := status.MigrationState
+	return m != nil && Completed(m) && status.NodeName == m.TargetNode
+}
+
+// InFlight reports whether the guest may be on either node of the VMI's last migration.
+func InFlight(status *v1.VirtualMachineInstanceStatus) bool {
+	m := status.MigrationState
+	return m != nil && !m.Failed && !Arrived(status)
+}
+
 // RecordOf returns the VMI's record of the migration.
 func RecordOf(vmi *v1.VirtualMachineInstance, migration types.UID) Record {
 	r := Record{Deleting: vmi.DeletionTimestamp != nil, Final: vmi.IsFinal()}

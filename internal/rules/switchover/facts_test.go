@@ -86,3 +86,27 @@ func TestWhatIsKnownOfAnEnd(t *testing.T) {
 		}
 	}
 }
+
+func TestWhereAMigrationStands(t *testing.T) {
+	for name, c := range map[string]struct {
+		completed, failed       bool
+		node                    string
+		open, arrived, inFlight bool
+	}{
+		"it has begun":                            {node: "source", open: true, inFlight: true},
+		"the guest runs at the target":            {completed: true, node: "source", inFlight: true},
+		"and the VMI's node is switched":          {completed: true, node: "target", arrived: true},
+		"it has failed, and the target has a pod": {failed: true, node: "source"},
+		"it has failed, and the target has none":  {completed: true, failed: true, node: "source"},
+		"a later one back to the first node":      {completed: true, failed: true, node: "target"},
+	} {
+		m := &v1.VirtualMachineInstanceMigrationState{TargetNode: "target", Completed: c.completed, Failed: c.failed}
+		status := &v1.VirtualMachineInstanceStatus{NodeName: c.node, MigrationState: m}
+		if open, arrived, inFlight := switchover.Open(m), switchover.Arrived(status), switchover.InFlight(status); open != c.open || arrived != c.arrived || inFlight != c.inFlight {
+			t.Errorf("%s: open %t, arrived %t, in flight %t", name, open, arrived, inFlight)
+		}
+	}
+	if none := (&v1.VirtualMachineInstanceStatus{NodeName: "n"}); switchover.Open(nil) || switchover.Arrived(none) || switchover.InFlight(none) {
+		t.Error("a VMI that was never migrated is")
+	}
+}

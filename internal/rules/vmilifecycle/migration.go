@@ -180,7 +180,7 @@ func (d *decision) applyMigrationStep(source, target *side) {
 	case switchover.EndAsLost:
 		d.facts.End = vmistatus.EndOfMigration(step.Reason)
 	}
-	if m.Failed || m.Completed {
+	if !switchover.Open(m) {
 		delete(d.p.VMI.Labels, v1.MigrationTargetNodeNameLabel)
 	}
 }

@@ -73,7 +73,7 @@ type TargetMigration struct {
 
 // ActiveMigration returns the migration that has neither completed nor failed; nil for none.
 func ActiveMigration(status *v1.VirtualMachineInstanceStatus) *v1.VirtualMachineInstanceMigrationState {
-	if m := status.MigrationState; m != nil && !m.Completed && !m.Failed {
+	if m := status.MigrationState; switchover.Open(m) {
 		return m
 	}
 	return nil

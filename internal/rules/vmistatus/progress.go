@@ -8,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/switchover"
 )
 
 // MigrationProgress is True while the VMI is migrated, with the progress in its message. KubeVirt
@@ -86,7 +87,7 @@ func (p *projection) migrationProgress() verdict {
 	switch {
 	case p.stage != HandedOver:
 		return unknown
-	case m == nil || m.Failed || m.Completed && p.next.NodeName == m.TargetNode:
+	case !switchover.InFlight(p.next):
 		return absent
 	case m.Completed, source.UID != m.MigrationUID, source.Progress.Stage == "":
 		return unknown

@@ -12,6 +12,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/rollout"
+	"drydock.dev/drydock/internal/rules/switchover"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
@@ -90,7 +91,7 @@ func (d *decision) printableOfVMI() v1.VirtualMachinePrintableStatus {
 		return v1.VirtualMachineStatusUnknown
 	case vmi.Status.Phase == v1.Running && vmistatus.Interrupted(vmi):
 		return v1.VirtualMachineStatusStopping
-	case vmi.Status.Phase == v1.Running && migrating(vmi):
+	case vmi.Status.Phase == v1.Running && copying(vmi):
 		return v1.VirtualMachineStatusMigrating
 	case condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused):
 		return v1.VirtualMachineStatusPaused
@@ -139,9 +140,10 @@ func (d *decision) printableOfStart() v1.VirtualMachinePrintableStatus {
 	return v1.VirtualMachineStatusStarting
 }
 
-func migrating(vmi *v1.VirtualMachineInstance) bool {
+// copying reports whether the guest's memory is being copied to another node. Before that, a migration is not shown.
+func copying(vmi *v1.VirtualMachineInstance) bool {
 	m := vmi.Status.MigrationState
-	return m != nil && m.StartTimestamp != nil && !m.Completed && !m.Failed
+	return switchover.Open(m) && m.StartTimestamp != nil
 }
 
 // reportConditions replaces the list: the VMI's conditions, then the VM's own.
