@@ -22,7 +22,6 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/hotplugspec"
 	"drydock.dev/drydock/internal/rules/machinetype"
 	"drydock.dev/drydock/internal/rules/supported"
 	"drydock.dev/drydock/internal/rules/volumemigration"
@@ -254,12 +253,8 @@ func reservedLabels(now, before map[string]string, path *field.Path) field.Error
 // machineAnnotations configure QEMU's command line. The QEMU to which a guest migrates must be started with the same.
 var machineAnnotations = []string{v1.DisablePCIHole64, v1.FreePageReportingDisabledAnnotation, v1.IgnitionAnnotation}
 
-// records are annotations in which Drydock's components record facts about a VMI's volumes, on which the guest's
-// disks depend.
-var records = []string{hotplug.RecordAnnotation, hotplugspec.RemovedAnnotation, hotplugspec.ForcedAnnotation}
-
 func reservedAnnotations(now, before map[string]string, path *field.Path) field.ErrorList {
-	return unchanged(records, now, before, path, "only Drydock's components keep this record of a VMI's volumes")
+	return unchanged(hotplug.ReservedAnnotations(), now, before, path, hotplug.ReservedRefusal)
 }
 
 // unchanged refuses changes of the named values.

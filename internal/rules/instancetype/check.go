@@ -14,7 +14,6 @@ import (
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/hotplugspec"
 	"drydock.dev/drydock/internal/rules/quantity"
 )
 
@@ -171,13 +170,11 @@ func amount(q resource.Quantity, path *field.Path) field.ErrorList {
 func annotations(all map[string]string) field.ErrorList {
 	path := specPath.Child("annotations")
 	errs := apivalidation.ValidateAnnotations(all, path)
-	for _, key := range records {
+	for _, key := range hotplug.ReservedAnnotations() {
 		if _, there := all[key]; there {
-			errs = append(errs, field.Forbidden(path.Key(key), "only Drydock's components keep this record of a VMI's volumes"))
+			errs = append(errs, field.Forbidden(path.Key(key), hotplug.ReservedRefusal))
 		}
 	}
 	slices.SortFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errs
 }
-
-var records = []string{hotplug.RecordAnnotation, hotplugspec.RemovedAnnotation, hotplugspec.ForcedAnnotation}
