@@ -22,6 +22,7 @@ import (
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/contracts/version"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
@@ -90,9 +91,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 func (r *Reconciler) report(ctx context.Context, all *cdiv1.CDIList, changed []*cdiv1.CDI) error {
 	for _, to := range changed {
 		from := &all.Items[slices.IndexFunc(all.Items, func(o cdiv1.CDI) bool { return o.Name == to.Name })]
-		err := r.Client.Status().Patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
-		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("patching the status of the CDI object %s: %w", to.Name, err)
+		if err := versioned.PatchStatus(ctx, r.Client, "patching the status of the CDI object", from, to); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -132,14 +132,11 @@ func (r *Reconciler) config(ctx context.Context, authorities *string, wanted *cd
 	if wanted != nil && !equality.Semantic.DeepEqual(config.Spec, *wanted) {
 		to := config.DeepCopy()
 		to.Spec = *wanted.DeepCopy()
-		err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(&config, client.MergeFromWithOptimisticLock{}))
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return nil
+		written, err := versioned.Write(ctx, r.Client, "bringing the CDI object's configuration into the CDIConfig", &config, to)
+		if err != nil || written == nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("bringing the CDI object's configuration into the CDIConfig %s: %w", config.Name, err)
-		}
-		config = *to
+		config = *written
 	}
 	return r.configStatus(ctx, &config, authorities)
 }
@@ -153,9 +150,5 @@ func (r *Reconciler) configStatus(ctx context.Context, config *cdiv1.CDIConfig, 
 	if equality.Semantic.DeepEqual(config.Status, to.Status) {
 		return nil
 	}
-	err := r.Client.Status().Patch(ctx, to, client.MergeFromWithOptions(config, client.MergeFromWithOptimisticLock{}))
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("patching the status of the CDIConfig %s: %w", config.Name, err)
-	}
-	return nil
+	return versioned.PatchStatus(ctx, r.Client, "patching the status of the CDIConfig", config, to)
 }

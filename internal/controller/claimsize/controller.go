@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/controller/claimusers"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
@@ -88,14 +89,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	sizes := map[string]*corev1.PersistentVolumeClaim{}
 	for _, name := range claims(vmi) {
-		claim := &corev1.PersistentVolumeClaim{}
-		err := r.Client.Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, claim)
-		switch {
-		case err == nil:
-			sizes[name] = claim
-		case !apierrors.IsNotFound(err):
-			return ctrl.Result{}, fmt.Errorf("reading PVC %s/%s: %w", vmi.Namespace, name, err)
+		claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Client, "the claim", types.NamespacedName{Namespace: vmi.Namespace, Name: name})
+		if err != nil {
+			return ctrl.Result{}, err
 		}
+		sizes[name] = claim
 	}
 	current := vmi.DeepCopy()
 	if !Update(current.Status.VolumeStatus, sizes) {

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/controller/waiting"
@@ -157,12 +158,12 @@ func (r *Reconciler) apply(ctx context.Context, o clone.Observed, plan clone.Pla
 	if err != nil || !wrote {
 		return err == nil, err
 	}
-	r.tell(o.Clone, plan.Clone)
+	r.emitEnd(o.Clone, plan.Clone)
 	if plan.Step == clone.Rest {
 		// The snapshot and the restore are deleted at once.
 		return !clone.Ended(o.Clone) && clone.Ended(plan.Clone), nil
 	}
-	err = r.take(ctx, o, plan)
+	err = r.executeStep(ctx, o, plan)
 	if versioned.HeldUp(err) {
 		if _, werr := r.writeStatus(ctx, plan.Clone, clone.Held(plan, err.Error())); werr != nil {
 			return false, werr
@@ -174,11 +175,11 @@ func (r *Reconciler) apply(ctx context.Context, o clone.Observed, plan clone.Pla
 	// A quota or an admission rule would refuse a retry, too.
 	to := clone.Refused(o, plan, err.Error())
 	_, err = r.writeStatus(ctx, plan.Clone, to)
-	r.tell(plan.Clone, to)
+	r.emitEnd(plan.Clone, to)
 	return err == nil, err
 }
 
-func (r *Reconciler) take(ctx context.Context, o clone.Observed, plan clone.Plan) error {
+func (r *Reconciler) executeStep(ctx context.Context, o clone.Observed, plan clone.Plan) error {
 	switch plan.Step {
 	case clone.MakeSnapshot:
 		return r.create(ctx, "the snapshot", plan.Snapshot)
@@ -205,12 +206,8 @@ func (r *Reconciler) create(ctx context.Context, what string, object client.Obje
 }
 
 func (r *Reconciler) drop(ctx context.Context, what string, object client.Object) error {
-	uid := object.GetUID()
-	err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid})
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting %s %s/%s of a clone: %w", what, object.GetNamespace(), object.GetName(), err)
-	}
-	return nil
+	_, err := deletion.Exact(ctx, r.Client, object, what+" of a clone,")
+	return err
 }
 
 // writeStatus writes the clone's status and sets the written resource version in to. It reports false if another
@@ -219,7 +216,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, from, to *clonev1.VirtualM
 	return versioned.FollowStatus(ctx, r.Client, "writing the status of the clone", from, to)
 }
 
-func (r *Reconciler) tell(from, to *clonev1.VirtualMachineClone) {
+func (r *Reconciler) emitEnd(from, to *clonev1.VirtualMachineClone) {
 	if clone.Ended(from) || !clone.Ended(to) {
 		return
 	}

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/commontypes"
 	"drydock.dev/drydock/internal/rules/instancetype"
@@ -80,12 +81,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, fmt.Errorf("listing the preferences of the cluster: %w", err)
 	}
 	planned := commontypes.PlanInstancetypes(enabled, pointers(types.Items))
-	r.tell(ctx, kv, instancetype.KindClusterType, planned.Left())
+	r.reportLeft(ctx, kv, instancetype.KindClusterType, planned.Left())
 	if err := act(ctx, r.Client, instancetype.KindClusterType, planned); err != nil {
 		return ctrl.Result{}, err
 	}
 	preferred := commontypes.PlanPreferences(enabled, pointers(preferences.Items))
-	r.tell(ctx, kv, instancetype.KindClusterPreference, preferred.Left())
+	r.reportLeft(ctx, kv, instancetype.KindClusterPreference, preferred.Left())
 	return ctrl.Result{}, act(ctx, r.Client, instancetype.KindClusterPreference, preferred)
 }
 
@@ -105,14 +106,14 @@ func act[T client.Object](ctx context.Context, c client.Client, kind string, p c
 		}
 	}
 	for _, object := range p.Update {
-		if err := c.Update(ctx, object); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if err := c.Update(ctx, object); err != nil && !versioned.Overtaken(err) {
 			return fmt.Errorf("updating the %s %s: %w", kind, object.GetName(), err)
 		}
 	}
 	for _, object := range p.Delete {
 		// Only the judged version is deleted: an object that a user changed is not Drydock's any more.
 		err := deletion.AsSeen(ctx, c, object)
-		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if err != nil && !versioned.Overtaken(err) {
 			return fmt.Errorf("deleting the %s %s: %w", kind, object.GetName(), err)
 		}
 	}
@@ -127,8 +128,8 @@ type report struct {
 	event bool
 }
 
-// tell reports once which objects are left as they are, and again when there is a KubeVirt object.
-func (r *Reconciler) tell(ctx context.Context, kv *v1.KubeVirt, kind, left string) {
+// reportLeft reports once which objects are left as they are, and again when there is a KubeVirt object.
+func (r *Reconciler) reportLeft(ctx context.Context, kv *v1.KubeVirt, kind, left string) {
 	now := report{left: left, event: kv != nil}
 	if r.told[kind] == now {
 		return

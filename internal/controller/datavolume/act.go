@@ -15,6 +15,7 @@ import (
 
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/workerpod"
 )
@@ -77,14 +78,11 @@ func (r *round) make(ctx context.Context, plan datavolume.Plan) error {
 }
 
 func (r *round) confirm(ctx context.Context) error {
-	var stored cdiv1.DataVolume
-	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(r.dv), &stored)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("making sure of DataVolume %s/%s: %w", r.dv.Namespace, r.dv.Name, err)
+	current, err := versioned.Current(ctx, r.Reader, "DataVolume", r.dv)
+	if err == nil {
+		r.current, r.outdated = current, !current
 	}
-	r.current = err == nil && stored.UID == r.dv.UID && stored.ResourceVersion == r.dv.ResourceVersion
-	r.outdated = !r.current
-	return nil
+	return err
 }
 
 func (r *round) createClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
@@ -119,15 +117,15 @@ func (r *round) adoptClaim(ctx context.Context) error {
 	to := r.claim.DeepCopy()
 	to.OwnerReferences = append(to.OwnerReferences, *metav1.NewControllerRef(r.dv, cdiv1.SchemeGroupVersion.WithKind("DataVolume")))
 	metav1.SetMetaDataAnnotation(&to.ObjectMeta, datavolume.AnnPopulatedFor, r.dv.Name)
-	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(r.claim, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	written, err := versioned.Write(ctx, r.Client, "adopting the claim", r.claim, to)
+	if err != nil {
+		return err
+	}
+	if written == nil {
 		r.outdated = true
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("adopting the claim %s/%s: %w", to.Namespace, to.Name, err)
-	}
-	r.claim = to
+	r.claim = written
 	return nil
 }
 
@@ -158,7 +156,7 @@ func (r *round) createPod(ctx context.Context, worker *datavolume.Worker) (*core
 		return nil, err
 	}
 	if worker.Certificate != nil {
-		if err := r.equip(ctx, worker, pod); err != nil {
+		if err := r.createSecretAndService(ctx, worker, pod); err != nil {
 			return nil, err
 		}
 	}
@@ -191,12 +189,15 @@ func (r *round) patchStatus(ctx context.Context, plan datavolume.Plan) error {
 	}
 	to := r.dv.DeepCopy()
 	to.Status = plan.Status
-	err := r.Client.Status().Patch(ctx, to, client.MergeFromWithOptions(r.dv, client.MergeFromWithOptimisticLock{}))
-	if err := r.wrote(to, err); err != nil || r.outdated {
+	written, err := versioned.WriteStatus(ctx, r.Client, "patching the status of DataVolume", r.dv, to)
+	if err != nil {
 		return err
 	}
+	if r.remember(written); r.outdated {
+		return nil
+	}
 	if e := plan.Event; e != nil {
-		r.Recorder.Eventf(to, nil, e.Type, e.Reason, "FillClaim", "%s", e.Message)
+		r.Recorder.Eventf(written, nil, e.Type, e.Reason, "FillClaim", "%s", e.Message)
 	}
 	return nil
 }
@@ -204,28 +205,27 @@ func (r *round) patchStatus(ctx context.Context, plan datavolume.Plan) error {
 func (r *round) patchFinalizers(ctx context.Context, finalizers []string) error {
 	to := r.dv.DeepCopy()
 	to.Finalizers = finalizers
-	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(r.dv, client.MergeFromWithOptimisticLock{}))
-	return r.wrote(to, err)
+	written, err := versioned.Write(ctx, r.Client, "patching DataVolume", r.dv, to)
+	if err == nil {
+		r.remember(written)
+	}
+	return err
 }
 
-// wrote remembers the written version, or that another writer was faster.
-func (r *round) wrote(to *cdiv1.DataVolume, err error) error {
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+// remember remembers the written version, nil if another writer was faster.
+func (r *round) remember(written *cdiv1.DataVolume) {
+	if written == nil {
 		r.outdated = true
-		return nil
-	case err != nil:
-		return fmt.Errorf("patching DataVolume %s/%s: %w", to.Namespace, to.Name, err)
+		return
 	}
-	r.written.Wrote(to)
-	r.dv, r.current = to, true
-	return nil
+	r.written.Wrote(written)
+	r.dv, r.current = written, true
 }
 
 // remove deletes the objects that are not needed any more.
 func (r *round) remove(ctx context.Context, plan datavolume.Plan) error {
 	if plan.DeleteWorker && datavolume.Ended(r.dv) {
-		if err := r.unequip(ctx); err != nil {
+		if err := r.deleteSecretAndService(ctx); err != nil {
 			return err
 		}
 	}
@@ -270,9 +270,9 @@ func (r *round) deleteRestored(ctx context.Context) error {
 	return deletion.Once(ctx, r.Client, &r.deletedRestored, r.dv, claim, "the claim that a snapshot was copied from,")
 }
 
-// unequip deletes the Service and the Secret of an ended upload worker. It must precede the deletion of the pod, from
+// deleteSecretAndService deletes the Service and the Secret of an ended upload worker. It must precede the deletion of the pod, from
 // whose existence the next round knows that they are to be deleted.
-func (r *round) unequip(ctx context.Context) error {
+func (r *round) deleteSecretAndService(ctx context.Context) error {
 	worker := datavolume.WorkerName(r.dv)
 	if worker != datavolume.UploadWorkerName(r.dv) {
 		return nil

@@ -18,9 +18,9 @@ import (
 	"drydock.dev/drydock/internal/rules/workerpod"
 )
 
-// equip creates the certificate of a worker that serves or connects, and the Service of one that serves. Both outlive
-// the pod, so that a replacement has them, too. See decision 107.
-func (r *Reconciler) equip(ctx context.Context, worker *datavolume.Worker, pod *corev1.Pod) error {
+// createSecretAndService creates the certificate of a worker that serves or connects, and the Service of one that serves. Both outlive
+// the pod, so that a replacement has them, too. See decision 165.
+func (r *Reconciler) createSecretAndService(ctx context.Context, worker *datavolume.Worker, pod *corev1.Pod) error {
 	if err := r.certify(ctx, *worker.Certificate, pod); err != nil {
 		return err
 	}
@@ -97,9 +97,9 @@ const (
 	renewAfter = 24 * time.Hour
 )
 
-// keep renews the certificate of a running worker when it is old, of another authority than the upload proxy's, or
+// renewCertificate renews the certificate of a running worker when it is old, of another authority than the upload proxy's, or
 // not known to this process.
-func (r *Reconciler) keep(ctx context.Context, c datavolume.Certificate, pod *corev1.Pod) error {
+func (r *Reconciler) renewCertificate(ctx context.Context, c datavolume.Certificate, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil || !r.renewals.due(c, r.Now()) {
 		return nil
 	}

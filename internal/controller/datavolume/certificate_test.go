@@ -59,7 +59,7 @@ func TestAWorkersCertificateIsRenewed(t *testing.T) {
 	} {
 		before := shown()
 		step.do()
-		if err := r.keep(t.Context(), c, worker); err != nil {
+		if err := r.renewCertificate(t.Context(), c, worker); err != nil {
 			t.Fatalf("%s: %v", step.what, err)
 		}
 		if renewed := !bytes.Equal(before, shown()); renewed != step.renew {

@@ -240,14 +240,14 @@ func (r *round) keepCertificates(ctx context.Context, o datavolume.Observed) err
 		return nil
 	}
 	if o.Worker != nil && o.Worker.Name == datavolume.UploadWorkerName(r.dv) {
-		if err := r.keep(ctx, datavolume.UploadCertificate(r.dv), o.Worker); err != nil {
+		if err := r.renewCertificate(ctx, datavolume.UploadCertificate(r.dv), o.Worker); err != nil {
 			return err
 		}
 	}
 	if o.SourcePod == nil {
 		return nil
 	}
-	return r.keep(ctx, datavolume.SourceCertificate(r.dv, o.SourcePod.Namespace), o.SourcePod)
+	return r.renewCertificate(ctx, datavolume.SourceCertificate(r.dv, o.SourcePod.Namespace), o.SourcePod)
 }
 
 // poll asks the worker for its progress. A worker that does not answer still works; unreachable means that no

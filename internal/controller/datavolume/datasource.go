@@ -2,12 +2,10 @@ package datavolume
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
@@ -83,9 +82,8 @@ func (d *DataSources) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	if equality.Semantic.DeepEqual(source.Status, to.Status) {
 		return result, nil
 	}
-	err = d.Client.Patch(ctx, to, client.MergeFromWithOptions(&source, client.MergeFromWithOptimisticLock{}))
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return ctrl.Result{}, fmt.Errorf("patching the DataSource %s: %w", req, err)
+	if err := versioned.Patch(ctx, d.Client, "patching the DataSource", &source, to); err != nil {
+		return ctrl.Result{}, err
 	}
 	return result, nil
 }

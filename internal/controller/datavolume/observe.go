@@ -16,12 +16,13 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 func (r *round) observe(ctx context.Context) (datavolume.Observed, error) {
 	o := datavolume.Observed{DataVolume: r.dv, Confirmed: r.current, Now: r.Now()}
-	for _, part := range []func(context.Context, *datavolume.Observed) error{r.observeClaim, r.lookUp, r.observePods, r.observeRestored, r.observeClass, r.observeSource} {
+	for _, part := range []func(context.Context, *datavolume.Observed) error{r.observeClaim, r.resolveSource, r.observePods, r.observeRestored, r.observeClass, r.observeSource} {
 		if err := part(ctx, &o); err != nil {
 			return o, err
 		}
@@ -32,15 +33,11 @@ func (r *round) observe(ctx context.Context) (datavolume.Observed, error) {
 }
 
 func (r *Reconciler) config(ctx context.Context) (datavolume.Config, error) {
-	var config cdiv1.CDIConfig
-	err := r.Client.Get(ctx, client.ObjectKey{Name: datavolume.ConfigName}, &config)
-	if client.IgnoreNotFound(err) != nil {
-		return datavolume.Config{}, fmt.Errorf("reading the CDIConfig %s: %w", datavolume.ConfigName, err)
+	config, err := versioned.Read[cdiv1.CDIConfig](ctx, r.Client, "the CDIConfig", client.ObjectKey{Name: datavolume.ConfigName})
+	if err != nil {
+		return datavolume.Config{}, err
 	}
-	out := datavolume.ConfigOf(nil)
-	if err == nil {
-		out = datavolume.ConfigOf(&config)
-	}
+	out := datavolume.ConfigOf(config)
 	out.DeniedNetworks, out.AllowedNetworks = r.DeniedNetworks, r.AllowedNetworks
 	return out, nil
 }
@@ -51,39 +48,24 @@ func (r *round) observeClaim(ctx context.Context, o *datavolume.Observed) error 
 	if o.Claim != nil {
 		return nil
 	}
-	var claim corev1.PersistentVolumeClaim
-	err := r.Client.Get(ctx, client.ObjectKeyFromObject(r.dv), &claim)
-	if apierrors.IsNotFound(err) {
-		// The cache may not have the claim of an earlier round yet.
-		err = r.Reader.Get(ctx, client.ObjectKeyFromObject(r.dv), &claim)
-	}
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("reading the claim %s/%s: %w", r.dv.Namespace, r.dv.Name, err)
-	}
-	o.Claim, r.claim = &claim, &claim
-	return nil
+	// The cache may not have the claim of an earlier round yet.
+	claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, versioned.CacheFirst(r.Client, r.Reader), "the claim", client.ObjectKeyFromObject(r.dv))
+	o.Claim, r.claim = claim, claim
+	return err
 }
 
-// lookUp resolves the DataVolume's sourceRef: to the source for which its claim was created, or without a claim to
+// resolveSource resolves the DataVolume's sourceRef: to the source for which its claim was created, or without a claim to
 // the DataSource's present one.
-func (r *round) lookUp(ctx context.Context, o *datavolume.Observed) error {
+func (r *round) resolveSource(ctx context.Context, o *datavolume.Observed) error {
 	namespace, name, refers := datavolume.Refers(r.dv)
 	if !refers || datavolume.Ended(r.dv) {
 		return nil
 	}
 	source := datavolume.Chosen(r.dv, o.Claim)
 	if source == nil {
-		var reference cdiv1.DataSource
-		found := &reference
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
-		if apierrors.IsNotFound(err) {
-			found, err = nil, nil
-		}
+		found, err := versioned.Read[cdiv1.DataSource](ctx, r.Client, "the DataSource", client.ObjectKey{Namespace: namespace, Name: name})
 		if err != nil {
-			return fmt.Errorf("reading the DataSource %s/%s: %w", namespace, name, err)
+			return err
 		}
 		o.Reference = datavolume.ResolveReference(found, namespace, name)
 		source = o.Reference.Source
@@ -108,13 +90,10 @@ func (r *round) observePods(ctx context.Context, o *datavolume.Observed) error {
 	}
 	namespace, kind, _ := datavolume.SourceOf(&r.dv.Spec, r.dv.Namespace)
 	if o.SourcePod = r.source; o.SourcePod == nil && kind != "" {
-		key, pod := client.ObjectKey{Namespace: namespace, Name: datavolume.SourcePodName(r.dv)}, &corev1.Pod{}
-		found, err := r.exists(ctx, key, pod)
-		if err != nil {
-			return fmt.Errorf("reading the source pod %s: %w", key, err)
-		}
-		if found {
-			o.SourcePod = pod
+		key := client.ObjectKey{Namespace: namespace, Name: datavolume.SourcePodName(r.dv)}
+		var err error
+		if o.SourcePod, err = versioned.Read[corev1.Pod](ctx, r.reader(), "the source pod", key); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -130,38 +109,22 @@ func (r *round) restoredClaim(ctx context.Context, key client.ObjectKey) (*corev
 	if r.restored != nil || key.Name == "" {
 		return r.restored, nil
 	}
-	claim := &corev1.PersistentVolumeClaim{}
-	switch found, err := r.exists(ctx, key, claim); {
-	case err != nil:
-		return nil, fmt.Errorf("reading the claim %s, from which a snapshot is copied: %w", key, err)
-	case !found:
-		return nil, nil
-	}
-	return claim, nil
+	return versioned.Read[corev1.PersistentVolumeClaim](ctx, r.reader(), "the claim from which a snapshot is copied,", key)
 }
 
-// exists reads an object in the source's namespace and reports whether it exists. Before the DataVolume's finalizer
-// is removed, the API server is asked.
-func (r *round) exists(ctx context.Context, key client.ObjectKey, object client.Object) (bool, error) {
-	err := r.Client.Get(ctx, key, object)
+// reader reads objects in the source's namespace. Before the DataVolume's finalizer is removed, the API server is asked
+// for those that the cache does not have.
+func (r *round) reader() client.Reader {
 	ends := datavolume.Ended(r.dv) || r.dv.DeletionTimestamp != nil
-	if apierrors.IsNotFound(err) && ends && slices.Contains(r.dv.Finalizers, datavolume.Finalizer) {
-		err = r.Reader.Get(ctx, key, object)
+	if ends && slices.Contains(r.dv.Finalizers, datavolume.Finalizer) {
+		return versioned.CacheFirst(r.Client, r.Reader)
 	}
-	return err == nil, client.IgnoreNotFound(err)
+	return r.Client
 }
 
 // pod reads a pod from the cache. A new pod can't be created twice, since its name is fixed.
 func (r *Reconciler) pod(ctx context.Context, key client.ObjectKey) (*corev1.Pod, error) {
-	var pod corev1.Pod
-	err := r.Client.Get(ctx, key, &pod)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the worker pod %s: %w", key, err)
-	}
-	return &pod, nil
+	return versioned.Read[corev1.Pod](ctx, r.Client, "the worker pod", key)
 }
 
 // observeClass reads the present or future storage class of the claim.
@@ -178,15 +141,9 @@ func (r *round) observeClass(ctx context.Context, o *datavolume.Observed) error 
 	if o.Class == nil {
 		return nil
 	}
-	var profile cdiv1.StorageProfile
-	err := r.Client.Get(ctx, client.ObjectKey{Name: o.Class.Name}, &profile)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the StorageProfile %s: %w", o.Class.Name, err)
-	}
-	if err == nil {
-		o.Profile = &profile
-	}
-	return nil
+	var err error
+	o.Profile, err = versioned.Read[cdiv1.StorageProfile](ctx, r.Client, "the StorageProfile", client.ObjectKey{Name: o.Class.Name})
+	return err
 }
 
 func (r *round) observeSource(ctx context.Context, o *datavolume.Observed) error {
@@ -209,32 +166,22 @@ func (r *round) observeSource(ctx context.Context, o *datavolume.Observed) error
 }
 
 func (r *Reconciler) observeSourceClaim(ctx context.Context, key client.ObjectKey, s *datavolume.Source) error {
-	var claim corev1.PersistentVolumeClaim
-	err := r.Client.Get(ctx, key, &claim)
-	if apierrors.IsNotFound(err) {
-		return nil
+	claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Client, "the source claim", key)
+	if err != nil || claim == nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("reading the source claim %s: %w", key, err)
-	}
-	s.Claim = &claim
+	s.Claim = claim
 	if claim.Spec.VolumeName != "" {
-		var volume corev1.PersistentVolume
-		err := r.Reader.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &volume)
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading the volume %s of the source claim %s: %w", claim.Spec.VolumeName, key, err)
-		}
-		if err == nil {
-			s.Volume = &volume
+		if s.Volume, err = versioned.Read[corev1.PersistentVolume](ctx, r.Reader, "the volume of the source claim,", client.ObjectKey{Name: claim.Spec.VolumeName}); err != nil {
+			return err
 		}
 	}
-	if owner := metav1.GetControllerOf(&claim); owner != nil && owner.Kind == "DataVolume" {
-		var filler cdiv1.DataVolume
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: owner.Name}, &filler)
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading the DataVolume %s of the source claim: %w", owner.Name, err)
+	if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == "DataVolume" {
+		filler, err := versioned.Read[cdiv1.DataVolume](ctx, r.Client, "the DataVolume of the source claim,", client.ObjectKey{Namespace: key.Namespace, Name: owner.Name})
+		if err != nil {
+			return err
 		}
-		if err == nil && filler.UID == owner.UID && filler.Status.Phase != cdiv1.Succeeded {
+		if filler != nil && filler.UID == owner.UID && filler.Status.Phase != cdiv1.Succeeded {
 			s.Unfilled = owner.Name
 		}
 	}
@@ -281,9 +228,8 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, key client.ObjectKey, 
 	}
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(snapshotKind.GroupVersion().WithKind("VolumeSnapshotClass"))
-	err = r.Reader.Get(ctx, client.ObjectKey{Name: class}, object)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading the VolumeSnapshotClass %s: %w", class, err)
+	if _, err := versioned.Find(ctx, r.Reader, "the VolumeSnapshotClass", client.ObjectKey{Name: class}, object); err != nil {
+		return nil, err
 	}
 	s.SnapshotDriver, _, _ = unstructured.NestedString(object.Object, "driver")
 	return snapshot, nil
@@ -298,9 +244,8 @@ func (r *Reconciler) observeContent(ctx context.Context, snapshot *unstructured.
 	}
 	content := &unstructured.Unstructured{}
 	content.SetGroupVersionKind(snapshotKind.GroupVersion().WithKind("VolumeSnapshotContent"))
-	err := r.Reader.Get(ctx, client.ObjectKey{Name: name}, content)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the VolumeSnapshotContent %s: %w", name, err)
+	if _, err := versioned.Find(ctx, r.Reader, "the VolumeSnapshotContent", client.ObjectKey{Name: name}, content); err != nil {
+		return err
 	}
 	if of, _, _ := unstructured.NestedString(content.Object, "spec", "volumeSnapshotRef", "uid"); of != string(snapshot.GetUID()) {
 		return nil

@@ -22,6 +22,7 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/workerpod"
 )
@@ -83,7 +84,7 @@ func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 			o.UsersAsked = err == nil
 			return err
 		}
-		o.Confirmed, err = u.isCurrent(ctx, o.Claim)
+		o.Confirmed, err = versioned.Current(ctx, u.Reader, "the claim", o.Claim)
 		outdated = !o.Confirmed
 		return err
 	})
@@ -94,7 +95,7 @@ func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	if o.Worker == nil || plan.DeleteWorker {
 		return ctrl.Result{RequeueAfter: plan.After}, u.apply(ctx, o, plan)
 	}
-	if err := u.keep(ctx, datavolume.UploadCertificate(o.Claim), o.Worker); err != nil {
+	if err := u.renewCertificate(ctx, datavolume.UploadCertificate(o.Claim), o.Worker); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: lookEvery}, u.apply(ctx, o, plan)
@@ -127,15 +128,15 @@ func (u *UploadClaims) apply(ctx context.Context, o datavolume.ObservedUpload, p
 	if err != nil || !wrote || !plan.DeleteWorker {
 		return err
 	}
-	if err := u.unequip(ctx, o.Claim, o.Worker.Name); err != nil {
+	if err := u.deleteSecretAndService(ctx, o.Claim, o.Worker.Name); err != nil {
 		return err
 	}
 	return deletion.Once(ctx, u.Client, &u.deleted, o.Claim, o.Worker, "the worker pod")
 }
 
-// unequip deletes the Service and the Secret of an ended worker. It must precede the deletion of the pod, from whose
+// deleteSecretAndService deletes the Service and the Secret of an ended worker. It must precede the deletion of the pod, from whose
 // existence the next round knows that they are to be deleted.
-func (u *UploadClaims) unequip(ctx context.Context, claim *corev1.PersistentVolumeClaim, worker string) error {
+func (u *UploadClaims) deleteSecretAndService(ctx context.Context, claim *corev1.PersistentVolumeClaim, worker string) error {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: worker}}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: datavolume.SecretName(worker, claim.UID)}}
 	for _, object := range []client.Object{service, secret} {
@@ -144,15 +145,6 @@ func (u *UploadClaims) unequip(ctx context.Context, claim *corev1.PersistentVolu
 		}
 	}
 	return nil
-}
-
-func (u *UploadClaims) isCurrent(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
-	var stored corev1.PersistentVolumeClaim
-	err := u.Reader.Get(ctx, client.ObjectKeyFromObject(claim), &stored)
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("making sure of the claim %s/%s: %w", claim.Namespace, claim.Name, err)
-	}
-	return err == nil && stored.UID == claim.UID && stored.ResourceVersion == claim.ResourceVersion, nil
 }
 
 func (u *UploadClaims) createWorker(ctx context.Context, worker *datavolume.Worker) error {
@@ -164,7 +156,7 @@ func (u *UploadClaims) createWorker(ctx context.Context, worker *datavolume.Work
 	if err != nil {
 		return err
 	}
-	if err := u.equip(ctx, worker, pod); err != nil {
+	if err := u.createSecretAndService(ctx, worker, pod); err != nil {
 		return err
 	}
 	if err := u.Client.Create(ctx, pod); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -183,13 +175,10 @@ func (u *UploadClaims) annotate(ctx context.Context, claim *corev1.PersistentVol
 	if maps.Equal(to.Annotations, claim.Annotations) {
 		return true, nil
 	}
-	err := u.Client.Patch(ctx, to, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("annotating the claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	written, err := versioned.Write(ctx, u.Client, "annotating the claim", claim, to)
+	if err != nil || written == nil {
+		return false, err
 	}
-	u.written.Wrote(to)
+	u.written.Wrote(written)
 	return true, nil
 }

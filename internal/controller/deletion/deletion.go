@@ -8,10 +8,10 @@ import (
 	"context"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/mutationcache"
+	"drydock.dev/drydock/internal/controller/versioned"
 )
 
 // Exact deletes the object of that name and UID. gone means that it did not exist, or that another object has its
@@ -19,7 +19,7 @@ import (
 func Exact(ctx context.Context, writer client.Writer, object client.Object, what string, options ...client.DeleteOption) (gone bool, err error) {
 	uid := object.GetUID()
 	err = writer.Delete(ctx, object, append(options, client.Preconditions{UID: &uid})...)
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if versioned.Overtaken(err) {
 		return true, nil
 	}
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/evacuation"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
@@ -89,7 +90,7 @@ func (b *Budgets) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		return ctrl.Result{}, err
 	}
 	key := types.NamespacedName{Namespace: namespace, Name: evacuation.BudgetName}
-	budget, err := read(ctx, b.Client, key, &policyv1.PodDisruptionBudget{})
+	budget, err := versioned.Read[policyv1.PodDisruptionBudget](ctx, b.Client, "the PodDisruptionBudget", key)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

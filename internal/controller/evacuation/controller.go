@@ -80,7 +80,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (eva
 		return o, err
 	}
 	o.Cluster = settings.EvictionStrategy
-	if o.VMI, err = read(ctx, r.Client, key, &v1.VirtualMachineInstance{}); err != nil || o.VMI == nil {
+	if o.VMI, err = versioned.Read[v1.VirtualMachineInstance](ctx, r.Client, "VMI", key); err != nil || o.VMI == nil {
 		return o, err
 	}
 	if o.Migrations, err = migration.Cached(ctx, r.Client, key); err != nil {
@@ -101,7 +101,7 @@ func (r *Reconciler) ask(ctx context.Context, question evacuation.Question, o *e
 		o.Node, err = readNode(ctx, r.Reader, o.VMI)
 		o.NodeAsked = err == nil
 	case evacuation.NeedMigrations:
-		if o.VMI, err = read(ctx, r.Reader, key, &v1.VirtualMachineInstance{}); err == nil {
+		if o.VMI, err = versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", key); err == nil {
 			o.Migrations, err = migration.Stored(ctx, r.Reader, key)
 		}
 		// The VMI may be marked for another node now.
@@ -124,7 +124,7 @@ func readNode(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineIns
 	if vmi.Status.EvacuationNodeName == "" {
 		return nil, nil
 	}
-	return read(ctx, from, types.NamespacedName{Name: vmi.Status.EvacuationNodeName}, &corev1.Node{})
+	return versioned.Read[corev1.Node](ctx, from, "node", types.NamespacedName{Name: vmi.Status.EvacuationNodeName})
 }
 
 // readVM reads the VM of a VMI whose disks prevent its migration, nil for none.
@@ -132,46 +132,32 @@ func readVM(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineInsta
 	if !migrationrules.HeldByDisks(vmi) {
 		return nil, nil
 	}
-	return read(ctx, from, client.ObjectKeyFromObject(vmi), &v1.VirtualMachine{})
-}
-
-// read returns an object, nil if it does not exist.
-func read[T any, P interface {
-	*T
-	client.Object
-}](ctx context.Context, from client.Reader, key types.NamespacedName, into P) (P, error) {
-	switch err := from.Get(ctx, key, into); {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading %T %s: %w", into, key, err)
-	}
-	return into, nil
+	return versioned.Read[v1.VirtualMachine](ctx, from, "VM", client.ObjectKeyFromObject(vmi))
 }
 
 // apply executes the plan in its order and returns when to look again.
 func (r *Reconciler) apply(ctx context.Context, o *evacuation.Observed, plan evacuation.Plan) (time.Duration, error) {
 	for _, m := range plan.Cancel {
-		if err := r.cancel(ctx, o.VMI, m); err != nil {
+		if err := r.deleteMigration(ctx, o.VMI, m); err != nil {
 			return 0, err
 		}
 	}
 	if plan.Clear {
-		if err := r.clear(ctx, o.VMI); err != nil {
+		if err := r.clearMark(ctx, o.VMI); err != nil {
 			return 0, err
 		}
 	}
 	if plan.Stop {
-		return 0, r.stop(ctx, o.VMI)
+		return 0, r.deletePod(ctx, o.VMI)
 	}
 	if plan.Create != nil {
-		return r.create(ctx, o.VMI, plan.Create)
+		return r.createMigration(ctx, o.VMI, plan.Create)
 	}
 	return plan.After, nil
 }
 
-// cancel deletes a migration only in the observed version: a later one may have begun.
-func (r *Reconciler) cancel(ctx context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) error {
+// deleteMigration deletes a migration only in the observed version: a later one may have begun.
+func (r *Reconciler) deleteMigration(ctx context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) error {
 	switch err := deletion.AsSeen(ctx, r.Client, m); {
 	case apierrors.IsNotFound(err):
 		return nil
@@ -182,15 +168,15 @@ func (r *Reconciler) cancel(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return nil
 }
 
-// clear removes the mark. After a conflict, the newer VMI wakes the loop again.
-func (r *Reconciler) clear(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+// clearMark removes the mark. After a conflict, the newer VMI wakes the loop again.
+func (r *Reconciler) clearMark(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	return versioned.Patch(ctx, r.Client, "clearing evacuationNodeName of VMI", vmi, evacuation.Clear(vmi))
 }
 
-// stop deletes the guest's pod, as an allowed eviction does.
-func (r *Reconciler) stop(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+// deletePod deletes the guest's pod, as an allowed eviction does.
+func (r *Reconciler) deletePod(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	key := types.NamespacedName{Namespace: vmi.Namespace, Name: launcherpod.CurrentName(vmi)}
-	pod, err := read(ctx, r.Client, key, &corev1.Pod{})
+	pod, err := versioned.Read[corev1.Pod](ctx, r.Client, "the launcher pod", key)
 	if err != nil || pod == nil || pod.DeletionTimestamp != nil || launcherpod.BondOf(pod, vmi) != launcherpod.Chosen {
 		return err
 	}
@@ -202,8 +188,8 @@ func (r *Reconciler) stop(ctx context.Context, vmi *v1.VirtualMachineInstance) e
 	return nil
 }
 
-// create creates a migration. An existing one of its name is from an earlier attempt.
-func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) (time.Duration, error) {
+// createMigration creates a migration. An existing one of its name is from an earlier attempt.
+func (r *Reconciler) createMigration(ctx context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) (time.Duration, error) {
 	switch err := r.Client.Create(ctx, m); {
 	case err == nil:
 		r.Recorder.Eventf(vmi, m, corev1.EventTypeNormal, "SuccessfulCreate", "CreateMigration",

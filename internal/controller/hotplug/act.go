@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugpod"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
@@ -41,14 +42,11 @@ func (r *Reconciler) write(ctx context.Context, s *observation, plan hotplug.Pla
 		next.Annotations[hotplug.RecordAnnotation] = text
 	}
 	hotplugspec.SettleForced(next)
-	err = r.Client.Patch(ctx, next, client.MergeFromWithOptions(s.vmi, client.MergeFromWithOptimisticLock{}))
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("writing the volumes of VMI %s/%s: %w", s.vmi.Namespace, s.vmi.Name, err)
+	written, err := versioned.Write(ctx, r.Client, "writing the volumes of VMI", s.vmi, next)
+	if err != nil || written == nil {
+		return false, err
 	}
-	r.written.Wrote(next)
+	r.written.Wrote(written)
 	return true, nil
 }
 
@@ -176,7 +174,7 @@ func (r *Reconciler) makePod(ctx context.Context, vmi *v1.VirtualMachineInstance
 // expectOurs accepts a pod of this loop that the cache does not have yet, and reports a foreign pod of that name.
 // Only virt-controller can give a pod these labels (config/rbac/pod-policy.yaml).
 func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
-	existing, err := get(ctx, r.Reader, client.ObjectKeyFromObject(pod), &corev1.Pod{})
+	existing, err := versioned.Read[corev1.Pod](ctx, r.Reader, "the attachment pod", client.ObjectKeyFromObject(pod))
 	if err != nil || existing == nil || hotplugpod.IsOf(existing, vmi) {
 		return err
 	}
@@ -199,7 +197,7 @@ func (r *Reconciler) blockClaims(ctx context.Context, s *observation, attachment
 			if claim == nil {
 				var err error
 				key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: v.Claim}
-				if claim, err = get(ctx, r.Reader, key, &corev1.PersistentVolumeClaim{}); err != nil {
+				if claim, err = versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Reader, "the claim", key); err != nil {
 					return nil, err
 				}
 			}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugpod"
 )
@@ -48,7 +49,7 @@ func (r *Reconciler) observeBudget(ctx context.Context, s *observation) error {
 
 func (r *Reconciler) readBudget(ctx context.Context, reader client.Reader, s *observation) error {
 	key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: hotplugpod.Prefix(s.vmi)}
-	budget, err := get(ctx, reader, key, &policyv1.PodDisruptionBudget{})
+	budget, err := versioned.Read[policyv1.PodDisruptionBudget](ctx, reader, "the PodDisruptionBudget", key)
 	if err != nil {
 		return err
 	}

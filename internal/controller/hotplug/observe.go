@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 	"drydock.dev/drydock/internal/controller/attachmentpods"
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/maintainers"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugpod"
@@ -127,19 +127,18 @@ func (r *Reconciler) askForPods(ctx context.Context, key types.NamespacedName, p
 
 // observeLauncher observes the guest's pod and determines the VMI's stage.
 func (r *Reconciler) observeLauncher(ctx context.Context, s *observation) error {
-	var pod corev1.Pod
-	err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.vmi.Namespace, Name: launcherpod.CurrentName(s.vmi)}, &pod)
-	switch {
-	case err == nil && launcherpod.BondOf(&pod, s.vmi) >= launcherpod.Whole:
-		s.launcher = &pod
-	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("reading the launcher pod of VMI %s/%s: %w", s.vmi.Namespace, s.vmi.Name, err)
+	pod, err := versioned.Read[corev1.Pod](ctx, r.Client, "the launcher pod", types.NamespacedName{Namespace: s.vmi.Namespace, Name: launcherpod.CurrentName(s.vmi)})
+	if err != nil {
+		return err
+	}
+	if pod != nil && launcherpod.BondOf(pod, s.vmi) >= launcherpod.Whole {
+		s.launcher = pod
 	}
 	s.Stage, s.Move = stage(s.vmi, s.launcher), hotplug.MoveOf(s.vmi)
 	if s.host = s.launcher; s.Stage != hotplug.Moving {
 		return nil
 	}
-	target, err := get(ctx, r.Client, types.NamespacedName{Namespace: s.vmi.Namespace, Name: s.vmi.Status.MigrationState.TargetPod}, &corev1.Pod{})
+	target, err := versioned.Read[corev1.Pod](ctx, r.Client, "the target pod", types.NamespacedName{Namespace: s.vmi.Namespace, Name: s.vmi.Status.MigrationState.TargetPod})
 	if s.host = target; target != nil && (launcherpod.BondOf(target, s.vmi) != launcherpod.Chosen || podstatus.Terminal(target)) {
 		s.host = nil
 	}
@@ -234,7 +233,7 @@ func (r *Reconciler) madeFor(ctx context.Context, pod *corev1.Pod) (*corev1.Pod,
 	}
 	// A late cache is no proof: the attachment pod would be deleted while the launcher pod has its volumes open.
 	for _, reader := range []client.Reader{r.Client, r.Reader} {
-		launcher, err := get(ctx, reader, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, &corev1.Pod{})
+		launcher, err := versioned.Read[corev1.Pod](ctx, reader, "the launcher pod", types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name})
 		if err != nil || launcher != nil && launcher.UID == owner.UID {
 			return launcher, err
 		}
@@ -274,7 +273,7 @@ func (r *Reconciler) observeScheduling(ctx context.Context, s *observation, pod 
 		reader = r.Reader
 	}
 	for _, v := range seen.Volumes {
-		claim, err := get(ctx, reader, types.NamespacedName{Namespace: pod.Namespace, Name: v.Claim}, &corev1.PersistentVolumeClaim{})
+		claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, reader, "the claim", types.NamespacedName{Namespace: pod.Namespace, Name: v.Claim})
 		if err != nil || claim == nil || claim.Status.Phase != corev1.ClaimBound {
 			return err
 		}
@@ -351,7 +350,7 @@ func (r *Reconciler) maintainer(ctx context.Context, claim types.NamespacedName)
 func (r *Reconciler) readClaim(ctx context.Context, s *observation, f *hotplug.ClaimFacts) error {
 	key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: f.Volume.Claim}
 	var err error
-	if f.Claim, err = get(ctx, r.Client, key, &corev1.PersistentVolumeClaim{}); err != nil {
+	if f.Claim, err = versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Client, "the claim", key); err != nil {
 		return err
 	}
 	if f.Claim != nil {
@@ -359,7 +358,7 @@ func (r *Reconciler) readClaim(ctx context.Context, s *observation, f *hotplug.C
 			key.Name = owner.Name
 		}
 	}
-	f.DataVolume, err = get(ctx, r.Client, key, &cdiv1.DataVolume{})
+	f.DataVolume, err = versioned.Read[cdiv1.DataVolume](ctx, r.Client, "the DataVolume", key)
 	return err
 }
 
@@ -374,14 +373,14 @@ func (r *Reconciler) claimFacts(ctx context.Context, s *observation, volume hotp
 		// The topology matters only before the volume is attached.
 		return f, nil
 	case f.Claim.Status.Phase == corev1.ClaimBound:
-		if f.PV, err = get(ctx, r.Reader, types.NamespacedName{Name: f.Claim.Spec.VolumeName}, &corev1.PersistentVolume{}); err != nil {
+		if f.PV, err = versioned.Read[corev1.PersistentVolume](ctx, r.Reader, "the volume", types.NamespacedName{Name: f.Claim.Spec.VolumeName}); err != nil {
 			return f, err
 		}
 		if f.PV != nil && f.PV.Spec.NodeAffinity != nil {
-			f.Node, err = get(ctx, r.Reader, types.NamespacedName{Name: s.launcher.Spec.NodeName}, &corev1.Node{})
+			f.Node, err = versioned.Read[corev1.Node](ctx, r.Reader, "node", types.NamespacedName{Name: s.launcher.Spec.NodeName})
 		}
 	case f.Claim.Spec.StorageClassName != nil && *f.Claim.Spec.StorageClassName != "":
-		f.Class, err = get(ctx, r.Client, types.NamespacedName{Name: *f.Claim.Spec.StorageClassName}, &storagev1.StorageClass{})
+		f.Class, err = versioned.Read[storagev1.StorageClass](ctx, r.Client, "the storage class", types.NamespacedName{Name: *f.Claim.Spec.StorageClassName})
 	}
 	return f, err
 }
@@ -394,17 +393,4 @@ func served(s *observation, volume hotplug.Volume) bool {
 		}
 	}
 	return false
-}
-
-// get returns an object, nil if it does not exist.
-func get[T client.Object](ctx context.Context, reader client.Reader, key types.NamespacedName, object T) (T, error) {
-	var none T
-	err := reader.Get(ctx, key, object)
-	switch {
-	case apierrors.IsNotFound(err):
-		return none, nil
-	case err != nil:
-		return none, fmt.Errorf("reading %T %s: %w", object, key, err)
-	}
-	return object, nil
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/selinux"
 )
@@ -21,7 +22,7 @@ func (r *Reconciler) selinuxOptions(ctx context.Context, s *observation, attachm
 	enabled := false
 	reported := s.vmi.Status.SelinuxContext
 	if reported == "" || reported == selinux.None {
-		node, err := get(ctx, r.Reader, types.NamespacedName{Name: s.host.Spec.NodeName}, &corev1.Node{})
+		node, err := versioned.Read[corev1.Node](ctx, r.Reader, "node", types.NamespacedName{Name: s.host.Spec.NodeName})
 		if err != nil {
 			return nil, err
 		}

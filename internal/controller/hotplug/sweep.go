@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugpod"
 	"drydock.dev/drydock/internal/rules/podstatus"
@@ -68,7 +69,7 @@ func (r *Reconciler) leftovers(ctx context.Context, key types.NamespacedName, po
 		}
 		guests[of] = running
 	}
-	vmi, err := get(ctx, r.Reader, key, &v1.VirtualMachineInstance{})
+	vmi, err := versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", key)
 	if err != nil {
 		return nil, false, err
 	}

@@ -10,13 +10,11 @@ package kubevirt
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	v1 "kubevirt.io/api/core/v1"
@@ -29,6 +27,7 @@ import (
 
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/mutationcache"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/components"
 )
@@ -108,14 +107,11 @@ func (r *Reconciler) report(ctx context.Context, cached *v1.KubeVirt, refused []
 	if equality.Semantic.DeepEqual(kv.Status, want.Status) {
 		return nil
 	}
-	err = r.Client.Status().Patch(ctx, want, client.MergeFromWithOptions(kv, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
+	written, err := versioned.WriteStatus(ctx, r.Client, "patching the status of KubeVirt", kv, want)
+	if err != nil || written == nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("patching the status of KubeVirt %s/%s: %w", kv.Namespace, kv.Name, err)
-	}
-	r.written.Wrote(want)
+	r.written.Wrote(written)
 	return nil
 }
 
@@ -151,9 +147,5 @@ func (r *Reconciler) components(ctx context.Context) ([]component, error) {
 }
 
 func (r *Reconciler) read(ctx context.Context, name string, into client.Object) (exists bool, err error) {
-	err = r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, into)
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("reading %s: %w", name, err)
-	}
-	return err == nil, nil
+	return versioned.Find(ctx, r.Client, "the workload", types.NamespacedName{Namespace: r.Namespace, Name: name}, into)
 }

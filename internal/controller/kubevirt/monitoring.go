@@ -66,20 +66,20 @@ func (r *Reconciler) monitor(ctx context.Context, kv *v1.KubeVirt) error {
 	if account != nil {
 		namespace = asked.Namespace(*account)
 	}
-	if err := r.retire(ctx, there, namespace); err != nil {
+	if err := r.deleteMonitoringElsewhere(ctx, there, namespace); err != nil {
 		return err
 	}
 	if account == nil {
-		err := r.retireBinding(ctx)
+		err := r.deleteBinding(ctx)
 		r.monitors.nothing = err == nil && !there
 		return err
 	}
-	return r.tell(ctx, namespace, *account)
+	return r.applyMonitoring(ctx, namespace, *account)
 }
 
-// tell creates the RoleBinding, the authorities and the ServiceMonitor for Prometheus, once virt-api has created the
+// applyMonitoring creates the RoleBinding, the authorities and the ServiceMonitor for Prometheus, once virt-api has created the
 // authority of the components' certificates.
-func (r *Reconciler) tell(ctx context.Context, namespace string, account types.NamespacedName) error {
+func (r *Reconciler) applyMonitoring(ctx context.Context, namespace string, account types.NamespacedName) error {
 	trusted := &corev1.ConfigMap{}
 	name := client.ObjectKey{Namespace: r.Namespace, Name: certs.TrustConfigMap}
 	if err := r.Reader.Get(ctx, name, trusted); client.IgnoreNotFound(err) != nil {
@@ -119,19 +119,19 @@ func (r *Reconciler) monitorAccount(ctx context.Context, asked components.Monito
 	return nil, nil
 }
 
-// retire deletes the ServiceMonitors and authorities in namespaces other than but. monitors reports whether the
+// deleteMonitoringElsewhere deletes the ServiceMonitors and authorities in namespaces other than but. monitors reports whether the
 // cluster has the kind ServiceMonitor.
-func (r *Reconciler) retire(ctx context.Context, monitors bool, but string) error {
+func (r *Reconciler) deleteMonitoringElsewhere(ctx context.Context, monitors bool, but string) error {
 	if monitors {
-		if err := r.retireAll(ctx, components.ServiceMonitorKind, components.ServiceMonitorName, but); err != nil {
+		if err := r.deleteAllOfKind(ctx, components.ServiceMonitorKind, components.ServiceMonitorName, but); err != nil {
 			return err
 		}
 	}
-	return r.retireAll(ctx, components.AuthoritiesKind, components.MetricsAuthorities, but)
+	return r.deleteAllOfKind(ctx, components.AuthoritiesKind, components.MetricsAuthorities, but)
 }
 
-// retireAll deletes Drydock's objects of that kind and name in namespaces other than but.
-func (r *Reconciler) retireAll(ctx context.Context, kind schema.GroupVersionKind, name, but string) error {
+// deleteAllOfKind deletes Drydock's objects of that kind and name in namespaces other than but.
+func (r *Reconciler) deleteAllOfKind(ctx context.Context, kind schema.GroupVersionKind, name, but string) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind)
 	if err := r.Reader.List(ctx, list, client.MatchingFields{"metadata.name": name}); err != nil {
@@ -149,7 +149,7 @@ func (r *Reconciler) retireAll(ctx context.Context, kind schema.GroupVersionKind
 	return nil
 }
 
-func (r *Reconciler) retireBinding(ctx context.Context) error {
+func (r *Reconciler) deleteBinding(ctx context.Context) error {
 	var binding rbacv1.RoleBinding
 	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: components.MonitoringRole}, &binding)
 	if err == nil && components.Ours(binding.Labels) {

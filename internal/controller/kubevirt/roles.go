@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/components"
 )
 
@@ -26,10 +27,10 @@ func aggregatedRole() predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(role client.Object) bool { return components.AggregatedRole(role.GetName()) })
 }
 
-// aggregate makes the ClusterRoles for users extend those of Kubernetes, or not, as the KubeVirt object configures.
+// patchUserRoles makes the ClusterRoles for users extend those of Kubernetes, or not, as the KubeVirt object configures.
 // It returns the API server's refusals. A policy (config/rbac/role-policy.yaml) allows virt-controller no other
 // change of them.
-func (r *Reconciler) aggregate(ctx context.Context, kv *v1.KubeVirt) (refused []string, err error) {
+func (r *Reconciler) patchUserRoles(ctx context.Context, kv *v1.KubeVirt) (refused []string, err error) {
 	roles := &metav1.PartialObjectMetadataList{}
 	roles.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRoleList"))
 	if err := r.Client.List(ctx, roles, client.MatchingLabels(components.RoleLabels())); err != nil {
@@ -51,7 +52,7 @@ func (r *Reconciler) aggregate(ctx context.Context, kv *v1.KubeVirt) (refused []
 		changed.Name = role.Name
 		err = r.Client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, patch))
 		switch {
-		case err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		case err == nil || versioned.Overtaken(err):
 			// The role has changed, and the watch enqueues it.
 		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 			refused = append(refused, fmt.Sprintf("ClusterRole %s: %v", role.Name, err))

@@ -11,6 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/components"
 )
@@ -46,7 +47,7 @@ func (r *Reconciler) configure(ctx context.Context, kv *v1.KubeVirt) (refused []
 		}
 		refused = append(refused, texts...)
 	}
-	texts, err := r.aggregate(ctx, kv)
+	texts, err := r.patchUserRoles(ctx, kv)
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +69,8 @@ func (r *Reconciler) configureOne(ctx context.Context, name string, cached, live
 	if before, known := r.settled[name]; known && before == before.at(cached, kv) {
 		return before.said(), nil
 	}
-	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(cached), live); err != nil {
-		return nil, client.IgnoreNotFound(err)
+	if exists, err := versioned.Find(ctx, r.Reader, "the workload", client.ObjectKeyFromObject(cached), live); err != nil || !exists {
+		return nil, err
 	}
 	now := settled{}.at(live, kv)
 	apply, err := plan()
@@ -78,7 +79,7 @@ func (r *Reconciler) configureOne(ctx context.Context, name string, cached, live
 	}
 	if apply != nil {
 		err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(apply), client.FieldOwner(components.Manager), client.ForceOwnership)
-		if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		if err == nil || versioned.Overtaken(err) {
 			// The workload has changed, and the watch enqueues it.
 			return nil, nil
 		}

@@ -27,14 +27,14 @@ const (
 
 // apply executes the plan's step. It reports whether to look again at once.
 func (r *Reconciler) apply(ctx context.Context, o maintenance.Observed, plan maintenance.Plan) (again bool, err error) {
-	done, err := r.take(ctx, o, plan)
+	done, err := r.executeStep(ctx, o, plan)
 	if err != nil && plan.Step == maintenance.Provision {
 		return false, r.reportUnmade(ctx, o.Machine, plan, err)
 	}
 	if err != nil || !done {
 		return err == nil, err
 	}
-	r.tell(o.Machine, plan.Pod, plan.Event)
+	r.emitEvents(o.Machine, plan.Pod, plan.Event)
 	for _, w := range plan.Waits {
 		if err := r.reportWait(ctx, o.Machine, w); err != nil {
 			return false, err
@@ -60,11 +60,12 @@ func (r *Reconciler) reportUnmade(ctx context.Context, m lock.Machine, plan main
 	return reason
 }
 
-// take executes the step. It reports false if another writer was faster.
-func (r *Reconciler) take(ctx context.Context, o maintenance.Observed, plan maintenance.Plan) (done bool, err error) {
+// executeStep executes the step. It reports false if another writer was faster.
+func (r *Reconciler) executeStep(ctx context.Context, o maintenance.Observed, plan maintenance.Plan) (done bool, err error) {
 	switch plan.Step {
 	case maintenance.Lock, maintenance.Open, maintenance.Unlock, maintenance.Forget:
-		return versioned.Wrote(ctx, r.Client, "to "+string(plan.Step)+" for maintenance:", o.Machine, plan.Machine)
+		written, err := versioned.Write(ctx, r.Client, "to "+string(plan.Step)+" for maintenance:", o.Machine, plan.Machine)
+		return written != nil, err
 	case maintenance.Lift:
 		if done, err = r.changePod(ctx, plan, lock.Ungate); err == nil && done {
 			err = r.reportLocked(ctx, plan.Pod)
@@ -91,7 +92,8 @@ func (r *Reconciler) take(ctx context.Context, o maintenance.Observed, plan main
 func (r *Reconciler) changePod(ctx context.Context, plan maintenance.Plan, change func(*corev1.Pod)) (bool, error) {
 	to := plan.Pod.DeepCopy()
 	change(to)
-	return versioned.Wrote(ctx, r.Client, "to "+string(plan.Step)+":", plan.Pod, to)
+	written, err := versioned.Write(ctx, r.Client, "to "+string(plan.Step)+":", plan.Pod, to)
+	return written != nil, err
 }
 
 // reportWait writes the reason for waiting to a pod. When the reason of the first waiting pod changes, it also emits
@@ -104,7 +106,7 @@ func (r *Reconciler) reportWait(ctx context.Context, m lock.Machine, w maintenan
 		return err
 	}
 	if w.First {
-		r.tell(m, w.Pod, &maintenance.Event{Reason: "MaintenanceWaiting", Message: fmt.Sprintf("the maintenance pod %s waits: %s", w.Pod.Name, w.Why)})
+		r.emitEvents(m, w.Pod, &maintenance.Event{Reason: "MaintenanceWaiting", Message: fmt.Sprintf("the maintenance pod %s waits: %s", w.Pod.Name, w.Why)})
 	}
 	return nil
 }
@@ -130,8 +132,8 @@ func (r *Reconciler) report(ctx context.Context, pod *corev1.Pod, c corev1.PodCo
 	return nil
 }
 
-// tell emits events of the machine and of the pod, if they exist.
-func (r *Reconciler) tell(m lock.Machine, pod *corev1.Pod, e *maintenance.Event) {
+// emitEvents emits events of the machine and of the pod, if they exist.
+func (r *Reconciler) emitEvents(m lock.Machine, pod *corev1.Pod, e *maintenance.Event) {
 	if e == nil {
 		return
 	}
@@ -160,7 +162,7 @@ func (r *Reconciler) warnOfBystanders(ctx context.Context, m lock.Machine, pod *
 		return
 	}
 	if len(names) > 0 {
-		r.tell(m, pod, &maintenance.Event{Warning: true, Reason: reasonBystanders, Message: fmt.Sprintf(
+		r.emitEvents(m, pod, &maintenance.Event{Warning: true, Reason: reasonBystanders, Message: fmt.Sprintf(
 			"these pods use claims of the machine or of the pod and are kept from nothing: %s", strings.Join(names, ", "))})
 	}
 }

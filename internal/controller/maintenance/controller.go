@@ -198,7 +198,7 @@ func (r *Reconciler) ask(ctx context.Context, question maintenance.Question, key
 		o.Holder, err = versioned.Read[corev1.Pod](ctx, r.Reader, "pod", types.NamespacedName{Namespace: key.Namespace, Name: l.Pod})
 		o.HolderAsked = true
 	case maintenance.NeedLook:
-		o.Look, err = r.look(ctx, o.Machine, next(o))
+		o.Look, err = r.askForObstacles(ctx, o.Machine, next(o))
 	case maintenance.NeedPlugged:
 		o.Look.Plugged, err = r.plugged(ctx, o.Machine, maintenance.Claims(o.Machine, next(o)))
 		o.Look.PluggedAsked = true

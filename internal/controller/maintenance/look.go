@@ -24,10 +24,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
-// look asks the API server for everything that may be in the pod's way, concurrently, since a pod waits for the
+// askForObstacles asks the API server for everything that may be in the pod's way, concurrently, since a pod waits for the
 // answers. Their order does not matter: a running guest is found by its pod, and one that does not run yet sees the
 // lock.
-func (r *Reconciler) look(ctx context.Context, m lock.Machine, pod *corev1.Pod) (*maintenance.Look, error) {
+func (r *Reconciler) askForObstacles(ctx context.Context, m lock.Machine, pod *corev1.Pod) (*maintenance.Look, error) {
 	out, claims := &maintenance.Look{}, maintenance.Claims(m, pod)
 	asking, ctx := errgroup.WithContext(ctx)
 	asking.Go(func() (err error) {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/podcreation"
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/launcherpod"
@@ -45,7 +46,7 @@ func (r *Reconciler) apply(ctx context.Context, o *migration.Observed, plan migr
 			plan.After = refusalPause
 		}
 	}
-	if current, err := r.tell(ctx, o, plan.VMI); err != nil || !current {
+	if current, err := r.writeVMI(ctx, o, plan.VMI); err != nil || !current {
 		return 0, err
 	}
 	current, err := r.writeStatus(ctx, o, plan.Migration)
@@ -73,7 +74,7 @@ func (r *Reconciler) createTarget(ctx context.Context, o *migration.Observed) (r
 	target := launcherpod.Target{
 		Migration: o.Migration.UID, Name: o.Migration.Name, SourceNode: o.VMI.Status.NodeName, NodeSelector: map[string]string{},
 	}
-	node, err := read(ctx, r.Reader, types.NamespacedName{Name: target.SourceNode}, &corev1.Node{})
+	node, err := r.storedNode(ctx, target.SourceNode)
 	if err != nil {
 		return "", err
 	}
@@ -85,7 +86,7 @@ func (r *Reconciler) createTarget(ctx context.Context, o *migration.Observed) (r
 	if err != nil {
 		return err.Error(), nil
 	}
-	if err := r.letPostCopy(ctx, o, target.SourceNode, pod); err != nil {
+	if err := r.addUserfaultfd(ctx, o, target.SourceNode, pod); err != nil {
 		return "", err
 	}
 	switch err := r.createPod(ctx, o.VMI, pod); {
@@ -114,9 +115,9 @@ func (r *Reconciler) createPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return podcreation.Create(ctx, r.Client, r.Reader, pod, need)
 }
 
-// tell writes the migration's facts to the VMI on condition that nobody wrote in between. After a conflict it reports
+// writeVMI writes the migration's facts to the VMI on condition that nobody wrote in between. After a conflict it reports
 // false: the newer version wakes this loop.
-func (r *Reconciler) tell(ctx context.Context, o *migration.Observed, told migration.Told) (current bool, err error) {
+func (r *Reconciler) writeVMI(ctx context.Context, o *migration.Observed, told migration.Told) (current bool, err error) {
 	if o.VMI == nil {
 		return true, nil
 	}
@@ -124,13 +125,9 @@ func (r *Reconciler) tell(ctx context.Context, o *migration.Observed, told migra
 	if equality.Semantic.DeepEqual(o.VMI.Status, to.Status) && equality.Semantic.DeepEqual(o.VMI.Labels, to.Labels) {
 		return true, nil
 	}
-	patch := client.MergeFromWithOptions(o.VMI, client.MergeFromWithOptimisticLock{})
-	written := to.DeepCopy()
-	switch err := r.Client.Patch(ctx, written, patch); {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("patching VMI %s/%s: %w", to.Namespace, to.Name, err)
+	written, err := versioned.Write(ctx, r.Client, "patching VMI", o.VMI, to)
+	if err != nil || written == nil {
+		return false, err
 	}
 	r.vmis.Wrote(written)
 	r.choices.forget()
@@ -154,14 +151,11 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *migration.Observed, to 
 	if equality.Semantic.DeepEqual(from.Status, to.Status) {
 		return true, nil
 	}
-	patch := client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
-	written := from.DeepCopy()
-	written.Status = to.Status
-	switch err := r.Client.Status().Patch(ctx, written, patch); {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("patching the status of migration %s/%s: %w", from.Namespace, from.Name, err)
+	wanted := from.DeepCopy()
+	wanted.Status = to.Status
+	written, err := versioned.WriteStatus(ctx, r.Client, "patching the status of migration", from, wanted)
+	if err != nil || written == nil {
+		return false, err
 	}
 	r.written.Wrote(written)
 	r.choices.forget()
@@ -176,15 +170,11 @@ func (r *Reconciler) writeFinalizers(ctx context.Context, from, to *v1.VirtualMa
 	if equality.Semantic.DeepEqual(from.Finalizers, to.Finalizers) {
 		return nil
 	}
-	patch := client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
-	written := from.DeepCopy()
-	written.Finalizers = to.Finalizers
-	err := r.Client.Patch(ctx, written, patch)
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("taking the finalizer off migration %s/%s: %w", from.Namespace, from.Name, err)
+	wanted := from.DeepCopy()
+	wanted.Finalizers = to.Finalizers
+	written, err := versioned.Write(ctx, r.Client, "taking the finalizer off migration", from, wanted)
+	if err != nil || written == nil {
+		return err
 	}
 	r.written.Wrote(written)
 	return nil
@@ -228,11 +218,11 @@ func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, m *v1.
 }
 
 func (r *Reconciler) sweepPod(ctx context.Context, key types.NamespacedName, pod *corev1.Pod, of types.UID) error {
-	m, err := read(ctx, r.Reader, key, &v1.VirtualMachineInstanceMigration{})
+	m, err := versioned.Read[v1.VirtualMachineInstanceMigration](ctx, r.Reader, "the migration", key)
 	if err != nil || m != nil && m.UID == of {
 		return err
 	}
-	vmi, err := read(ctx, r.Reader, types.NamespacedName{Namespace: pod.Namespace, Name: launcherpod.VMIOf(pod)}, &v1.VirtualMachineInstance{})
+	vmi, err := r.storedVMI(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: launcherpod.VMIOf(pod)})
 	if err != nil || vmi == nil || vmi.UID != launcherpod.MadeFor(pod) {
 		// The loop of VMIs deletes the pods of VMIs that do not exist any more. A user who may change a pod can make
 		// it name another VMI, but not another UID.
@@ -263,7 +253,7 @@ func (r *Reconciler) cancelOrphan(ctx context.Context, key types.NamespacedName,
 	}
 	gone := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: ms.MigrationUID}}
 	ctrl.LoggerFrom(ctx).Info("canceling a migration whose object is gone", "vmi", vmi.Name, "migration", gone.UID)
-	current, err := r.tell(ctx, &migration.Observed{Migration: gone, VMI: vmi}, told)
+	current, err := r.writeVMI(ctx, &migration.Observed{Migration: gone, VMI: vmi}, told)
 	if err == nil && !current {
 		return fmt.Errorf("the migration %s, whose object is gone, is canceled once more: VMI %s has changed meanwhile", key, vmi.Name)
 	}

@@ -8,12 +8,10 @@ package migration
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
@@ -23,6 +21,7 @@ import (
 
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/migration"
@@ -95,14 +94,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // migration returns the migration, nil if it does not exist.
 func (r *Reconciler) migration(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstanceMigration, error) {
-	m := &v1.VirtualMachineInstanceMigration{}
-	switch err := r.Client.Get(ctx, key, m); {
-	case apierrors.IsNotFound(err):
+	m, err := versioned.Read[v1.VirtualMachineInstanceMigration](ctx, r.Client, "the migration", key)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil {
 		r.written.Forget(key)
 		r.deleted.Forget(key)
 		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading the migration %s: %w", key, err)
 	}
 	return r.written.Newer(m), nil
 }

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/attachmentpods"
 	"drydock.dev/drydock/internal/controller/objectevents"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugpod"
 	"drydock.dev/drydock/internal/rules/launcherpod"
@@ -23,10 +23,10 @@ import (
 func (r *Reconciler) observe(ctx context.Context, m *v1.VirtualMachineInstanceMigration) (migration.Observed, error) {
 	o := migration.Observed{Migration: m, TargetName: targetName(m), Now: r.Now()}
 	var err error
-	if o.Target, err = read(ctx, r.Client, targetKey(m), &corev1.Pod{}); err != nil {
+	if o.Target, err = versioned.Read[corev1.Pod](ctx, r.Client, "the target pod", targetKey(m)); err != nil {
 		return o, err
 	}
-	vmi, err := read(ctx, r.Client, vmiKey(m), &v1.VirtualMachineInstance{})
+	vmi, err := versioned.Read[v1.VirtualMachineInstance](ctx, r.Client, "VMI", vmiKey(m))
 	switch {
 	case err != nil:
 		return o, err
@@ -35,7 +35,7 @@ func (r *Reconciler) observe(ctx context.Context, m *v1.VirtualMachineInstanceMi
 		return o, nil
 	}
 	o.VMI = r.vmis.Newer(vmi)
-	if o.Source, err = read(ctx, r.Client, sourceKey(o.VMI), &corev1.Pod{}); err != nil {
+	if o.Source, err = versioned.Read[corev1.Pod](ctx, r.Client, "the source pod", sourceKey(o.VMI)); err != nil {
 		return o, err
 	}
 	if !m.TargetIsCreated() {
@@ -59,10 +59,10 @@ func (r *Reconciler) ask(ctx context.Context, question migration.Question, o *mi
 	case migration.NeedVMI:
 		err = r.askForVMI(ctx, o)
 	case migration.NeedSource:
-		o.Source, err = read(ctx, r.Reader, sourceKey(o.VMI), &corev1.Pod{})
+		o.Source, err = versioned.Read[corev1.Pod](ctx, r.Reader, "the source pod", sourceKey(o.VMI))
 		o.SourceAsked = err == nil
 	case migration.NeedTarget:
-		o.Target, err = read(ctx, r.Reader, targetKey(o.Migration), &corev1.Pod{})
+		o.Target, err = versioned.Read[corev1.Pod](ctx, r.Reader, "the target pod", targetKey(o.Migration))
 		o.TargetAsked = err == nil
 	case migration.NeedWarning:
 		o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, o.Target)
@@ -82,7 +82,7 @@ func (r *Reconciler) ask(ctx context.Context, question migration.Question, o *mi
 // askForVMI asks the API server for the VMI, and observes the facts that depend on it again: the guest may run in
 // another pod now, or may have begun to run, so that its migration may begin.
 func (r *Reconciler) askForVMI(ctx context.Context, o *migration.Observed) error {
-	vmi, err := read(ctx, r.Reader, vmiKey(o.Migration), &v1.VirtualMachineInstance{})
+	vmi, err := r.storedVMI(ctx, vmiKey(o.Migration))
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (r *Reconciler) askForVMI(ctx context.Context, o *migration.Observed) error
 	}
 	r.vmis.Wrote(vmi)
 	if !o.SourceAsked {
-		if o.Source, err = read(ctx, r.Client, sourceKey(vmi), &corev1.Pod{}); err != nil {
+		if o.Source, err = versioned.Read[corev1.Pod](ctx, r.Client, "the source pod", sourceKey(vmi)); err != nil {
 			return err
 		}
 	}
@@ -108,7 +108,7 @@ func (r *Reconciler) obstacle(ctx context.Context, vmi *v1.VirtualMachineInstanc
 	if name == "" {
 		return "", nil
 	}
-	pod, err := read(ctx, r.Client, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, &corev1.Pod{})
+	pod, err := versioned.Read[corev1.Pod](ctx, r.Client, "the attachment pod", types.NamespacedName{Namespace: vmi.Namespace, Name: name})
 	switch {
 	case err != nil:
 		return "", err
@@ -136,7 +136,7 @@ func (r *Reconciler) configuration(ctx context.Context, vmi *v1.VirtualMachineIn
 	}
 	var labels map[string]string
 	if len(policies.Items) > 0 {
-		namespace, err := read(ctx, r.Reader, types.NamespacedName{Name: vmi.Namespace}, &corev1.Namespace{})
+		namespace, err := versioned.Read[corev1.Namespace](ctx, r.Reader, "namespace", types.NamespacedName{Name: vmi.Namespace})
 		if err != nil {
 			return migration.Configuration{}, err
 		}
@@ -147,20 +147,20 @@ func (r *Reconciler) configuration(ctx context.Context, vmi *v1.VirtualMachineIn
 	return migration.Effective(settings.Migrations, policies.Items, vmi, labels), nil
 }
 
-// read returns an object, nil if it does not exist.
-func read[T client.Object](ctx context.Context, reader client.Reader, key types.NamespacedName, object T) (T, error) {
-	var none T
+// storedVMI asks the API server for a VMI, nil for none. A pod's label may name none at all.
+func (r *Reconciler) storedVMI(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
 	if key.Name == "" {
-		return none, nil
+		return nil, nil
 	}
-	err := reader.Get(ctx, key, object)
-	switch {
-	case apierrors.IsNotFound(err):
-		return none, nil
-	case err != nil:
-		return none, fmt.Errorf("reading the %T %s: %w", object, key, err)
+	return versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", key)
+}
+
+// storedNode asks the API server for a node, nil for none.
+func (r *Reconciler) storedNode(ctx context.Context, name string) (*corev1.Node, error) {
+	if name == "" {
+		return nil, nil
 	}
-	return object, nil
+	return versioned.Read[corev1.Node](ctx, r.Reader, "node", types.NamespacedName{Name: name})
 }
 
 func vmiKey(m *v1.VirtualMachineInstanceMigration) types.NamespacedName {

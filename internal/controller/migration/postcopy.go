@@ -15,10 +15,10 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 )
 
-// letPostCopy gives a target pod userfaultfd if the migration may need it and no node that the pod may run on lacks
+// addUserfaultfd gives a target pod userfaultfd if the migration may need it and no node that the pod may run on lacks
 // the means for it (decision 363). It is best effort: without it, a guest is stopped that could have moved before its
 // memory.
-func (r *Reconciler) letPostCopy(ctx context.Context, o *migration.Observed, source string, pod *corev1.Pod) error {
+func (r *Reconciler) addUserfaultfd(ctx context.Context, o *migration.Observed, source string, pod *corev1.Pod) error {
 	configuration, err := r.configuration(ctx, o.VMI)
 	if err != nil || !*configuration.AllowPostCopy {
 		return err

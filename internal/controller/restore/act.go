@@ -13,6 +13,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/restore"
@@ -27,16 +28,16 @@ func (r *Reconciler) apply(ctx context.Context, o restore.Observed, plan restore
 	if err != nil || !wrote {
 		return err == nil, err
 	}
-	r.tell(o.Restore, plan.Restore)
+	r.emitEvents(o.Restore, plan.Restore)
 	if plan.Step == restore.Rest {
 		// A failed restore is cleaned up at once.
 		return !restore.Failed(o.Restore) && restore.Failed(plan.Restore), nil
 	}
-	err = r.take(ctx, o, plan)
+	err = r.executeStep(ctx, o, plan)
 	if refused(err) {
 		to := restore.Refused(o, plan, err.Error())
 		_, werr := r.writeStatus(ctx, plan.Restore, to)
-		r.tell(plan.Restore, to)
+		r.emitEvents(plan.Restore, to)
 		if !restore.Failed(to) {
 			r.refuse(o.Restore, err)
 			if werr == nil {
@@ -69,7 +70,7 @@ func (r *Reconciler) warn(of *snapshotv1.VirtualMachineRestore, why string) {
 // refused reports whether a retry would fail as well: because of a quota or an admission rule.
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
 
-func (r *Reconciler) take(ctx context.Context, o restore.Observed, plan restore.Plan) error {
+func (r *Reconciler) executeStep(ctx context.Context, o restore.Observed, plan restore.Plan) error {
 	switch plan.Step {
 	case restore.Release:
 		return r.finalizer(ctx, plan.Restore, func(f []string) []string {
@@ -118,9 +119,8 @@ func (r *Reconciler) dropClaims(ctx context.Context, o restore.Observed, claims 
 				return fmt.Errorf("deleting the DataVolume %s/%s, whose claim is restored: %w", dv.Namespace, dv.Name, err)
 			}
 		}
-		err := r.Client.Delete(ctx, claim, client.Preconditions{UID: &claim.UID})
-		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-			return fmt.Errorf("deleting the claim %s/%s: %w", claim.Namespace, claim.Name, err)
+		if _, err := deletion.Exact(ctx, r.Client, claim, "the claim"); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -148,9 +148,9 @@ func (r *Reconciler) finalizer(ctx context.Context, from *snapshotv1.VirtualMach
 	return versioned.Patch(ctx, r.Client, "changing the finalizers of the restore", from, to)
 }
 
-// tell emits an event when the restore ends or begins to wait. As in KubeVirt, it is VirtualMachineRestoreError for every
+// emitEvents emits an event when the restore ends or begins to wait. As in KubeVirt, it is VirtualMachineRestoreError for every
 // obstacle but a target that runs.
-func (r *Reconciler) tell(from, to *snapshotv1.VirtualMachineRestore) {
+func (r *Reconciler) emitEvents(from, to *snapshotv1.VirtualMachineRestore) {
 	switch {
 	case restore.WaitsForTarget(to) && !restore.WaitsForTarget(from):
 		why := condition.Find(to.Status.Conditions, snapshotv1.ConditionProgressing).Message

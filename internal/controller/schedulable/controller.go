@@ -56,8 +56,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	// If another writer was faster, its change has enqueued the node again.
-	wrote, err := versioned.Wrote(ctx, r.Client, "labeling the node that virt-handler has left,", o.Node, schedulable.Mark(o.Node))
-	if wrote {
+	written, err := versioned.Write(ctx, r.Client, "labeling the node that virt-handler has left,", o.Node, schedulable.Mark(o.Node))
+	if written != nil {
 		ctrl.LoggerFrom(ctx).Info("virt-handler has left the node: its label kubevirt.io/schedulable is false", "node", req.Name)
 	}
 	return ctrl.Result{}, err

@@ -25,7 +25,7 @@ func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapsh
 	if err != nil || !wrote {
 		return err == nil, err
 	}
-	r.tell(o.Snapshot, plan.Snapshot)
+	r.emitEnd(o.Snapshot, plan.Snapshot)
 	if plan.Step == snapshot.Rest {
 		// A failed snapshot is cleaned up at once.
 		return !snapshot.Ended(o.Snapshot) && snapshot.Ended(plan.Snapshot), nil
@@ -41,11 +41,11 @@ func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapsh
 			return true, nil
 		}
 	}
-	err = r.take(ctx, o, plan)
+	err = r.executeStep(ctx, o, plan)
 	if refused(err) {
 		to := snapshot.Refused(o, plan, err.Error())
 		_, werr := r.writeStatus(ctx, plan.Snapshot, to)
-		r.tell(plan.Snapshot, to)
+		r.emitEnd(plan.Snapshot, to)
 		return werr == nil, werr
 	}
 	if versioned.HeldUp(err) {
@@ -61,7 +61,7 @@ func refused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-func (r *Reconciler) take(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) error {
+func (r *Reconciler) executeStep(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) error {
 	switch plan.Step {
 	case snapshot.Release:
 		return r.finalizer(ctx, plan.Snapshot, func(f []string) []string {
@@ -131,7 +131,7 @@ func (r *Reconciler) writeContent(ctx context.Context, o snapshot.Observed, plan
 	case snapshot.Discard:
 		err = r.Client.Delete(ctx, o.Content, client.Preconditions{UID: &o.Content.UID})
 	}
-	if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if err == nil || apierrors.IsAlreadyExists(err) || versioned.Overtaken(err) {
 		return nil
 	}
 	return fmt.Errorf("to %s %s/%s: %w", plan.Step, o.Snapshot.Namespace, snapshot.ContentName(o.Snapshot), err)
@@ -151,7 +151,7 @@ func (r *Reconciler) lock(ctx context.Context, vm *v1.VirtualMachine, name *stri
 	return versioned.PatchStatus(ctx, r.Client, "changing status.snapshotInProgress of VM", vm, to)
 }
 
-func (r *Reconciler) tell(from, to *snapshotv1.VirtualMachineSnapshot) {
+func (r *Reconciler) emitEnd(from, to *snapshotv1.VirtualMachineSnapshot) {
 	if snapshot.Ended(from) || !snapshot.Ended(to) {
 		return
 	}

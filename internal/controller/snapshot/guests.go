@@ -116,7 +116,7 @@ func (r *Reconciler) quiesce(ctx context.Context, o snapshot.Observed, plan snap
 	}
 	to := snapshot.NotHeld(o, plan, known.Status().Message, forGood)
 	if _, err = r.writeStatus(ctx, plan.Snapshot, to); err == nil {
-		r.tell(plan.Snapshot, to)
+		r.emitEnd(plan.Snapshot, to)
 	}
 	return nil, forGood, err
 }

@@ -1,7 +1,9 @@
-// Package versioned reads objects from the API server, past the cache, and writes them on condition that nobody wrote
-// in between. A conflict or a missing object is no error: the caller's loop reconciles again.
+// Package versioned reads objects, absent ones as nil, and writes them on condition that nobody wrote in between. A
+// conflict or a missing object is no error: the caller's loop reconciles again.
 //
-// It must not decide the content of a write, or whether it is retried.
+// Together with deletion (deletes the object that was seen), mutationcache (remembers own writes) and settle (asks the
+// API server for what a plan depends on) it is what a loop is written with. It must not decide the content of a write,
+// or whether it is retried.
 package versioned
 
 import (
@@ -20,34 +22,79 @@ func Read[T any, P interface {
 	client.Object
 }](ctx context.Context, reader client.Reader, what string, key client.ObjectKey) (P, error) {
 	object := P(new(T))
-	err := reader.Get(ctx, key, object)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		name := key.String()
-		if key.Namespace == "" {
-			name = key.Name
-		}
-		return nil, fmt.Errorf("reading %s %s: %w", what, name, err)
+	if found, err := Find(ctx, reader, what, key, object); err != nil || !found {
+		return nil, err
 	}
 	return object, nil
 }
 
-// Patch writes the difference between two versions of an object. doing begins the error and names the kind.
-func Patch(ctx context.Context, c client.Client, doing string, from, to client.Object) error {
-	_, err := Wrote(ctx, c, doing, from, to)
+// Find is Read into an object of the caller's, which may have a kind that Go does not know. It reports whether the
+// object exists.
+func Find(ctx context.Context, reader client.Reader, what string, key client.ObjectKey, into client.Object) (bool, error) {
+	err := reader.Get(ctx, key, into)
+	if client.IgnoreNotFound(err) != nil {
+		name := key.String()
+		if key.Namespace == "" {
+			name = key.Name
+		}
+		return false, fmt.Errorf("reading %s %s: %w", what, name, err)
+	}
+	return err == nil, nil
+}
+
+// CacheFirst returns a reader that gets an object from the API server if the cache does not have it: it may be too new
+// for the cache. Lists are the cache's.
+func CacheFirst(cache, server client.Reader) client.Reader { return cacheFirst{cache, server} }
+
+type cacheFirst struct {
+	client.Reader
+	server client.Reader
+}
+
+// Get implements client.Reader.
+func (c cacheFirst) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	err := c.Reader.Get(ctx, key, into, options...)
+	if apierrors.IsNotFound(err) {
+		err = c.server.Get(ctx, key, into, options...)
+	}
 	return err
 }
 
-// Wrote is Patch that also reports whether it wrote: false means that another writer was faster.
-func Wrote(ctx context.Context, c client.Client, doing string, from, to client.Object) (bool, error) {
-	return outcome(doing, from, c.Patch(ctx, replica(to), difference(from)))
+// Current reports whether the API server has exactly this version of an object. what names the kind in errors.
+func Current[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, server client.Reader, what string, seen P) (bool, error) {
+	stored, key := P(new(T)), client.ObjectKeyFromObject(seen)
+	err := server.Get(ctx, key, stored)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("making sure of %s %s: %w", what, key, err)
+	}
+	return err == nil && stored.GetUID() == seen.GetUID() && stored.GetResourceVersion() == seen.GetResourceVersion(), nil
 }
 
-// PatchStatus writes the difference between two versions of an object's status.
+// Write writes the difference between two versions of an object and returns the written version, the zero value if
+// another writer was faster. doing begins the error and names the kind.
+func Write[T client.Object](ctx context.Context, c client.Client, doing string, from, to T) (T, error) {
+	written := replica(to)
+	return result(written, doing, c.Patch(ctx, written, difference(from)))
+}
+
+// WriteStatus is Write for the difference between two versions of an object's status.
+func WriteStatus[T client.Object](ctx context.Context, c client.Client, doing string, from, to T) (T, error) {
+	written := replica(to)
+	return result(written, doing, c.Status().Patch(ctx, written, difference(from)))
+}
+
+// Patch is Write for callers that need not know the written version.
+func Patch(ctx context.Context, c client.Client, doing string, from, to client.Object) error {
+	_, err := Write(ctx, c, doing, from, to)
+	return err
+}
+
+// PatchStatus is WriteStatus for callers that need not know the written version.
 func PatchStatus(ctx context.Context, c client.Client, doing string, from, to client.Object) error {
-	_, err := outcome(doing, from, c.Status().Patch(ctx, replica(to), difference(from)))
+	_, err := WriteStatus(ctx, c, doing, from, to)
 	return err
 }
 
@@ -57,12 +104,12 @@ func FollowStatus(ctx context.Context, c client.Client, doing string, from, to c
 	if equality.Semantic.DeepEqual(from, to) {
 		return true, nil
 	}
-	written := replica(to)
-	wrote, err := outcome(doing, from, c.Status().Patch(ctx, written, difference(from)))
-	if wrote {
-		to.SetResourceVersion(written.GetResourceVersion())
+	written, err := WriteStatus(ctx, c, doing, from, to)
+	if written == nil {
+		return false, err
 	}
-	return wrote, err
+	to.SetResourceVersion(written.GetResourceVersion())
+	return true, nil
 }
 
 // difference is a patch that applies only to the version of from.
@@ -71,21 +118,36 @@ func difference(from client.Object) client.Patch {
 }
 
 // replica keeps the API server's response out of the caller's object.
-func replica(object client.Object) client.Object { return object.DeepCopyObject().(client.Object) }
+func replica[T client.Object](object T) T { return object.DeepCopyObject().(T) }
 
-func outcome(doing string, object client.Object, err error) (wrote bool, _ error) {
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+func result[T client.Object](written T, doing string, err error) (T, error) {
+	if wrote, err := Outcome(doing, written, err); !wrote {
+		var none T
+		return none, err
+	}
+	return written, nil
+}
+
+// Outcome reports whether a conditional write of an object took place, from the API server's answer. No error and
+// false mean that another writer was faster.
+func Outcome(doing string, object client.Object, answer error) (wrote bool, _ error) {
+	if Overtaken(answer) {
 		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("%s %s: %w", doing, client.ObjectKeyFromObject(object), err)
+	}
+	if answer != nil {
+		return false, fmt.Errorf("%s %s: %w", doing, client.ObjectKeyFromObject(object), answer)
 	}
 	return true, nil
+}
+
+// Overtaken reports whether a request was refused because the object is not the caller's version any more, or is gone.
+func Overtaken(answer error) bool {
+	return apierrors.IsConflict(answer) || apierrors.IsNotFound(answer)
 }
 
 // HeldUp reports whether the API server refuses a write for now, because another admission webhook denies it or does
 // not answer. Conflicts and permanent refusals are not such errors.
 func HeldUp(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err)
+	return errors.As(err, &status) && !Overtaken(err) && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err)
 }

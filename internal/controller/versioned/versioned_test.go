@@ -141,3 +141,79 @@ func message(err error) string {
 	}
 	return err.Error()
 }
+
+func TestFind(t *testing.T) {
+	s, _ := server(t, nil)
+	into := &corev1.Pod{}
+	if found, err := Find(t.Context(), s, "the pod", client.ObjectKey{Namespace: "lab", Name: "p"}, into); !found || err != nil || into.Name != "p" {
+		t.Errorf("an object that is there: %t, %v, %s", found, err, into.Name)
+	}
+	if found, err := Find(t.Context(), s, "the pod", client.ObjectKey{Namespace: "lab", Name: "other"}, into); found || err != nil {
+		t.Errorf("none: %t, %v", found, err)
+	}
+}
+
+func TestTheCacheComesFirst(t *testing.T) {
+	holds, _ := server(t, nil)
+	empty := fake.NewClientBuilder().Build()
+	away, _ := server(t, errors.New("timeout"))
+	for name, c := range map[string]struct {
+		cache, server client.Reader
+		found         bool
+		err           string
+	}{
+		"the cache has it, and nobody else is asked": {cache: holds, server: away, found: true},
+		"the cache is late":                          {cache: empty, server: holds, found: true},
+		"it does not exist":                          {cache: empty, server: empty},
+		"the API server is away":                     {cache: empty, server: away, err: "reading the pod lab/p: timeout"},
+		"the cache is not ready":                     {cache: away, server: holds, err: "reading the pod lab/p: timeout"},
+	} {
+		got, err := Read[corev1.Pod](t.Context(), CacheFirst(c.cache, c.server), "the pod", client.ObjectKey{Namespace: "lab", Name: "p"})
+		if (got != nil) != c.found || message(err) != c.err {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+func TestCurrent(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*corev1.Pod)
+		answer  error
+		current bool
+		err     string
+	}{
+		"the newest version":       {change: func(*corev1.Pod) {}, current: true},
+		"an older one":             {change: func(p *corev1.Pod) { p.ResourceVersion = "1" }},
+		"another object's":         {change: func(p *corev1.Pod) { p.UID = "other" }},
+		"one that is gone":         {change: func(p *corev1.Pod) { p.Name = "gone" }},
+		"the API server is away":   {change: func(*corev1.Pod) {}, answer: errors.New("timeout"), err: "making sure of the pod lab/p: timeout"},
+		"the API server had it go": {change: func(*corev1.Pod) {}, answer: apierrors.NewNotFound(pods, "p")},
+	} {
+		s, seen := server(t, c.answer)
+		c.change(seen)
+		if current, err := Current(t.Context(), s, "the pod", seen); current != c.current || message(err) != c.err {
+			t.Errorf("%s: %t, %v", name, current, err)
+		}
+	}
+}
+
+func TestTheWrittenVersionIsReturned(t *testing.T) {
+	s, from := server(t, nil)
+	to := from.DeepCopy()
+	to.Labels = map[string]string{"a": "b"}
+	written, err := Write(t.Context(), s, "changing the pod", from, to)
+	if err != nil || written == nil || written.ResourceVersion == from.ResourceVersion || written.Labels["a"] != "b" {
+		t.Fatalf("Write returned %v, %v", written, err)
+	}
+	if to.ResourceVersion != from.ResourceVersion {
+		t.Error("the caller's object was changed")
+	}
+	// The first version is not the newest any more.
+	if again, err := Write(t.Context(), s, "changing the pod", from, to); again != nil || err != nil {
+		t.Errorf("a second write returned %v, %v", again, err)
+	}
+	written.Status.Message = "a"
+	if told, err := WriteStatus(t.Context(), s, "changing the pod", to, written); told != nil || err != nil {
+		t.Errorf("a write of the status over another version returned %v, %v", told, err)
+	}
+}

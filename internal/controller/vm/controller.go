@@ -128,9 +128,9 @@ func (r *Reconciler) decide(ctx context.Context, o *vmlifecycle.Observed) (plan 
 func (r *Reconciler) ask(ctx context.Context, question vmlifecycle.Question, o *vmlifecycle.Observed, wanted *v1.VirtualMachine) error {
 	switch question {
 	case vmlifecycle.NeedStored, vmlifecycle.NeedTemplate:
-		return r.store(ctx, o, wanted)
+		return r.writeOutsideStatus(ctx, o, wanted)
 	case vmlifecycle.NeedVM:
-		return r.confirm(ctx, o)
+		return r.confirmVM(ctx, o)
 	case vmlifecycle.NeedVMI:
 		return r.askForVMI(ctx, o)
 	}
@@ -177,20 +177,20 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vml
 // vmi returns the VMI of that name, nil for none. If this process created it and the cache does not have it, the API
 // server is asked: it is either too new for the cache or deleted already.
 func (r *Reconciler) vmi(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
-	var vmi v1.VirtualMachineInstance
-	err := r.Client.Get(ctx, key, &vmi)
-	if apierrors.IsNotFound(err) && r.created.Has(key) {
-		err = r.Reader.Get(ctx, key, &vmi)
+	from := client.Reader(r.Client)
+	if r.created.Has(key) {
+		from = versioned.CacheFirst(r.Client, r.Reader)
 	}
-	switch {
-	case apierrors.IsNotFound(err):
+	vmi, err := versioned.Read[v1.VirtualMachineInstance](ctx, from, "VMI", key)
+	if err != nil {
+		return nil, err
+	}
+	if vmi == nil {
 		r.created.Forget(key)
 		r.deleted.Forget(key)
 		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading VMI %s: %w", key, err)
 	}
-	return r.created.Newer(&vmi), nil
+	return r.created.Newer(vmi), nil
 }
 
 // startedFrom returns the template from which the VMI was created, of an expanded VM. Nothing is read while the VM's
@@ -210,15 +210,11 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 	if spec := r.started.get(key, name); spec != nil {
 		return spec, nil
 	}
-	var revision appsv1.ControllerRevision
-	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, &revision)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
+	revision, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", types.NamespacedName{Namespace: vmi.Namespace, Name: name})
+	if err != nil || revision == nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the ControllerRevision %s: %w", name, err)
-	}
-	spec, err := vmlifecycle.StartedFrom(&revision)
+	spec, err := vmlifecycle.StartedFrom(revision)
 	if err != nil {
 		return nil, err
 	}
@@ -226,53 +222,43 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 	return spec, nil
 }
 
-// store writes the planned changes outside the status. Afterwards the VM is nil if another writer was faster, which
+// writeOutsideStatus writes the planned changes outside the status. Afterwards the VM is nil if another writer was faster, which
 // wakes the loop, or if this write completed its deletion. A version on which this write succeeds is confirmed as the
 // newest.
-func (r *Reconciler) store(ctx context.Context, o *vmlifecycle.Observed, to *v1.VirtualMachine) error {
-	from, patched := o.VM, to.DeepCopy()
-	from.Status.DeepCopyInto(&patched.Status)
-	err := r.Client.Patch(ctx, patched, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		o.VM = nil
-		return nil
-	case err != nil:
-		return fmt.Errorf("completing VM %s/%s: %w", from.Namespace, from.Name, err)
-	case patched.DeletionTimestamp != nil && len(patched.Finalizers) == 0:
+func (r *Reconciler) writeOutsideStatus(ctx context.Context, o *vmlifecycle.Observed, to *v1.VirtualMachine) error {
+	wanted := to.DeepCopy()
+	o.VM.Status.DeepCopyInto(&wanted.Status)
+	written, err := versioned.Write(ctx, r.Client, "completing VM", o.VM, wanted)
+	if err != nil {
+		return err
+	}
+	if written == nil || written.DeletionTimestamp != nil && len(written.Finalizers) == 0 {
 		o.VM = nil
 		return nil
 	}
-	r.written.Wrote(patched)
-	o.VM, o.VMConfirmed = patched, true
+	r.written.Wrote(written)
+	o.VM, o.VMConfirmed = written, true
 	return nil
 }
 
-// confirm asks the API server whether the observed VM is current. Another version counts as none: it wakes the loop.
-func (r *Reconciler) confirm(ctx context.Context, o *vmlifecycle.Observed) error {
-	var newest v1.VirtualMachine
-	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(o.VM), &newest)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("making sure of VM %s/%s: %w", o.VM.Namespace, o.VM.Name, err)
+// confirmVM asks the API server whether the observed VM is current. Another version counts as none: it wakes the loop.
+func (r *Reconciler) confirmVM(ctx context.Context, o *vmlifecycle.Observed) error {
+	current, err := versioned.Current(ctx, r.Reader, "VM", o.VM)
+	if err != nil {
+		return err
 	}
-	o.VMConfirmed = err == nil && newest.UID == o.VM.UID && newest.ResourceVersion == o.VM.ResourceVersion
-	if !o.VMConfirmed {
+	if o.VMConfirmed = current; !current {
 		o.VM = nil
 	}
 	return nil
 }
 
 func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) error {
-	key, vmi := client.ObjectKeyFromObject(o.VM), &v1.VirtualMachineInstance{}
-	err := r.Reader.Get(ctx, key, vmi)
-	o.VMI, o.VMIAsked, o.Started, o.DrainDisks = nil, true, nil, nil
-	if apierrors.IsNotFound(err) {
-		return nil
+	vmi, err := versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", client.ObjectKeyFromObject(o.VM))
+	o.VMI, o.VMIAsked, o.Started, o.DrainDisks = vmi, true, nil, nil
+	if err != nil || vmi == nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("making sure of VMI %s: %w", key, err)
-	}
-	o.VMI = vmi
 	if o.Started, err = r.startedFrom(ctx, o.Expanded(), vmi); err != nil {
 		return err
 	}
@@ -280,7 +266,7 @@ func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) err
 }
 
 func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
-	if err := r.own(ctx, o, plan); err != nil {
+	if err := r.takeOwnership(ctx, o, plan); err != nil {
 		return err
 	}
 	if err := r.keepDataVolumes(ctx, o.VM, plan); err != nil {
@@ -317,7 +303,7 @@ func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vml
 	return nil
 }
 
-func (r *Reconciler) own(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
+func (r *Reconciler) takeOwnership(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
 	if plan.ReleaseRevisions {
 		if err := r.releaseRevisions(ctx, o.VM); err != nil {
 			return err
@@ -406,22 +392,19 @@ func (r *Reconciler) patchStatus(ctx context.Context, from, to *v1.VirtualMachin
 	if equality.Semantic.DeepEqual(from.Status, to.Status) {
 		return true, nil
 	}
-	patched := from.DeepCopy()
-	to.Status.DeepCopyInto(&patched.Status)
+	wanted := from.DeepCopy()
+	to.Status.DeepCopyInto(&wanted.Status)
 	if statuses, err := r.volumeSnapshots(ctx, to); err == nil {
-		patched.Status.VolumeSnapshotStatuses = statuses
+		wanted.Status.VolumeSnapshotStatuses = statuses
 	} else {
 		// The rest of the status must not wait for that.
 		ctrl.LoggerFrom(ctx).Error(err, "finding out which volumes can be snapshotted")
 	}
-	err := r.Client.Status().Patch(ctx, patched, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("patching the status of VM %s/%s: %w", from.Namespace, from.Name, err)
+	written, err := versioned.WriteStatus(ctx, r.Client, "patching the status of VM", from, wanted)
+	if err != nil || written == nil {
+		return false, err
 	}
-	r.written.Wrote(patched)
+	r.written.Wrote(written)
 	return true, nil
 }
 
@@ -430,7 +413,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, from, to *v1.VirtualMachin
 // any more afterwards. After a conflict, the other write wakes the loop.
 func (r *Reconciler) deleteOwned(ctx context.Context, vmi *v1.VirtualMachineInstance) (gone bool, err error) {
 	err = deletion.AsSeen(ctx, r.Client, vmi)
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if versioned.Overtaken(err) {
 		return true, nil
 	}
 	if err != nil {

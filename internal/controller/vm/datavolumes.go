@@ -3,7 +3,6 @@ package vm
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 	"drydock.dev/drydock/internal/rules/volumemigration"
@@ -84,48 +84,31 @@ func (r *Reconciler) observeDataVolumes(ctx context.Context, o *vmlifecycle.Obse
 	if o.VM.DeletionTimestamp != nil {
 		return nil
 	}
+	from := versioned.CacheFirst(r.Client, r.Reader)
 	for i := range o.VM.Spec.DataVolumeTemplates {
 		key := types.NamespacedName{Namespace: o.VM.Namespace, Name: o.VM.Spec.DataVolumeTemplates[i].Name}
 		observed := vmlifecycle.DataVolume{Name: key.Name}
-		dv, claim := &cdiv1.DataVolume{}, &corev1.PersistentVolumeClaim{}
-		found, err := r.exists(ctx, key, dv)
-		if err != nil {
+		var err error
+		if observed.Object, err = versioned.Read[cdiv1.DataVolume](ctx, from, "the DataVolume", key); err != nil {
 			return err
 		}
-		if found {
-			observed.Object = dv
-		} else if found, err = r.exists(ctx, key, claim); err != nil {
-			return err
-		} else if found {
-			observed.Claim = claim
+		if observed.Object == nil {
+			if observed.Claim, err = versioned.Read[corev1.PersistentVolumeClaim](ctx, from, "the claim", key); err != nil {
+				return err
+			}
 		}
 		o.DataVolumes = append(o.DataVolumes, observed)
 	}
 	for _, name := range namedOnly(o.VM) {
-		dv := &cdiv1.DataVolume{}
-		err := r.Client.Get(ctx, types.NamespacedName{Namespace: o.VM.Namespace, Name: name}, dv)
-		switch {
-		case err == nil:
+		dv, err := versioned.Read[cdiv1.DataVolume](ctx, r.Client, "the DataVolume", types.NamespacedName{Namespace: o.VM.Namespace, Name: name})
+		if err != nil {
+			return err
+		}
+		if dv != nil {
 			o.NamedDataVolumes = append(o.NamedDataVolumes, dv)
-		case !apierrors.IsNotFound(err):
-			return fmt.Errorf("reading the DataVolume %s/%s: %w", o.VM.Namespace, name, err)
 		}
 	}
 	return nil
-}
-
-func (r *Reconciler) exists(ctx context.Context, key types.NamespacedName, object client.Object) (bool, error) {
-	err := r.Client.Get(ctx, key, object)
-	if apierrors.IsNotFound(err) {
-		err = r.Reader.Get(ctx, key, object)
-	}
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading the %T %s: %w", object, key, err)
-	}
-	return true, nil
 }
 
 // keepDataVolumes creates missing DataVolumes and adopts those that have lost their VM. A failure does not stop the
@@ -135,9 +118,8 @@ func (r *Reconciler) keepDataVolumes(ctx context.Context, vm *v1.VirtualMachine,
 	for _, dv := range plan.AdoptDataVolumes {
 		to := dv.DeepCopy()
 		datavolume.GiveTo(vm, to)
-		err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(dv, client.MergeFromWithOptimisticLock{}))
-		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-			failed = append(failed, fmt.Errorf("adopting the DataVolume %s: %w", dv.Name, err))
+		if err := versioned.Patch(ctx, r.Client, "adopting the DataVolume", dv, to); err != nil {
+			failed = append(failed, err)
 		}
 	}
 	for _, dv := range plan.CreateDataVolumes {

@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/evacuation"
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 	"drydock.dev/drydock/internal/rules/volumemigration"
@@ -28,31 +28,17 @@ func (r *Reconciler) observeDrainDisks(ctx context.Context, o *vmlifecycle.Obser
 	for _, m := range volumemigration.Exits(o.VMI) {
 		disk := vmlifecycle.DrainDisk{Move: m}
 		var err error
-		if disk.DataVolume, err = cached(ctx, r.Client, o.VM.Namespace, m.To, &cdiv1.DataVolume{}); err != nil {
+		if disk.DataVolume, err = versioned.Read[cdiv1.DataVolume](ctx, r.Client, "the DataVolume", types.NamespacedName{Namespace: o.VM.Namespace, Name: m.To}); err != nil {
 			return err
 		}
 		if evacuation.Marked(o.VMI) {
-			if disk.Claim, err = cached(ctx, r.Client, o.VM.Namespace, m.From, &corev1.PersistentVolumeClaim{}); err != nil {
+			if disk.Claim, err = versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Client, "the claim", types.NamespacedName{Namespace: o.VM.Namespace, Name: m.From}); err != nil {
 				return err
 			}
 		}
 		o.DrainDisks = append(o.DrainDisks, disk)
 	}
 	return nil
-}
-
-// cached reads an object from the cache, nil for none.
-func cached[T any, P interface {
-	*T
-	client.Object
-}](ctx context.Context, from client.Reader, namespace, name string, into P) (P, error) {
-	switch err := from.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, into); {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading %T %s/%s: %w", into, namespace, name, err)
-	}
-	return into, nil
 }
 
 func (r *Reconciler) dropDestinations(ctx context.Context, vm *v1.VirtualMachine, plan vmlifecycle.Plan) error {

@@ -201,11 +201,11 @@ func (r *Reconciler) releaseRevisions(ctx context.Context, vm *v1.VirtualMachine
 		}
 		to := is.DeepCopy()
 		to.OwnerReferences = slices.DeleteFunc(to.OwnerReferences, ownerIs(vm))
-		wrote, err := versioned.Wrote(ctx, r.Client, "releasing the ControllerRevision", is, to)
+		written, err := versioned.Write(ctx, r.Client, "releasing the ControllerRevision", is, to)
 		if err != nil {
 			return err
 		}
-		if !wrote {
+		if written == nil {
 			return fmt.Errorf("releasing the ControllerRevision %s/%s: it has changed meanwhile", is.Namespace, is.Name)
 		}
 	}

@@ -7,9 +7,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/controller/volumesnapshot"
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
@@ -47,7 +49,7 @@ func (r *Reconciler) volumeSnapshots(ctx context.Context, vm *v1.VirtualMachine)
 	}
 	volumes, drivers := vm.Spec.Template.Spec.Volumes, map[string]string{}
 	for _, volume := range snapshot.OnClaims(volumes) {
-		claim, err := cached(ctx, r.Client, vm.Namespace, volume[1], &corev1.PersistentVolumeClaim{})
+		claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Client, "the claim", types.NamespacedName{Namespace: vm.Namespace, Name: volume[1]})
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +58,7 @@ func (r *Reconciler) volumeSnapshots(ctx context.Context, vm *v1.VirtualMachine)
 		}
 		drivers[claim.Name] = ""
 		if name := claim.Spec.StorageClassName; name != nil {
-			class, err := cached(ctx, r.Client, "", *name, &storagev1.StorageClass{})
+			class, err := versioned.Read[storagev1.StorageClass](ctx, r.Client, "the storage class", types.NamespacedName{Name: *name})
 			if err != nil {
 				return nil, err
 			}

@@ -30,6 +30,7 @@ import (
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/objectevents"
 	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/podcreation"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/launcherpod"
@@ -168,15 +169,11 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmi
 // observePod returns a launcher pod of the VMI from the cache, or its last state if it ended before it was deleted,
 // else nil.
 func (r *Reconciler) observePod(ctx context.Context, vmi *v1.VirtualMachineInstance, name string) (*corev1.Pod, error) {
-	var pod corev1.Pod
-	err := r.Client.Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, &pod)
-	switch {
-	case err == nil:
-		return &pod, nil
-	case apierrors.IsNotFound(err):
-		return r.ended.of(vmi, name), nil
+	pod, err := versioned.Read[corev1.Pod](ctx, r.Client, "the launcher pod", types.NamespacedName{Namespace: vmi.Namespace, Name: name})
+	if err != nil || pod != nil {
+		return pod, err
 	}
-	return nil, fmt.Errorf("reading the launcher pod %s of VMI %s/%s: %w", name, vmi.Namespace, vmi.Name, err)
+	return r.ended.of(vmi, name), nil
 }
 
 // askForPod asks the API server for the launcher pod that is missing in the cache.
@@ -201,12 +198,7 @@ func (r *Reconciler) askForOther(ctx context.Context, o *vmilifecycle.Observed) 
 }
 
 func (r *Reconciler) storedPod(ctx context.Context, vmi *v1.VirtualMachineInstance, name string) (*corev1.Pod, error) {
-	pod := &corev1.Pod{}
-	found, err := exists(ctx, r.stored, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, pod)
-	if err != nil || !found {
-		return nil, err
-	}
-	return pod, nil
+	return versioned.Read[corev1.Pod](ctx, r.Reader, "the launcher pod", types.NamespacedName{Namespace: vmi.Namespace, Name: name})
 }
 
 func (r *Reconciler) askForWarning(ctx context.Context, o *vmilifecycle.Observed) error {
@@ -283,11 +275,8 @@ func (r *Reconciler) openGate(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("encoding the gate of the pod %s: %w", pod.Name, err)
 	}
-	err = r.Client.Status().Patch(ctx, open, client.RawPatch(types.StrategicMergePatchType, data))
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("opening the gate of the pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	return nil
+	_, err = versioned.Outcome("opening the gate of the pod", open, r.Client.Status().Patch(ctx, open, client.RawPatch(types.StrategicMergePatchType, data)))
+	return err
 }
 
 func (r *Reconciler) labelNode(ctx context.Context, pod *corev1.Pod) error {
@@ -298,11 +287,8 @@ func (r *Reconciler) labelNode(ctx context.Context, pod *corev1.Pod) error {
 		return fmt.Errorf("encoding the label of the pod %s: %w", pod.Name, err)
 	}
 	named := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	err = r.Client.Patch(ctx, named, client.RawPatch(types.MergePatchType, data))
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("labeling the pod %s/%s with its node: %w", pod.Namespace, pod.Name, err)
-	}
-	return nil
+	_, err = versioned.Outcome("adding its node to the labels of the pod", named, r.Client.Patch(ctx, named, client.RawPatch(types.MergePatchType, data)))
+	return err
 }
 
 // reportFailedCreate writes to the VMI's status why an object that it needs first could not be created. It returns
@@ -348,7 +334,7 @@ func (r *Reconciler) RenderTarget(ctx context.Context, vmi *v1.VirtualMachineIns
 		return nil, err
 	}
 	vmi = volumemigration.Target(vmi)
-	claims, err := r.claims(ctx, vmi, r.cachedOrStored)
+	claims, err := r.claims(ctx, vmi)
 	if err != nil {
 		return nil, err
 	}
@@ -370,9 +356,8 @@ func (r *Reconciler) make(ctx context.Context, vmi *v1.VirtualMachineInstance, p
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	existing := &corev1.Pod{}
-	found, err := exists(ctx, r.stored, client.ObjectKeyFromObject(pod), existing)
-	if err == nil && found && launcherpod.BondOf(existing, vmi) == launcherpod.Foreign {
+	existing, err := versioned.Read[corev1.Pod](ctx, r.Reader, "the launcher pod", client.ObjectKeyFromObject(pod))
+	if existing != nil && launcherpod.BondOf(existing, vmi) == launcherpod.Foreign {
 		return fmt.Errorf("a pod %s exists that does not belong to VMI %s", pod.Name, vmi.Name)
 	}
 	return err
@@ -396,12 +381,9 @@ func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInsta
 		return err == nil, err
 	}
 	patched := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: from.Namespace, Name: from.Name}}
-	err = r.Client.Patch(ctx, patched, patch)
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("patching VMI %s/%s: %w", from.Namespace, from.Name, err)
+	wrote, err := versioned.Outcome("patching VMI", patched, r.Client.Patch(ctx, patched, patch))
+	if err != nil || !wrote {
+		return false, err
 	}
 	r.written.Wrote(patched)
 	for _, e := range vmilifecycle.EventsOf(from, to) {

@@ -21,7 +21,7 @@ import (
 // may write to them.
 func (r *Reconciler) Destinations(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]volumemigration.Destination, error) {
 	target := volumemigration.Target(vmi)
-	claims, err := r.claimsOf(ctx, target, volumeclaim.Destinations(vmi), r.stored)
+	claims, err := readClaims(ctx, r.Reader, target, volumeclaim.Destinations(vmi))
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/placement"
 	"drydock.dev/drydock/internal/rules/sriov"
@@ -42,7 +43,7 @@ func (r *Reconciler) devices(ctx context.Context, vmi *v1.VirtualMachineInstance
 func (r *Reconciler) resourceOf(ctx context.Context, of launcherpod.Attachment) (corev1.ResourceName, error) {
 	definition := &metav1.PartialObjectMetadata{}
 	definition.SetGroupVersionKind(attachmentDefinition)
-	found, err := exists(ctx, r.stored, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, definition)
+	found, err := versioned.Find(ctx, r.Reader, "the NetworkAttachmentDefinition", types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, definition)
 	switch {
 	case meta.IsNoMatchError(err):
 		return "", fmt.Errorf("the cluster has no NetworkAttachmentDefinitions: install Multus for the network %s/%s", of.Namespace, of.Name)

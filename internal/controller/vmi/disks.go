@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/podcreation"
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/launcherpod"
@@ -26,63 +27,39 @@ import (
 // observeDisks observes the VMI's claims and its provisioning pod. Once the VMI has its node, only the pod matters.
 func (r *Reconciler) observeDisks(ctx context.Context, o *vmilifecycle.Observed) error {
 	key := types.NamespacedName{Namespace: o.VMI.Namespace, Name: launcherpod.ProvisioningName(o.VMI)}
-	var pod corev1.Pod
-	err := r.Client.Get(ctx, key, &pod)
-	switch {
-	case err == nil && metav1.IsControlledBy(&pod, o.VMI):
-		o.Provisioning = &pod
-	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("reading the provisioning pod %s: %w", key, err)
+	pod, err := versioned.Read[corev1.Pod](ctx, r.Client, "the provisioning pod", key)
+	if err != nil {
+		return err
+	}
+	if pod != nil && metav1.IsControlledBy(pod, o.VMI) {
+		o.Provisioning = pod
 	}
 	if o.VMI.Status.NodeName != "" {
 		return nil
 	}
-	o.Claims, err = r.claims(ctx, o.VMI, r.cachedOrStored)
+	o.Claims, err = r.claims(ctx, o.VMI)
 	return err
 }
 
-type getter func(context.Context, types.NamespacedName, client.Object) error
-
-// cachedOrStored asks the API server for an object that is missing in the cache, so that a claim which was created
-// together with its VMI is not reported missing.
-func (r *Reconciler) cachedOrStored(ctx context.Context, key types.NamespacedName, object client.Object) error {
-	err := r.Client.Get(ctx, key, object)
-	if apierrors.IsNotFound(err) {
-		err = r.Reader.Get(ctx, key, object)
-	}
-	return err
+// claims reads the claims of the VMI's start, each with the DataVolume that fills it. A claim that was created together
+// with its VMI is not reported missing because the cache is late.
+func (r *Reconciler) claims(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]placement.Claim, error) {
+	return readClaims(ctx, versioned.CacheFirst(r.Client, r.Reader), vmi, launcherpod.StartClaims(vmi))
 }
 
-func (r *Reconciler) stored(ctx context.Context, key types.NamespacedName, object client.Object) error {
-	return r.Reader.Get(ctx, key, object)
-}
-
-// claims reads the claims of the VMI's start, each with the DataVolume that fills it.
-func (r *Reconciler) claims(ctx context.Context, vmi *v1.VirtualMachineInstance, get getter) ([]placement.Claim, error) {
-	return r.claimsOf(ctx, vmi, launcherpod.StartClaims(vmi), get)
-}
-
-func (r *Reconciler) claimsOf(ctx context.Context, vmi *v1.VirtualMachineInstance, names []string, get getter) ([]placement.Claim, error) {
+func readClaims(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineInstance, names []string) ([]placement.Claim, error) {
 	var out []placement.Claim
 	for _, name := range names {
 		c := placement.Claim{Name: name}
-		claim := &corev1.PersistentVolumeClaim{}
-		found, err := exists(ctx, get, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, claim)
-		if err != nil {
+		var err error
+		if c.Claim, err = versioned.Read[corev1.PersistentVolumeClaim](ctx, from, "the claim", types.NamespacedName{Namespace: vmi.Namespace, Name: name}); err != nil {
 			return nil, err
-		}
-		if found {
-			c.Claim = claim
 		}
 		c.Source = placement.Source(c.Claim, placement.NamesDataVolume(vmi.Spec.Volumes, name), name)
 		if c.Source != "" {
-			dv := &cdiv1.DataVolume{}
-			found, err := exists(ctx, get, types.NamespacedName{Namespace: vmi.Namespace, Name: c.Source}, dv)
-			if err != nil {
+			key := types.NamespacedName{Namespace: vmi.Namespace, Name: c.Source}
+			if c.DataVolume, err = versioned.Read[cdiv1.DataVolume](ctx, from, "the DataVolume", key); err != nil {
 				return nil, err
-			}
-			if found {
-				c.DataVolume = dv
 			}
 		}
 		out = append(out, c)
@@ -122,27 +99,8 @@ func (r *Reconciler) stateClass(ctx context.Context, own string) (name string, p
 		}
 		name = class.Name
 	}
-	profile = &cdiv1.StorageProfile{}
-	found, err := exists(ctx, r.cached, types.NamespacedName{Name: name}, profile)
-	if err != nil || !found {
-		return name, nil, err
-	}
-	return name, profile, nil
-}
-
-func (r *Reconciler) cached(ctx context.Context, key types.NamespacedName, object client.Object) error {
-	return r.Client.Get(ctx, key, object)
-}
-
-func exists(ctx context.Context, get getter, key types.NamespacedName, object client.Object) (bool, error) {
-	err := get(ctx, key, object)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading the %T %s: %w", object, key, err)
-	}
-	return true, nil
+	profile, err = versioned.Read[cdiv1.StorageProfile](ctx, r.Client, "the StorageProfile", types.NamespacedName{Name: name})
+	return name, profile, err
 }
 
 // confirmDisks asks the API server for the claims, their DataVolumes, and the topologies of the bound ones.
@@ -158,7 +116,7 @@ func (r *Reconciler) confirmDisks(ctx context.Context, o *vmilifecycle.Observed)
 // Places asks the API server for claims, each with the DataVolume that fills it, and for the topologies of the bound
 // ones.
 func (r *Reconciler) Places(ctx context.Context, vmi *v1.VirtualMachineInstance, names []string) ([]placement.Claim, []placement.Topology, error) {
-	claims, err := r.claimsOf(ctx, vmi, names, r.stored)
+	claims, err := readClaims(ctx, r.Reader, vmi, names)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -190,12 +148,11 @@ func (r *Reconciler) topologies(ctx context.Context, claims []placement.Claim) (
 		if c.Claim == nil || c.Claim.Status.Phase != corev1.ClaimBound {
 			continue
 		}
-		pv := &corev1.PersistentVolume{}
-		found, err := exists(ctx, r.stored, types.NamespacedName{Name: c.Claim.Spec.VolumeName}, pv)
+		pv, err := versioned.Read[corev1.PersistentVolume](ctx, r.Reader, "the volume", types.NamespacedName{Name: c.Claim.Spec.VolumeName})
 		if err != nil {
 			return nil, err
 		}
-		if found {
+		if pv != nil {
 			volumes[c.Name] = pv
 		}
 	}
@@ -255,9 +212,8 @@ func (r *Reconciler) makeProvisioning(ctx context.Context, vmi *v1.VirtualMachin
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	existing := &corev1.Pod{}
-	found, err := exists(ctx, r.stored, client.ObjectKeyFromObject(pod), existing)
-	if err == nil && found && !metav1.IsControlledBy(existing, vmi) {
+	existing, err := versioned.Read[corev1.Pod](ctx, r.Reader, "the provisioning pod", client.ObjectKeyFromObject(pod))
+	if existing != nil && !metav1.IsControlledBy(existing, vmi) {
 		return fmt.Errorf("a pod %s exists that does not belong to VMI %s", pod.Name, vmi.Name)
 	}
 	return err

@@ -6,11 +6,11 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
@@ -28,9 +28,6 @@ func (r *Reconciler) annotateNetworks(ctx context.Context, pod *corev1.Pod, netw
 		return fmt.Errorf("encoding the networks of the pod %s: %w", pod.Name, err)
 	}
 	named := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	err = r.Client.Patch(ctx, named, client.RawPatch(types.MergePatchType, data))
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("having the pod %s/%s ask for its networks: %w", pod.Namespace, pod.Name, err)
-	}
-	return nil
+	_, err = versioned.Outcome("writing the requested networks of the pod", named, r.Client.Patch(ctx, named, client.RawPatch(types.MergePatchType, data)))
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
@@ -39,14 +40,12 @@ func (r *Reconciler) requireHotplugTopology(ctx context.Context, vmi *v1.Virtual
 
 // claimTopology returns the nodes where a claim can be used, nil for any node or for an unbound claim.
 func (r *Reconciler) claimTopology(ctx context.Context, key types.NamespacedName) (*corev1.NodeSelector, error) {
-	claim := &corev1.PersistentVolumeClaim{}
-	found, err := exists(ctx, r.cachedOrStored, key, claim)
-	if err != nil || !found || claim.Status.Phase != corev1.ClaimBound {
+	claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, versioned.CacheFirst(r.Client, r.Reader), "the claim", key)
+	if err != nil || claim == nil || claim.Status.Phase != corev1.ClaimBound {
 		return nil, err
 	}
-	volume := &corev1.PersistentVolume{}
-	found, err = exists(ctx, r.stored, types.NamespacedName{Name: claim.Spec.VolumeName}, volume)
-	if err != nil || !found || volume.Spec.NodeAffinity == nil {
+	volume, err := versioned.Read[corev1.PersistentVolume](ctx, r.Reader, "the volume", types.NamespacedName{Name: claim.Spec.VolumeName})
+	if err != nil || volume == nil || volume.Spec.NodeAffinity == nil {
 		return nil, err
 	}
 	return volume.Spec.NodeAffinity.Required, nil

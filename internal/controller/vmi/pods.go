@@ -210,12 +210,7 @@ func (r *Reconciler) askForOtherNode(ctx context.Context, o *vmilifecycle.Observ
 }
 
 func (r *Reconciler) storedNode(ctx context.Context, name string) (*corev1.Node, error) {
-	node := &corev1.Node{}
-	found, err := exists(ctx, r.stored, types.NamespacedName{Name: name}, node)
-	if err != nil || !found {
-		return nil, err
-	}
-	return node, nil
+	return versioned.Read[corev1.Node](ctx, r.Reader, "node", types.NamespacedName{Name: name})
 }
 
 // sweep deletes abandoned launcher pods of a VMI's name, whose VMIs do not exist any more. instance is the UID of the
@@ -230,7 +225,7 @@ func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instan
 		return nil
 	}
 	vmi := &v1.VirtualMachineInstance{}
-	if _, err := exists(ctx, r.stored, key, vmi); err != nil {
+	if _, err := versioned.Find(ctx, r.Reader, "VMI", key, vmi); err != nil {
 		return err
 	}
 	for _, pod := range pods {

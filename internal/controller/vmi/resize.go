@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/podcreation"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/launcherpod"
@@ -61,7 +62,7 @@ func (r *Reconciler) resize(ctx context.Context, o vmilifecycle.Observed, vmi *v
 	}
 	err = r.Client.SubResource("resize").Patch(ctx, o.Pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch))
 	switch {
-	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case err == nil, versioned.Overtaken(err):
 		return nil // the pod shows it, and another pod gets another plan
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		current := r.written.Newer(vmi)

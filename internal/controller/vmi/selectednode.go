@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +22,7 @@ import (
 
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/placement"
 	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
@@ -121,15 +121,11 @@ func (s *SelectedNodes) used(ctx context.Context, claim *corev1.PersistentVolume
 }
 
 func (s *SelectedNodes) askForChosenNode(ctx context.Context, c *placement.Choice) error {
-	node := &corev1.Node{}
-	found, err := exists(ctx, s.stored, types.NamespacedName{Name: placement.SelectedNode(c.Claim)}, node)
-	if err != nil {
-		return err
+	node, err := versioned.Read[corev1.Node](ctx, s.Reader, "node", types.NamespacedName{Name: placement.SelectedNode(c.Claim)})
+	if err == nil {
+		c.Node, c.NodeAsked = node, true
 	}
-	if c.NodeAsked = true; found {
-		c.Node = node
-	}
-	return nil
+	return err
 }
 
 // askForClaim asks the API server for the pods with the claim, and then for the claim, which must be at least as new
@@ -145,13 +141,12 @@ func (s *SelectedNodes) askForClaim(ctx context.Context, c *placement.Choice) er
 			c.Holder = pods.Items[i].Name
 		}
 	}
-	claim := &corev1.PersistentVolumeClaim{}
-	found, err := exists(ctx, s.stored, client.ObjectKeyFromObject(seen), claim)
+	claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, s.Reader, "the claim", client.ObjectKeyFromObject(seen))
 	if err != nil {
 		return err
 	}
 	c.ClaimAsked, c.Claim = true, nil
-	if found && claim.UID == seen.UID && placement.SelectedNode(claim) == placement.SelectedNode(seen) {
+	if claim != nil && claim.UID == seen.UID && placement.SelectedNode(claim) == placement.SelectedNode(seen) {
 		c.Claim = claim
 	}
 	return nil
@@ -163,12 +158,10 @@ func (s *SelectedNodes) release(ctx context.Context, claim *corev1.PersistentVol
 	node := placement.SelectedNode(claim)
 	to := claim.DeepCopy()
 	delete(to.Annotations, placement.SelectedNodeAnnotation)
-	err := s.Client.Patch(ctx, to, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return nil // the newer version wakes this loop
-	case err != nil:
-		return fmt.Errorf("taking the node %s, which is lost, off the claim %s/%s: %w", node, claim.Namespace, claim.Name, err)
+	// If another writer was faster, the newer version wakes this loop.
+	written, err := versioned.Write(ctx, s.Client, "taking the node "+node+", which is lost, off the claim", claim, to)
+	if err != nil || written == nil {
+		return err
 	}
 	s.Recorder.Eventf(claim, nil, corev1.EventTypeWarning, reasonNodeLost, actionRelease,
 		"node %s, on which the storage was to be made, is gone or not ready: the scheduler chooses another", node)
