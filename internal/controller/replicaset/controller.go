@@ -27,7 +27,8 @@ import (
 
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
-	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/rules/replicaset"
 )
 
 // Reconciler is the loop. All fields are required.
@@ -97,45 +98,36 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	for i := range list.Items {
 		vmis[i] = &list.Items[i]
 	}
-	p := decide(rs, selector, vmis, r.Now())
+	p := replicaset.Decide(rs, selector, vmis, r.Now())
 	failure := r.apply(ctx, rs, p)
-	if failure != nil {
-		condition.Set(&p.status.Conditions, trueCondition(v1.VirtualMachineInstanceReplicaSetReplicaFailure, "FailedCreate", failure.Error()), r.Now())
-	} else {
-		condition.Drop(&p.status.Conditions, v1.VirtualMachineInstanceReplicaSetReplicaFailure)
-	}
-	return ctrl.Result{RequeueAfter: p.after}, errors.Join(failure, r.patchStatus(ctx, rs, p.status))
+	return ctrl.Result{RequeueAfter: p.After}, errors.Join(failure, r.patchStatus(ctx, rs, p.Reported(failure, r.Now())))
 }
 
 // apply executes the plan. A failure for one VMI does not stop the others.
-func (r *Reconciler) apply(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, p plan) error {
+func (r *Reconciler) apply(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, p replicaset.Plan) error {
 	var failures []error
-	for _, vmi := range p.adopt {
+	for _, vmi := range p.Adopt {
 		owned := vmi.DeepCopy()
 		owned.OwnerReferences = append(owned.OwnerReferences,
 			*metav1.NewControllerRef(rs, v1.VirtualMachineInstanceReplicaSetGroupVersionKind))
 		failures = append(failures, r.patchOwners(ctx, vmi, owned))
 	}
-	for _, vmi := range p.release {
+	for _, vmi := range p.Release {
 		free := vmi.DeepCopy()
 		free.OwnerReferences = slices.DeleteFunc(free.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == rs.UID })
 		failures = append(failures, r.patchOwners(ctx, vmi, free))
 	}
-	for _, vmi := range p.remove {
+	for _, vmi := range p.Remove {
 		failures = append(failures, r.remove(ctx, rs, vmi))
 	}
-	for _, vmi := range p.create {
+	for _, vmi := range p.Create {
 		failures = append(failures, r.create(ctx, rs, vmi))
 	}
 	return errors.Join(failures...)
 }
 
 func (r *Reconciler) patchOwners(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
-	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("changing the owner of VMI %s: %w", from.Name, err)
-	}
-	return nil
+	return versioned.Patch(ctx, r.Client, "changing the owner of VMI", from, to)
 }
 
 func (r *Reconciler) remove(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, vmi *v1.VirtualMachineInstance) error {
@@ -170,13 +162,10 @@ func (r *Reconciler) patchStatus(ctx context.Context, rs *v1.VirtualMachineInsta
 	}
 	to := rs.DeepCopy()
 	to.Status = status
-	err := r.Client.Status().Patch(ctx, to, client.MergeFromWithOptions(rs, client.MergeFromWithOptimisticLock{}))
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("patching the status of replica set %s/%s: %w", rs.Namespace, rs.Name, err)
+	written, err := versioned.WriteStatus(ctx, r.Client, "patching the status of replica set", rs, to)
+	if err != nil || written == nil {
+		return err
 	}
-	r.written.Wrote(to)
+	r.written.Wrote(written)
 	return nil
 }

@@ -1,3 +1,7 @@
+// Package replicaset decides which VMIs a VirtualMachineInstanceReplicaSet creates, adopts, releases and deletes, and
+// its status.
+//
+// It must not decide whether a VMI's guest has ended: package vmistatus does.
 package replicaset
 
 import (
@@ -21,27 +25,28 @@ import (
 // cause costs a few VMIs a minute and not hundreds.
 const failurePause = 10 * time.Second
 
-type plan struct {
-	adopt, release, remove []*v1.VirtualMachineInstance
-	create                 []*v1.VirtualMachineInstance
-	status                 v1.VirtualMachineInstanceReplicaSetStatus
-	after                  time.Duration
+// Plan has the changes to the VMIs, and the replica set's status.
+type Plan struct {
+	Adopt, Release, Remove, Create []*v1.VirtualMachineInstance
+	Status                         v1.VirtualMachineInstanceReplicaSetStatus
+	// After is when to look again, 0 for the next event.
+	After time.Duration
 }
 
-// decide returns the plan. vmis are all VMIs of the namespace, whoever owns them.
+// Decide returns the plan. vmis are all VMIs of the namespace, whoever owns them.
 //
 // The replicas' names are derived from the replica set's UID and a number, and the lowest free numbers are taken. So
 // a creation that is repeated because of a late cache meets the first one's name, and there are never more replicas
 // than requested.
-func decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) plan {
-	var p plan
+func Decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) Plan {
+	var p Plan
 	active := p.sort(rs, selector, vmis, now)
-	p.status = status(rs, selector, active, now)
+	p.Status = status(rs, selector, active, now)
 	if rs.DeletionTimestamp != nil {
-		return plan{status: p.status}
+		return Plan{Status: p.Status}
 	}
 	if rs.Spec.Paused {
-		p.remove, p.after = nil, 0
+		p.Remove, p.After = nil, 0
 		return p
 	}
 	wanted := int32(1)
@@ -52,16 +57,16 @@ func decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, v
 	missing := int(wanted) - len(active) - p.waiting(vmis, rs)
 	switch {
 	case missing > 0:
-		p.create = newReplicas(rs, vmis, missing)
+		p.Create = newReplicas(rs, vmis, missing)
 	case len(active) > int(wanted):
 		slices.SortFunc(active, dispensable)
-		p.remove = append(p.remove, active[:len(active)-int(wanted)]...)
+		p.Remove = append(p.Remove, active[:len(active)-int(wanted)]...)
 	}
 	return p
 }
 
 // sort plans the actions for each VMI, and returns the VMIs that count as replicas.
-func (p *plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) []*v1.VirtualMachineInstance {
+func (p *Plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) []*v1.VirtualMachineInstance {
 	var active []*v1.VirtualMachineInstance
 	for _, vmi := range vmis {
 		owned := metav1.IsControlledBy(vmi, rs)
@@ -69,7 +74,7 @@ func (p *plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Sel
 		switch {
 		case vmi.DeletionTimestamp != nil:
 		case owned && !matches:
-			p.release = append(p.release, vmi)
+			p.Release = append(p.Release, vmi)
 		case owned && vmi.IsFinal():
 			p.replace(vmi, now)
 		case owned && vmistatus.Interrupted(vmi):
@@ -77,7 +82,7 @@ func (p *plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Sel
 		case owned:
 			active = append(active, vmi)
 		case matches && metav1.GetControllerOf(vmi) == nil && !vmi.IsFinal() && !vmistatus.Interrupted(vmi):
-			p.adopt = append(p.adopt, vmi)
+			p.Adopt = append(p.Adopt, vmi)
 			active = append(active, vmi)
 		}
 	}
@@ -85,20 +90,20 @@ func (p *plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Sel
 }
 
 // replace removes a VMI that has ended, at once or after the pause.
-func (p *plan) replace(vmi *v1.VirtualMachineInstance, now time.Time) {
+func (p *Plan) replace(vmi *v1.VirtualMachineInstance, now time.Time) {
 	if left := pauseLeft(vmi, now); left > 0 {
-		p.after = backoff.Sooner(p.after, left)
+		p.After = backoff.Sooner(p.After, left)
 		return
 	}
-	p.remove = append(p.remove, vmi)
+	p.Remove = append(p.Remove, vmi)
 }
 
 // waiting counts the ended VMIs that are kept for now.
-func (p *plan) waiting(vmis []*v1.VirtualMachineInstance, rs *v1.VirtualMachineInstanceReplicaSet) int {
+func (p *Plan) waiting(vmis []*v1.VirtualMachineInstance, rs *v1.VirtualMachineInstanceReplicaSet) int {
 	n := 0
 	for _, vmi := range vmis {
 		if metav1.IsControlledBy(vmi, rs) && vmi.IsFinal() && vmi.DeletionTimestamp == nil &&
-			!slices.Contains(p.remove, vmi) && !slices.Contains(p.release, vmi) {
+			!slices.Contains(p.Remove, vmi) && !slices.Contains(p.Release, vmi) {
 			n++
 		}
 	}
@@ -173,7 +178,18 @@ func replicaName(rs *v1.VirtualMachineInstanceReplicaSet, number int) string {
 	return layout.ReplicaName(rs.Name, fmt.Sprintf("%s/%d", rs.UID, number))
 }
 
-// status counts the replicas. The caller sets the condition of failures.
+// Reported returns the plan's status after its execution. failure is nil if that succeeded.
+func (p *Plan) Reported(failure error, now time.Time) v1.VirtualMachineInstanceReplicaSetStatus {
+	out := *p.Status.DeepCopy()
+	if failure != nil {
+		condition.Set(&out.Conditions, trueCondition(v1.VirtualMachineInstanceReplicaSetReplicaFailure, "FailedCreate", failure.Error()), now)
+	} else {
+		condition.Drop(&out.Conditions, v1.VirtualMachineInstanceReplicaSetReplicaFailure)
+	}
+	return out
+}
+
+// status counts the replicas.
 func status(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, active []*v1.VirtualMachineInstance, now time.Time) v1.VirtualMachineInstanceReplicaSetStatus {
 	out := *rs.Status.DeepCopy()
 	out.Replicas, out.ReadyReplicas = int32(len(active)), 0

@@ -1,6 +1,7 @@
 package replicaset
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -122,15 +123,15 @@ func TestDecide(t *testing.T) {
 			for _, vmi := range test.vmis {
 				cached = append(cached, vmi.DeepCopy())
 			}
-			p := decide(test.rs, selector, test.vmis, now)
+			p := Decide(test.rs, selector, test.vmis, now)
 			if diff := cmp.Diff(cached, test.vmis); diff != "" {
 				t.Errorf("the cache's own objects were changed:\n%s", diff)
 			}
-			if names(p.create) != test.create || names(p.remove) != test.remove || names(p.adopt) != test.adopt || names(p.release) != test.release {
-				t.Errorf("create %s, remove %s, adopt %s, release %s", names(p.create), names(p.remove), names(p.adopt), names(p.release))
+			if names(p.Create) != test.create || names(p.Remove) != test.remove || names(p.Adopt) != test.adopt || names(p.Release) != test.release {
+				t.Errorf("create %s, remove %s, adopt %s, release %s", names(p.Create), names(p.Remove), names(p.Adopt), names(p.Release))
 			}
-			if p.after != test.after || p.status.Replicas != test.replicas {
-				t.Errorf("after %s, replicas %d; want %s, %d", p.after, p.status.Replicas, test.after, test.replicas)
+			if p.After != test.after || p.Status.Replicas != test.replicas {
+				t.Errorf("after %s, replicas %d; want %s, %d", p.After, p.Status.Replicas, test.after, test.replicas)
 			}
 		})
 	}
@@ -150,7 +151,7 @@ func TestNoOldViewMakesOneTooMany(t *testing.T) {
 					seen = append(seen, vmi)
 				}
 			}
-			for _, vmi := range decide(rs, labels.SelectorFromSet(match), seen, now).create {
+			for _, vmi := range Decide(rs, labels.SelectorFromSet(match), seen, now).Create {
 				if stored[vmi.Name] == nil {
 					stored[vmi.Name] = vmi
 				}
@@ -160,4 +161,23 @@ func TestNoOldViewMakesOneTooMany(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestAFailureIsReportedWhileItLasts(t *testing.T) {
+	failed := func(status v1.VirtualMachineInstanceReplicaSetStatus) string {
+		for _, c := range status.Conditions {
+			if c.Type == v1.VirtualMachineInstanceReplicaSetReplicaFailure {
+				return string(c.Status) + " " + c.Reason + ": " + c.Message
+			}
+		}
+		return ""
+	}
+	p := Plan{Status: v1.VirtualMachineInstanceReplicaSetStatus{Replicas: 2}}
+	p.Status = p.Reported(errors.New("no quota"), now)
+	if got := failed(p.Status); got != "True FailedCreate: no quota" || p.Status.Replicas != 2 {
+		t.Errorf("after a failure: %q, %d replicas", got, p.Status.Replicas)
+	}
+	if got := failed(p.Reported(nil, now)); got != "" || failed(p.Status) == "" {
+		t.Errorf("after a success: %q, and the plan's own has %q", got, failed(p.Status))
+	}
 }
