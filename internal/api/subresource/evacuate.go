@@ -14,15 +14,16 @@ import (
 
 	"drydock.dev/drydock/internal/rules/evacuation"
 	"drydock.dev/drydock/internal/rules/objectevent"
+	"drydock.dev/drydock/internal/rules/verb"
 )
 
 // CancelEvacuation refuses unless an evacuation is in progress and, if a node is named, from that node.
 func CancelEvacuation(vmi *v1.VirtualMachineInstance, node string) error {
 	switch marked := vmi.Status.EvacuationNodeName; {
 	case marked == "":
-		return vmiConflict(vmi, "VMI is not marked for evacuation")
+		return verb.GuestConflict(vmi, "VMI is not marked for evacuation")
 	case node != "" && node != marked:
-		return vmiConflict(vmi, fmt.Sprintf("VMI is marked for evacuation from node %s, not from node %s", marked, objectevent.Fit(node)))
+		return verb.GuestConflict(vmi, fmt.Sprintf("VMI is marked for evacuation from node %s, not from node %s", marked, objectevent.Fit(node)))
 	}
 	return nil
 }
@@ -40,7 +41,7 @@ func (s *Server) cancelEvacuationOfMachine(w http.ResponseWriter, r *http.Reques
 	return s.cancelEvacuation(w, r, func(ctx context.Context, name types.NamespacedName) (*v1.VirtualMachineInstance, error) {
 		vm, vmi, err := s.read(ctx, name)
 		if err == nil && vmi == nil {
-			err = conflict(vm, "VM is not running")
+			err = verb.Conflict(vm, "VM is not running")
 		}
 		return vmi, err
 	})

@@ -20,6 +20,7 @@ import (
 	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/rules/nodecert"
+	"drydock.dev/drydock/internal/rules/verb"
 )
 
 // precondition refuses a verb that does not fit the VMI's state.
@@ -125,7 +126,7 @@ func (s *Server) passTo(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualM
 			answer.Error(w, away)
 			return
 		}
-		now, err := s.instance(r, ready)
+		now, err := s.instance(r, verb.Ready)
 		if err != nil {
 			answer.Error(w, err)
 			return

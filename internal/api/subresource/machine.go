@@ -15,6 +15,7 @@ import (
 
 	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/expansion"
+	"drydock.dev/drydock/internal/rules/verb"
 )
 
 // fieldOwner names virt-api in managed fields.
@@ -25,8 +26,8 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.change(w, r, options.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (Plan, error) {
-		return Start(vm, vmi, *options)
+	return s.change(w, r, options.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (verb.Plan, error) {
+		return verb.Start(vm, vmi, *options)
 	})
 }
 
@@ -35,8 +36,8 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.change(w, r, options.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (Plan, error) {
-		return Stop(vm, vmi, *options)
+	return s.change(w, r, options.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (verb.Plan, error) {
+		return verb.Stop(vm, vmi, *options)
 	})
 }
 
@@ -45,15 +46,15 @@ func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.change(w, r, options.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (Plan, error) {
-		return Restart(vm, vmi, *options)
+	return s.change(w, r, options.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (verb.Plan, error) {
+		return verb.Restart(vm, vmi, *options)
 	})
 }
 
 // change executes a plan. Each write requires the version from which the plan was made; after a conflict everything
 // is read and planned again.
 func (s *Server) change(w http.ResponseWriter, r *http.Request, dryRun []string,
-	plan func(*v1.VirtualMachine, *v1.VirtualMachineInstance) (Plan, error)) error {
+	plan func(*v1.VirtualMachine, *v1.VirtualMachineInstance) (verb.Plan, error)) error {
 	name := key(r)
 	var refusal error
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -99,7 +100,7 @@ func (s *Server) read(ctx context.Context, name types.NamespacedName) (*v1.Virtu
 
 // apply writes a plan's changes: the grace period first, so that it applies to the shutdown that follows, and the run
 // strategy last, so that a reader who sees the VM start also sees how.
-func (s *Server) apply(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p Plan, dryRun []string) error {
+func (s *Server) apply(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p verb.Plan, dryRun []string) error {
 	options := writeOptions(dryRun)
 	if p.GracePeriod != nil {
 		changed := vmi.DeepCopy()
@@ -110,7 +111,7 @@ func (s *Server) apply(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Virtu
 	}
 	locked := client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})
 	wanted := vm.DeepCopy()
-	p.apply(wanted)
+	p.Apply(wanted)
 	if p.Requests != nil {
 		changed := vm.DeepCopy()
 		changed.Status.StateChangeRequests = wanted.Status.StateChangeRequests

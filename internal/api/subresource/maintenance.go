@@ -26,6 +26,7 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/maintenancepod"
 	"drydock.dev/drydock/internal/rules/podlimits"
+	"drydock.dev/drydock/internal/rules/verb"
 )
 
 // Maintenance configures maintenance pods.
@@ -84,7 +85,7 @@ func (s *Server) machine(r *http.Request) (lock.Machine, *v1.VirtualMachineInsta
 		return nil, nil, err
 	}
 	if owner := metav1.GetControllerOf(vmi); owner != nil {
-		return nil, nil, vmiConflict(vmi, fmt.Sprintf("the VMI belongs to the %s %s; only a VM, or a VMI of its own, can be taken to maintenance", owner.Kind, owner.Name))
+		return nil, nil, verb.GuestConflict(vmi, fmt.Sprintf("the VMI belongs to the %s %s; only a VM, or a VMI of its own, can be taken to maintenance", owner.Kind, owner.Name))
 	}
 	return vmi, nil, nil
 }

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/verb"
 )
 
 // migrationPrefix begins the names of migrations that this API creates, as in KubeVirt.
@@ -17,10 +18,10 @@ const migrationPrefix = "kubevirt-migrate-vm-"
 // Migrate refuses a guest that can't be migrated.
 func Migrate(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 	if vmi == nil || vmi.Status.Phase != v1.Running {
-		return conflict(vm, "VM is not running")
+		return verb.Conflict(vm, "VM is not running")
 	}
 	if err := migration.CanMigrate(vmi); err != nil {
-		return conflict(vm, "cannot migrate VM: %v%s", err, migration.Reason(vmi))
+		return verb.Conflict(vm, "cannot migrate VM: %v%s", err, migration.Reason(vmi))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/maintenance"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/verb"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
@@ -67,7 +68,7 @@ func inTheWay(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, holder *mai
 		return err.Error()
 	case strategy != v1.RunStrategyHalted:
 		return fmt.Sprintf("the run strategy of VM %s is %s: stop it, so that it is %s", vm.Name, strategy, v1.RunStrategyHalted)
-	case exists(vmi):
+	case verb.Exists(vmi):
 		return fmt.Sprintf("the guest of VM %s has not ended", vm.Name)
 	}
 	return ""
@@ -88,9 +89,9 @@ func inTheWayOfInstance(vmi *v1.VirtualMachineInstance, holder *maintenance.Pod)
 // machineConflict is the refusal of a verb in the machine's present state.
 func machineConflict(m lock.Machine, format string, args ...any) error {
 	if vmi, is := m.(*v1.VirtualMachineInstance); is {
-		return vmiConflict(vmi, fmt.Sprintf(format, args...))
+		return verb.GuestConflict(vmi, fmt.Sprintf(format, args...))
 	}
-	return conflict(m.(*v1.VirtualMachine), format, args...)
+	return verb.Conflict(m.(*v1.VirtualMachine), format, args...)
 }
 
 // ToRelease returns the pod to delete: the named one, or else the holder of the lock.

@@ -10,6 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/rules/verb"
 )
 
 // defaultFreeze is how long file systems stay frozen if the request does not say.
@@ -37,7 +38,7 @@ func (s *Server) freeze(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	vmi, err := s.instance(r, Freeze)
+	vmi, err := s.instance(r, verb.Freeze)
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (s *Server) freeze(w http.ResponseWriter, r *http.Request) error {
 
 // unfreeze undoes freeze. It is no error if the file systems are not frozen.
 func (s *Server) unfreeze(w http.ResponseWriter, r *http.Request) error {
-	vmi, err := s.instance(r, ready)
+	vmi, err := s.instance(r, verb.Ready)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/rules/verb"
 )
 
 // GroupVersions are the served versions, the preferred one first. They are equivalent.
@@ -83,21 +84,21 @@ func (s *Server) routeMachines() {
 	s.route(http.MethodPost, machines, layout.MaintenanceVerb, s.createMaintenance)
 	s.route(http.MethodGet, machines, layout.MaintenanceVerb, s.getMaintenance)
 	s.route(http.MethodDelete, machines, layout.MaintenanceVerb, s.deleteMaintenance)
-	forward := s.stream(nodeapi.PortForward, PortForward)
+	forward := s.stream(nodeapi.PortForward, verb.PortForward)
 	s.route(http.MethodGet, machines, "portforward", forward, "{port}", "{protocol}")
 }
 
 func (s *Server) routeInstances() {
-	s.route(http.MethodPut, instances, "pause", s.act(nodeapi.Pause, Pause))
-	s.route(http.MethodPut, instances, "unpause", s.act(nodeapi.Unpause, Unpause))
-	s.route(http.MethodPut, instances, "softreboot", s.act(nodeapi.SoftReboot, SoftReboot))
-	s.route(http.MethodPut, instances, "reset", s.act(nodeapi.Reset, Reset))
+	s.route(http.MethodPut, instances, "pause", s.act(nodeapi.Pause, verb.Pause))
+	s.route(http.MethodPut, instances, "unpause", s.act(nodeapi.Unpause, verb.Unpause))
+	s.route(http.MethodPut, instances, "softreboot", s.act(nodeapi.SoftReboot, verb.SoftReboot))
+	s.route(http.MethodPut, instances, "reset", s.act(nodeapi.Reset, verb.Reset))
 	s.route(http.MethodPut, instances, "freeze", s.freeze)
 	s.route(http.MethodPut, instances, "unfreeze", s.unfreeze)
 	// virt-controller quiesces guests with these while their disks are snapshotted. Nobody else has the right to.
-	s.route(http.MethodPut, instances, "quiesce", s.stream(nodeapi.Quiesce, ready))
-	s.route(http.MethodGet, instances, "quiesce", s.stream(nodeapi.Quiesce, ready))
-	s.route(http.MethodPut, instances, "release", s.stream(nodeapi.Release, ready))
+	s.route(http.MethodPut, instances, "quiesce", s.stream(nodeapi.Quiesce, verb.Ready))
+	s.route(http.MethodGet, instances, "quiesce", s.stream(nodeapi.Quiesce, verb.Ready))
+	s.route(http.MethodPut, instances, "release", s.stream(nodeapi.Release, verb.Ready))
 	s.route(http.MethodPut, instances, "evacuate/cancel", s.cancelEvacuationOfInstance)
 	s.route(http.MethodPut, instances, "addvolume", s.addToInstance)
 	s.route(http.MethodPut, instances, "removevolume", s.removeFromInstance)
@@ -105,14 +106,14 @@ func (s *Server) routeInstances() {
 	s.route(http.MethodGet, instances, layout.MaintenanceVerb, s.getMaintenance)
 	s.route(http.MethodDelete, instances, layout.MaintenanceVerb, s.deleteMaintenance)
 
-	s.route(http.MethodGet, instances, "guestosinfo", s.stream(nodeapi.GuestOSInfo, Agent))
-	s.route(http.MethodGet, instances, "userlist", s.stream(nodeapi.UserList, Agent))
-	s.route(http.MethodGet, instances, "filesystemlist", s.stream(nodeapi.FilesystemList, Agent))
+	s.route(http.MethodGet, instances, "guestosinfo", s.stream(nodeapi.GuestOSInfo, verb.Agent))
+	s.route(http.MethodGet, instances, "userlist", s.stream(nodeapi.UserList, verb.Agent))
+	s.route(http.MethodGet, instances, "filesystemlist", s.stream(nodeapi.FilesystemList, verb.Agent))
 
-	s.route(http.MethodGet, instances, "console", s.stream(nodeapi.Console, Console))
-	s.route(http.MethodGet, instances, "vnc", s.stream(nodeapi.VNC, VNC))
-	s.route(http.MethodGet, instances, "vnc/screenshot", s.stream(nodeapi.Screenshot, VNC))
-	forward := s.stream(nodeapi.PortForward, PortForward)
+	s.route(http.MethodGet, instances, "console", s.stream(nodeapi.Console, verb.Console))
+	s.route(http.MethodGet, instances, "vnc", s.stream(nodeapi.VNC, verb.VNC))
+	s.route(http.MethodGet, instances, "vnc/screenshot", s.stream(nodeapi.Screenshot, verb.VNC))
+	forward := s.stream(nodeapi.PortForward, verb.PortForward)
 	s.route(http.MethodGet, instances, "portforward", forward, "{port}", "{protocol}")
 }
 

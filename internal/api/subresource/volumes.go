@@ -22,6 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/verb"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
@@ -36,7 +37,7 @@ func (s *Server) addToInstance(w http.ResponseWriter, r *http.Request) error {
 	return s.editInstance(w, r, options.DryRun, func(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 		before := vmi.Spec.DeepCopy()
 		if err := hotplugspec.Add(&vmi.Spec, options); err != nil {
-			return vmiConflict(vmi, err.Error())
+			return verb.GuestConflict(vmi, err.Error())
 		}
 		if errs := validate.Added(&vmi.Spec, before, field.NewPath("spec")); len(errs) > 0 {
 			return apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi.Name, errs)
@@ -61,12 +62,12 @@ func (s *Server) removeFromInstance(w http.ResponseWriter, r *http.Request) erro
 	return s.editInstance(w, r, options.DryRun, func(_ context.Context, vmi *v1.VirtualMachineInstance) error {
 		if byForce {
 			if err := hotplugspec.NoteForced(vmi, options.Name); err != nil {
-				return vmiConflict(vmi, err.Error())
+				return verb.GuestConflict(vmi, err.Error())
 			}
 			return nil
 		}
 		if err := hotplugspec.Remove(&vmi.Spec, options.Name); err != nil {
-			return vmiConflict(vmi, err.Error())
+			return verb.GuestConflict(vmi, err.Error())
 		}
 		hotplugspec.NoteRemoved(vmi, options.Name)
 		return nil
@@ -104,7 +105,7 @@ func (s *Server) held(ctx context.Context, vmi *v1.VirtualMachineInstance) (refu
 	if err := s.cluster.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: owner.Name}, vm); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	return HeldDisks(vm, func(sentence string) error { return vmiConflict(vmi, sentence) }), nil
+	return HeldDisks(vm, func(sentence string) error { return verb.GuestConflict(vmi, sentence) }), nil
 }
 
 // HeldDisks refuses to change the volumes of a VM, or of its guest, while a snapshot or a restore is in progress.
@@ -128,12 +129,12 @@ func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
 	return s.editMachine(w, r, options.DryRun, func(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 		before := vm.Spec.Template.Spec.DeepCopy()
 		if err := hotplugspec.Add(&vm.Spec.Template.Spec, options); err != nil {
-			return conflict(vm, "%v", err)
+			return verb.Conflict(vm, "%v", err)
 		}
 		if errs := validate.Added(&vm.Spec.Template.Spec, before, field.NewPath("spec", "template", "spec")); len(errs) > 0 {
 			return apierrors.NewInvalid(v1.VirtualMachineGroupVersionKind.GroupKind(), vm.Name, errs)
 		}
-		if !active(vmi) {
+		if !verb.Active(vmi) {
 			return nil // missing objects may be created before it starts
 		}
 		if err := Pluggable(vmi); err != nil {
@@ -143,10 +144,10 @@ func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
 		probe := vmi.DeepCopy()
 		if v := volumeclaim.Named(vmi.Spec.Volumes, options.Name); v == nil {
 			if err := hotplugspec.Add(&probe.Spec, options); err != nil {
-				return conflict(vm, "%v", err)
+				return verb.Conflict(vm, "%v", err)
 			}
 		} else if volumeclaim.Disk(&v.VolumeSource) != volumeclaim.Disk(&volumeclaim.Named(vm.Spec.Template.Spec.Volumes, options.Name).VolumeSource) {
-			return conflict(vm, "Unable to add volume [%s] because the running VMI has a volume with that name already", options.Name)
+			return verb.Conflict(vm, "Unable to add volume [%s] because the running VMI has a volume with that name already", options.Name)
 		}
 		return s.available(ctx, vmi, options)
 	})
@@ -167,9 +168,9 @@ func (s *Server) removeFromMachine(w http.ResponseWriter, r *http.Request) error
 	}
 	return s.editMachine(w, r, options.DryRun, func(_ context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 		if err := hotplugspec.Remove(&vm.Spec.Template.Spec, options.Name); err != nil {
-			return conflict(vm, "%v", err)
+			return verb.Conflict(vm, "%v", err)
 		}
-		if active(vmi) {
+		if verb.Active(vmi) {
 			return notMigrating(vmi)
 		}
 		return nil
@@ -185,9 +186,9 @@ func (s *Server) editMachine(w http.ResponseWriter, r *http.Request, dryRun []st
 			return nil, err
 		}
 		if vm.Spec.Template == nil {
-			return conflict(vm, "the VM has no template"), nil
+			return verb.Conflict(vm, "the VM has no template"), nil
 		}
-		if err := HeldDisks(vm, func(sentence string) error { return conflict(vm, "%s", sentence) }); err != nil {
+		if err := HeldDisks(vm, func(sentence string) error { return verb.Conflict(vm, "%s", sentence) }); err != nil {
 			return err, nil
 		}
 		changed := vm.DeepCopy()
@@ -223,7 +224,7 @@ func (s *Server) write(ctx context.Context, from, to client.Object, dryRun []str
 
 // Pluggable refuses to change the volumes of a guest that does not run or that is migrating.
 func Pluggable(vmi *v1.VirtualMachineInstance) error {
-	if err := ready(vmi); err != nil {
+	if err := verb.Ready(vmi); err != nil {
 		return err
 	}
 	return notMigrating(vmi)
@@ -231,7 +232,7 @@ func Pluggable(vmi *v1.VirtualMachineInstance) error {
 
 func notMigrating(vmi *v1.VirtualMachineInstance) error {
 	if migration.InFlight(vmi) {
-		return vmiConflict(vmi, "VMI is migrating: its volumes can't be changed until it has arrived")
+		return verb.GuestConflict(vmi, "VMI is migrating: its volumes can't be changed until it has arrived")
 	}
 	return nil
 }
@@ -304,7 +305,7 @@ func (s *Server) available(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 }
 
 func unavailable(vmi *v1.VirtualMachineInstance, volume, why string, args ...any) error {
-	return vmiConflict(vmi, fmt.Sprintf("Unable to add volume [%s] because ", volume)+fmt.Sprintf(why, args...))
+	return verb.GuestConflict(vmi, fmt.Sprintf("Unable to add volume [%s] because ", volume)+fmt.Sprintf(why, args...))
 }
 
 func (s *Server) claim(ctx context.Context, vmi *v1.VirtualMachineInstance, volume, name string) error {

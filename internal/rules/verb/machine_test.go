@@ -1,14 +1,9 @@
-package subresource
+package verb
 
 import (
-	"errors"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -167,108 +162,19 @@ func check(t *testing.T, got Plan, err error, want Plan, wantErr string) {
 func TestRunningIsWrittenWhereItIsUsed(t *testing.T) {
 	older := &v1.VirtualMachine{}
 	older.Spec.Running = new(false)
-	Plan{RunStrategy: v1.RunStrategyAlways}.apply(older)
+	Plan{RunStrategy: v1.RunStrategyAlways}.Apply(older)
 	if older.Spec.RunStrategy != nil || !*older.Spec.Running {
 		t.Errorf("spec is %+v, want running: true alone", older.Spec)
 	}
 	newer := machine(v1.RunStrategyAlways)
-	Plan{RunStrategy: v1.RunStrategyHalted}.apply(newer)
+	Plan{RunStrategy: v1.RunStrategyHalted}.Apply(newer)
 	if newer.Spec.Running != nil || *newer.Spec.RunStrategy != v1.RunStrategyHalted {
 		t.Errorf("spec is %+v, want runStrategy: Halted alone", newer.Spec)
 	}
 }
 
-func TestVerbsOnAGuest(t *testing.T) {
-	withCondition := func(vmi *v1.VirtualMachineInstance, c v1.VirtualMachineInstanceConditionType) *v1.VirtualMachineInstance {
-		vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: c, Status: corev1.ConditionTrue})
-		return vmi
-	}
-	running := func() *v1.VirtualMachineInstance { return instance(v1.Running) }
-	paused := func() *v1.VirtualMachineInstance { return withCondition(running(), v1.VirtualMachineInstancePaused) }
-	with := func(change func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
-		vmi := running()
-		change(vmi)
-		return vmi
-	}
-	probed := with(func(vmi *v1.VirtualMachineInstance) { vmi.Spec.LivenessProbe = &v1.Probe{} })
-	deaf := with(func(vmi *v1.VirtualMachineInstance) {
-		vmi.Spec.Domain.Features = &v1.Features{ACPI: v1.FeatureState{Enabled: new(false)}}
-	})
-	headless := with(func(vmi *v1.VirtualMachineInstance) {
-		vmi.Spec.Domain.Devices.AutoattachGraphicsDevice = new(false)
-		vmi.Spec.Domain.Devices.AutoattachSerialConsole = new(false)
-	})
-	leaving := with(func(vmi *v1.VirtualMachineInstance) { vmi.DeletionTimestamp = &metav1.Time{} })
-	conflicts := func(sentence string) string {
-		return `Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io "vm-cirros": ` + sentence
-	}
-	phase := func(p string) string {
-		return "Unable to connect to VirtualMachineInstance because phase is " + p + " instead of Running"
-	}
-	for name, test := range map[string]struct {
-		verb precondition
-		vmi  *v1.VirtualMachineInstance
-		err  string
-	}{
-		"pause a guest that runs":                 {Pause, running(), ""},
-		"pause one that is paused":                {Pause, paused(), conflicts("VMI is already paused")},
-		"pause one that is being scheduled":       {Pause, instance(v1.Scheduling), conflicts("VMI is not running")},
-		"pause one that is leaving":               {Pause, leaving, conflicts("VMI is not running")},
-		"pause one that its probe would kill":     {Pause, probed, `virtualmachineinstance.kubevirt.io "vm-cirros" is forbidden: Pausing VMIs with LivenessProbe is currently not supported`},
-		"pause one that an I/O error has stopped": {Pause, because(paused(), v1.VirtualMachineInstancePaused, "PausedIOError"), ""},
-		"pause one that a watchdog has stopped":   {Pause, because(paused(), v1.VirtualMachineInstancePaused, "PausedByWatchdog"), conflicts("VMI is already paused")},
-		"wake one up that has suspended itself": {Unpause, because(withCondition(running(), v1.VirtualMachineInstanceReady),
-			v1.VirtualMachineInstanceReady, "GuestSuspended"), ""},
-		"unpause one that is paused":             {Unpause, paused(), ""},
-		"unpause one that runs":                  {Unpause, running(), conflicts("VMI is not paused")},
-		"soft-reboot by ACPI":                    {SoftReboot, running(), ""},
-		"soft-reboot one that is paused":         {SoftReboot, paused(), conflicts("VMI is paused")},
-		"soft-reboot one without ACPI":           {SoftReboot, deaf, conflicts("VMI neither have the agent connected nor the ACPI feature enabled")},
-		"soft-reboot one without ACPI, by agent": {SoftReboot, withCondition(deaf.DeepCopy(), v1.VirtualMachineInstanceAgentConnected), ""},
-		"reset one that has ended":               {Reset, instance(v1.Succeeded), conflicts("VMI is not running")},
-		"ask an agent that is there":             {Agent, withCondition(running(), v1.VirtualMachineInstanceAgentConnected), ""},
-		"ask an agent that is not":               {Agent, running(), conflicts("VMI does not have guest agent connected")},
-		"freeze with an agent":                   {Freeze, withCondition(running(), v1.VirtualMachineInstanceAgentConnected), ""},
-		"freeze without one":                     {Freeze, running(), "Internal error occurred: " + conflicts("VMI does not have guest agent connected")},
-		"console before there is a phase":        {Console, instance(""), phase("Pending")},
-		"console too early":                      {Console, instance(v1.Scheduled), phase("Scheduled")},
-		"console of a guest that is leaving":     {Console, leaving, phase("Terminating")},
-		"console of a paused guest":              {Console, paused(), ""},
-		"console where there is none":            {Console, headless, "No serial consoles are present."},
-		"screen where there is none":             {VNC, headless, "No graphics devices are present."},
-		"screen":                                 {VNC, running(), ""},
-		"port of a guest that failed":            {PortForward, instance(v1.Failed), phase("Failed")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := ""
-			if err := test.verb(test.vmi); err != nil {
-				got = err.Error()
-			}
-			if got != test.err {
-				t.Errorf("error is %q, want %q", got, test.err)
-			}
-		})
-	}
-}
-
-// because sets the reason of one of a VMI's conditions.
-func because(vmi *v1.VirtualMachineInstance, kind v1.VirtualMachineInstanceConditionType, reason string) *v1.VirtualMachineInstance {
-	for i := range vmi.Status.Conditions {
-		if c := &vmi.Status.Conditions[i]; c.Type == kind {
-			c.Reason = reason
-		}
-	}
-	return vmi
-}
-
-// Clients that wait for a console retry on 400 and give up on all else.
-func TestConsoleTooEarlyIsABadRequest(t *testing.T) {
-	if err := Console(instance(v1.Scheduling)); !apierrors.IsBadRequest(err) {
-		t.Errorf("error is %v", err)
-	}
-}
-
-// Whatever the VM's state, a stop request must name the intended VMI, and no request may lead to two guests.
+// Whatever state a VM is in: a stop request names the VMI that is meant, and
+// nothing asks for two guests.
 func TestRequestsAreSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vm := machine(rapid.SampledFrom([]v1.VirtualMachineRunStrategy{
@@ -309,44 +215,12 @@ func safe(t *rapid.T, plan Plan, vmi *v1.VirtualMachineInstance) {
 			t.Fatalf("stop of a VMI that is not there: %+v", r)
 		case r.Action == v1.StartRequest:
 			starts++
-			if active(vmi) && (i == 0 || plan.Requests[i-1].Action != v1.StopRequest) {
+			if Active(vmi) && (i == 0 || plan.Requests[i-1].Action != v1.StopRequest) {
 				t.Fatalf("start beside a guest that runs: %+v", plan.Requests)
 			}
 		}
 	}
 	if starts > 1 || starts == 1 && plan.RunStrategy == v1.RunStrategyHalted {
 		t.Fatalf("plan contradicts itself: %+v", plan)
-	}
-}
-
-func TestVolumesThatASnapshotOrARestoreNeeds(t *testing.T) {
-	for by, status := range map[string]v1.VirtualMachineStatus{
-		"":                            {},
-		"VirtualMachineSnapshot snap": {SnapshotInProgress: new("snap")},
-		"VirtualMachineRestore back":  {RestoreInProgress: new("back")},
-	} {
-		err := HeldDisks(&v1.VirtualMachine{Status: status}, func(sentence string) error { return errors.New(sentence) })
-		if (err == nil) != (by == "") || err != nil && !strings.Contains(err.Error(), "by the "+by+":") {
-			t.Errorf("%q: %v", by, err)
-		}
-	}
-}
-
-func TestHowLongAFreezeLasts(t *testing.T) {
-	for name, c := range map[string]struct {
-		asked *metav1.Duration
-		want  time.Duration
-	}{
-		"nothing":        {nil, 5 * time.Minute},
-		"0":              {&metav1.Duration{}, 5 * time.Minute},
-		"a minute":       {&metav1.Duration{Duration: time.Minute}, time.Minute},
-		"an hour":        {&metav1.Duration{Duration: time.Hour}, time.Hour},
-		"more":           {&metav1.Duration{Duration: time.Hour + 1}, 0},
-		"less than none": {&metav1.Duration{Duration: -1}, 0},
-	} {
-		got, err := FreezeTimeout(&v1.FreezeUnfreezeTimeout{UnfreezeTimeout: c.asked})
-		if got != c.want || (err != nil) != (c.want == 0) {
-			t.Errorf("%s: %v, %v", name, got, err)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package subresource
+package verb
 
 import (
 	"strings"

@@ -1,0 +1,213 @@
+package verb
+
+import (
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+)
+
+// Plan has the changes of a verb on a VirtualMachine, in this order.
+type Plan struct {
+	// GracePeriod is written to the running VMI if a stop is to be shorter than the VM's own. nil leaves it.
+	GracePeriod *int64
+	// Requests replace status.stateChangeRequests. nil leaves them, an empty list removes them.
+	Requests []v1.VirtualMachineStateChangeRequest
+	// RunStrategy is the VM's new run strategy, "" leaves it.
+	RunStrategy v1.VirtualMachineRunStrategy
+}
+
+// Apply edits the VM's spec and status. A VM with the deprecated field running keeps using it.
+func (p Plan) Apply(vm *v1.VirtualMachine) {
+	if p.Requests != nil {
+		vm.Status.StateChangeRequests = p.Requests
+	}
+	if p.RunStrategy == "" {
+		return
+	}
+	if vm.Spec.Running != nil {
+		running := p.RunStrategy == v1.RunStrategyAlways
+		vm.Spec.Running = &running
+		return
+	}
+	strategy := p.RunStrategy
+	vm.Spec.RunStrategy = &strategy
+}
+
+// Start plans to start vm. vmi is its VMI, nil for none.
+func Start(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.StartOptions) (Plan, error) {
+	strategy, err := vm.RunStrategy()
+	if err != nil {
+		return Plan{}, Conflict(vm, "%v", err)
+	}
+	if Active(vmi) {
+		return Plan{}, Conflict(vm, "VM is already running")
+	}
+	if by := vm.Status.RestoreInProgress; by != nil {
+		return Plan{}, Conflict(vm, "the VM is being restored by the VirtualMachineRestore %s; start it when that is complete", *by)
+	}
+	if _, locked := lock.Of(vm); locked {
+		return Plan{}, Conflict(vm, "%s", lock.Refusal(vm))
+	}
+	start := v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest}
+	if options.Paused {
+		start.Data = map[string]string{v1.StartRequestDataPausedKey: v1.StartRequestDataPausedTrue}
+	}
+	switch strategy {
+	case v1.RunStrategyHalted:
+		// A pending request is an earlier start whose second write failed. It is replaced.
+		plan := Plan{RunStrategy: v1.RunStrategyAlways, Requests: forget(vm)}
+		if options.Paused {
+			plan.Requests = []v1.VirtualMachineStateChangeRequest{start}
+		}
+		return plan, nil
+	case v1.RunStrategyManual, v1.RunStrategyRerunOnFailure:
+		if underway(vm) {
+			return Plan{}, Conflict(vm, "unable to complete request: stop/start already underway")
+		}
+		return Plan{Requests: after(vmi, start)}, nil
+	default:
+		return Plan{}, Conflict(vm, "%s does not support manual start requests", strategy)
+	}
+}
+
+// Stop plans to stop vm.
+func Stop(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.StopOptions) (Plan, error) {
+	strategy, err := vm.RunStrategy()
+	if err != nil {
+		return Plan{}, Conflict(vm, "%v", err)
+	}
+	if err := validGrace(vmi, options.GracePeriod); err != nil {
+		return Plan{}, err
+	}
+	var plan Plan
+	if Exists(vmi) {
+		plan.GracePeriod = options.GracePeriod
+	}
+	switch strategy {
+	case v1.RunStrategyAlways:
+		// This also applies without a VMI: it stops a VM that is about to start or waits in a crash loop.
+		plan.RunStrategy = v1.RunStrategyHalted
+		// A requested start that has not happened must not remain for the next one.
+		plan.Requests = forget(vm)
+		return plan, nil
+	case v1.RunStrategyManual, v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure:
+		if strategy == v1.RunStrategyRerunOnFailure && !Active(vmi) && rerun(vm, vmi) {
+			return takeBack(vmi), nil
+		}
+		if !Active(vmi) && startWaits(vm) {
+			return takeBack(vmi), nil
+		}
+		if !Active(vmi) {
+			return Plan{}, Conflict(vm, "VM is not running")
+		}
+		plan.Requests = []v1.VirtualMachineStateChangeRequest{stop(vmi)}
+		return plan, nil
+	case v1.RunStrategyHalted:
+		if !Active(vmi) {
+			return Plan{}, Conflict(vm, "VM is not running")
+		}
+		if options.GracePeriod == nil {
+			return Plan{}, Conflict(vm, "%s only supports manual stop requests with a shorter graceperiod", strategy)
+		}
+		// It is already being stopped; this only shortens the time.
+		return plan, nil
+	default:
+		return Plan{}, Conflict(vm, "%s does not support manual stop requests", strategy)
+	}
+}
+
+// rerun reports whether a failed VM is about to run again.
+func rerun(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
+	return underway(vm) || Exists(vmi) && vmi.Status.Phase == v1.Failed
+}
+
+// startWaits reports whether a requested start has not happened, for example because it waits for the VM's disks.
+func startWaits(vm *v1.VirtualMachine) bool {
+	return slices.ContainsFunc(vm.Status.StateChangeRequests, func(r v1.VirtualMachineStateChangeRequest) bool { return r.Action == v1.StartRequest })
+}
+
+// takeBack cancels the start of a VM that is about to run, and deletes its previous VMI.
+func takeBack(vmi *v1.VirtualMachineInstance) Plan {
+	if Exists(vmi) {
+		return Plan{Requests: []v1.VirtualMachineStateChangeRequest{stop(vmi)}}
+	}
+	return Plan{Requests: []v1.VirtualMachineStateChangeRequest{}}
+}
+
+// Restart plans to restart vm.
+func Restart(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.RestartOptions) (Plan, error) {
+	strategy, err := vm.RunStrategy()
+	if err != nil {
+		return Plan{}, Conflict(vm, "%v", err)
+	}
+	if strategy == v1.RunStrategyHalted || strategy == v1.RunStrategyOnce {
+		return Plan{}, Conflict(vm, "%s does not support manual restart requests", strategy)
+	}
+	if !Active(vmi) {
+		return Plan{}, Conflict(vm, "VM is not running")
+	}
+	if underway(vm) {
+		return Plan{}, Conflict(vm, "unable to complete request: stop/start already underway")
+	}
+	if err := validGrace(vmi, options.GracePeriodSeconds); err != nil {
+		return Plan{}, err
+	}
+	return Plan{
+		GracePeriod: options.GracePeriodSeconds,
+		Requests: []v1.VirtualMachineStateChangeRequest{
+			stop(vmi), {Action: v1.StartRequest},
+		},
+	}, nil
+}
+
+// after returns a start that is preceded by the deletion of an ended VMI.
+func after(vmi *v1.VirtualMachineInstance, start v1.VirtualMachineStateChangeRequest) []v1.VirtualMachineStateChangeRequest {
+	if Exists(vmi) {
+		return []v1.VirtualMachineStateChangeRequest{stop(vmi), start}
+	}
+	return []v1.VirtualMachineStateChangeRequest{start}
+}
+
+func stop(vmi *v1.VirtualMachineInstance) v1.VirtualMachineStateChangeRequest {
+	uid := vmi.UID
+	return v1.VirtualMachineStateChangeRequest{Action: v1.StopRequest, UID: &uid}
+}
+
+// Exists reports whether there is a VMI that is not being deleted.
+func Exists(vmi *v1.VirtualMachineInstance) bool {
+	return vmi != nil && vmi.DeletionTimestamp == nil
+}
+
+// Active reports whether there is or will be a guest that was not told to stop.
+func Active(vmi *v1.VirtualMachineInstance) bool { return Exists(vmi) && !vmi.IsFinal() }
+
+// forget returns an empty list if there are requests to remove, else nil.
+func forget(vm *v1.VirtualMachine) []v1.VirtualMachineStateChangeRequest {
+	if !underway(vm) {
+		return nil
+	}
+	return []v1.VirtualMachineStateChangeRequest{}
+}
+
+func underway(vm *v1.VirtualMachine) bool { return len(vm.Status.StateChangeRequests) > 0 }
+
+// validGrace refuses a negative grace period, and one longer than the VMI's own: its launcher pod would not live that
+// long.
+func validGrace(vmi *v1.VirtualMachineInstance, seconds *int64) error {
+	if seconds == nil {
+		return nil
+	}
+	if *seconds < 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("grace period is %d s; it must not be negative", *seconds))
+	}
+	if vmi != nil && vmi.Spec.TerminationGracePeriodSeconds != nil && *seconds > *vmi.Spec.TerminationGracePeriodSeconds {
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"grace period is %d s; it can only shorten the VirtualMachineInstance's own, which is %d s",
+			*seconds, *vmi.Spec.TerminationGracePeriodSeconds))
+	}
+	return nil
+}
