@@ -14,6 +14,8 @@ import (
 type definition struct {
 	// home is the package that has it; use is the function for others.
 	home, use string
+	// within is the folder whose packages can use it, "" for all.
+	within string
 	// looksLike reports whether a function, or a variable, spells the rule itself.
 	looksLike func(f ast.Node) bool
 	// besides are functions, as "folder.Function", that look like it but differ, with the reason.
@@ -134,6 +136,77 @@ var definitions = map[string]definition{
 			"internal/virtctl/maintenance.waiting": "virtctl knows the API and no rules",
 		},
 	},
+	"an absent object is nil": {
+		home: "internal/controller/versioned", use: "versioned.Read or Find", within: "internal/controller",
+		// A generic function that gets an object and knows the error of a missing one.
+		looksLike: func(f ast.Node) bool {
+			function, ok := f.(*ast.FuncDecl)
+			return ok && function.Type.TypeParams != nil && selects(f, "Get") && (selects(f, "IsNotFound") || selects(f, "IgnoreNotFound"))
+		},
+	},
+	"another writer was faster": {
+		home: "internal/controller/versioned", use: "versioned.Write, WriteStatus, Outcome or Overtaken", within: "internal/controller",
+		looksLike: func(f ast.Node) bool { return selects(f, "IsConflict") && selects(f, "IsNotFound") },
+		besides: map[string]string{
+			"internal/controller/cdi.install": "a missing object is created, and only a conflict is another writer's",
+		},
+	},
+	"a migration is under way": {
+		home: "internal/rules/switchover", use: "switchover.Open, Completed, Arrived or InFlight",
+		// Both fields of a VMI's migration state in one expression or case. switchover.Record has the answer.
+		looksLike: func(f ast.Node) bool {
+			return contains(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.BinaryExpr:
+					return (n.Op == token.LOR || n.Op == token.LAND) && ofMigration(n, "Completed") && ofMigration(n, "Failed")
+				case *ast.CaseClause:
+					has := func(field string) bool {
+						return slices.ContainsFunc(n.List, func(e ast.Expr) bool { return ofMigration(e, field) })
+					}
+					return has("Completed") && has("Failed")
+				}
+				return false
+			})
+		},
+		besides: map[string]string{
+			"bench/migrate.sawVMI": "a benchmark watches the fields themselves",
+		},
+	},
+	"the role of a node in a migration": {
+		home: "internal/rules/vmistatus", use: "vmistatus.HandlerOn, or guestlifecycle.RoleOf",
+		// m.TargetNode == node
+		looksLike: func(f ast.Node) bool {
+			return contains(f, func(n ast.Node) bool {
+				e, ok := n.(*ast.BinaryExpr)
+				if !ok || e.Op != token.EQL {
+					return false
+				}
+				target, ok := e.X.(*ast.SelectorExpr)
+				_, is := e.Y.(*ast.Ident)
+				return ok && is && target.Sel.Name == "TargetNode"
+			})
+		},
+	},
+	"the annotations that record a VMI's volumes": {
+		home: "internal/rules/hotplug", use: "hotplug.ReservedAnnotations",
+		looksLike: func(f ast.Node) bool { return mentions(f, "RecordAnnotation") && mentions(f, "ForcedAnnotation") },
+	},
+	"a volume by its name": {
+		home: "internal/rules/volumeclaim", use: "volumeclaim.Named",
+		// A loop in a function that returns a volume, or func(v v1.Volume) bool { return v.Name == name }.
+		looksLike: func(f ast.Node) bool {
+			if function, ok := f.(*ast.FuncDecl); ok && returnsVolume(function.Type) {
+				return contains(f, func(n ast.Node) bool { _, loop := n.(*ast.RangeStmt); return loop })
+			}
+			return contains(f, func(n ast.Node) bool {
+				literal, ok := n.(*ast.FuncLit)
+				return ok && len(literal.Type.Params.List) == 1 && named(literal.Type.Params.List[0].Type, "v1", "Volume") && asksForName(literal.Body)
+			})
+		},
+		besides: map[string]string{
+			"internal/rules/hotplugspec.remove": "keeps all the others",
+		},
+	},
 	"a pod has ended": {
 		home: "internal/rules/podstatus", use: "podstatus.Terminal",
 		looksLike: func(f ast.Node) bool {
@@ -156,7 +229,7 @@ func TestARuleHasOneDefinition(t *testing.T) {
 		rule := definitions[name]
 		atHome, used := false, map[string]bool{}
 		for where, named := range functions {
-			if !slices.ContainsFunc(named, rule.looksLike) {
+			if !strings.HasPrefix(where, rule.within) || !slices.ContainsFunc(named, rule.looksLike) {
 				continue
 			}
 			dir := where[:strings.LastIndexByte(where, '.')]
@@ -243,7 +316,49 @@ func doubles(e ast.Expr) bool {
 	return ok && two.Value == "2"
 }
 
-// comparedWithZero returns x of an expression x == 0, "" for any other.
+// ofMigration reports whether an expression has a field of a migration, and not of switchover.Record.
+func ofMigration(e ast.Expr, field string) bool {
+	return contains(e, func(n ast.Node) bool {
+		s, ok := n.(*ast.SelectorExpr)
+		if !ok || s.Sel.Name != field {
+			return false
+		}
+		of, ok := s.X.(*ast.SelectorExpr)
+		return !ok || of.Sel.Name == "MigrationState"
+	})
+}
+
+// mentions reports whether a node has an identifier, with or without a package.
+func mentions(root ast.Node, name string) bool {
+	return contains(root, func(n ast.Node) bool {
+		id, ok := n.(*ast.Ident)
+		return ok && id.Name == name
+	})
+}
+
+// returnsVolume reports whether a function's result is a *v1.Volume.
+func returnsVolume(f *ast.FuncType) bool {
+	if f.Results == nil || len(f.Results.List) != 1 {
+		return false
+	}
+	pointer, ok := f.Results.List[0].Type.(*ast.StarExpr)
+	return ok && named(pointer.X, "v1", "Volume")
+}
+
+// asksForName reports whether a function is { return x.Name == y }.
+func asksForName(body *ast.BlockStmt) bool {
+	if len(body.List) != 1 {
+		return false
+	}
+	result, ok := body.List[0].(*ast.ReturnStmt)
+	if !ok || len(result.Results) != 1 {
+		return false
+	}
+	e, ok := result.Results[0].(*ast.BinaryExpr)
+	return ok && e.Op == token.EQL && selects(e.X, "Name")
+}
+
+// comparedWithZero returns what an expression of the form x == 0 compares, "" for any other.
 func comparedWithZero(e ast.Expr) string {
 	comparison, ok := e.(*ast.BinaryExpr)
 	if !ok || comparison.Op != token.EQL {
