@@ -19,7 +19,7 @@ import (
 )
 
 // createSecretAndService creates the certificate of a worker that serves or connects, and the Service of one that serves. Both outlive
-// the pod, so that a replacement has them, too. See decision 165.
+// the pod, so that a replacement has them, too. See decision 107.
 func (r *Reconciler) createSecretAndService(ctx context.Context, worker *datavolume.Worker, pod *corev1.Pod) error {
 	if err := r.certify(ctx, *worker.Certificate, pod); err != nil {
 		return err
