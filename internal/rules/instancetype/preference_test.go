@@ -247,12 +247,12 @@ func TestAPreferenceThatRequiresMore(t *testing.T) {
 	small := `{cpu: {guest: 2}, memory: {guest: 1Gi}}`
 	for name, c := range map[string]struct{ requires, typ, vm, want string }{
 		"enough":                   {`{cpu: {guest: 2}, memory: {guest: 1Gi}}`, small, `{domain: {}}`, ""},
-		"more CPUs":                {`{cpu: {guest: 3}}`, small, `{domain: {}}`, "spec.instancetype: Forbidden: the instance type t (VirtualMachineInstancetype) has 2 vCPUs, and the preference p (VirtualMachinePreference) requires at least 3"},
-		"more memory":              {`{memory: {guest: 2Gi}}`, small, `{domain: {}}`, "spec.instancetype: Forbidden: the instance type t (VirtualMachineInstancetype) has 1Gi of memory, and the preference p (VirtualMachinePreference) requires at least 2Gi"},
+		"more CPUs":                {`{cpu: {guest: 3}}`, small, `{domain: {}}`, "spec.instancetype: Forbidden: failure checking preference requirements: insufficient CPU resources: the instance type t (VirtualMachineInstancetype) has 2 vCPUs, and the preference p (VirtualMachinePreference) requires at least 3"},
+		"more memory":              {`{memory: {guest: 2Gi}}`, small, `{domain: {}}`, "spec.instancetype: Forbidden: failure checking preference requirements: insufficient Memory resources: the instance type t (VirtualMachineInstancetype) has 1Gi of memory, and the preference p (VirtualMachinePreference) requires at least 2Gi"},
 		"of the VM":                {`{cpu: {guest: 4}, memory: {guest: 1Gi}}`, "", `{domain: {cpu: {cores: 2, threads: 2}, memory: {guest: 1Gi}}}`, ""},
-		"more CPUs of the VM":      {`{cpu: {guest: 4}}`, "", `{domain: {cpu: {cores: 3}}}`, "spec.template.spec.domain.cpu: Forbidden: the VM has 3 vCPUs, and the preference p (VirtualMachinePreference) requires at least 4"},
-		"memory of a VM with none": {`{memory: {guest: 1Gi}}`, "", `{domain: {}}`, "spec.template.spec.domain.memory.guest: Forbidden: the VM has 0 of memory, and the preference p (VirtualMachinePreference) requires at least 1Gi"},
-		"another architecture":     {`{architecture: arm64}`, small, `{domain: {}}`, "spec.preference: Forbidden: the preference p (VirtualMachinePreference) requires the architecture arm64, and the VM is of amd64"},
+		"more CPUs of the VM":      {`{cpu: {guest: 4}}`, "", `{domain: {cpu: {cores: 3}}}`, "spec.template.spec.domain.cpu: Forbidden: failure checking preference requirements: insufficient CPU resources: the VM has 3 vCPUs, and the preference p (VirtualMachinePreference) requires at least 4"},
+		"memory of a VM with none": {`{memory: {guest: 1Gi}}`, "", `{domain: {}}`, "spec.template.spec.domain.memory.guest: Forbidden: failure checking preference requirements: insufficient Memory resources: the VM has 0 of memory, and the preference p (VirtualMachinePreference) requires at least 1Gi"},
+		"another architecture":     {`{architecture: arm64}`, small, `{domain: {}}`, "spec.preference: Forbidden: failure checking preference requirements: the preference p (VirtualMachinePreference) requires the architecture arm64, and the VM is of amd64"},
 		"its architecture":         {`{architecture: amd64}`, small, `{domain: {}}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

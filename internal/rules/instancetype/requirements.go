@@ -13,6 +13,9 @@ import (
 // architecture is the default of a guest.
 const architecture = "amd64"
 
+// unmet begins each refusal. Clients of KubeVirt match it, and the insufficient resource after it.
+const unmet = "failure checking preference requirements: "
+
 // requirements refuses an expanded spec that has less than the preference requires.
 func requirements(spec *v1.VirtualMachineInstanceSpec, used Used) field.ErrorList {
 	needs := used.Preference.Preference.Requirements
@@ -24,24 +27,25 @@ func requirements(spec *v1.VirtualMachineInstanceSpec, used Used) field.ErrorLis
 		from, cpuPath, memoryPath = used.Type.String(), typePath, typePath
 	}
 	var errs field.ErrorList
-	refuse := func(path *field.Path, what string, has, wants any) {
-		errs = append(errs, field.Forbidden(path, fmt.Sprintf("%s has %v %s, and %s requires at least %v", from, has, what, used.Preference, wants)))
+	refuse := func(path *field.Path, resource, amount string, wants any) {
+		errs = append(errs, field.Forbidden(path, fmt.Sprintf("%sinsufficient %s resources: %s has %s, and %s requires at least %v",
+			unmet, resource, from, amount, used.Preference, wants)))
 	}
 	if needs.CPU != nil {
 		if has := machine.VCPUs(machine.Topology(spec)); has < int(needs.CPU.Guest) {
-			refuse(cpuPath, "vCPUs", has, needs.CPU.Guest)
+			refuse(cpuPath, "CPU", fmt.Sprintf("%d vCPUs", has), needs.CPU.Guest)
 		}
 	}
 	if needs.Memory != nil {
 		if has := machine.GuestMemory(spec); has < needs.Memory.Guest.Value() {
-			refuse(memoryPath, "of memory", resource.NewQuantity(has, resource.BinarySI), needs.Memory.Guest.String())
+			refuse(memoryPath, "Memory", resource.NewQuantity(has, resource.BinarySI).String()+" of memory", needs.Memory.Guest.String())
 		}
 	}
 	if wants := value(needs.Architecture); wants != "" {
 		has := spec.Architecture
 		set(&has, architecture)
 		if has != wants {
-			errs = append(errs, field.Forbidden(preferencePath, fmt.Sprintf("%s requires the architecture %s, and the VM is of %s", used.Preference, wants, has)))
+			errs = append(errs, field.Forbidden(preferencePath, fmt.Sprintf("%s%s requires the architecture %s, and the VM is of %s", unmet, used.Preference, wants, has)))
 		}
 	}
 	return errs
