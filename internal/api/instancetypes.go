@@ -45,7 +45,7 @@ func addInstancetypes(add adder) {
 func addTypes[T any](add adder, path string, spec func(*T) *instancetypev1.VirtualMachineInstancetypeSpec) {
 	handler, err := admission.ValidatingAsking(func(_ context.Context, r admission.Request[T]) (field.ErrorList, error) {
 		return instancetype.CheckType(spec(r.New)), nil
-	}, func(r admission.Request[T]) []string { return instancetype.DeprecatedType(spec(r.New)) },
+	}, func(r admission.Request[T]) []string { return instancetype.WarnType(spec(r.New)) },
 		func(r admission.Request[T]) []string { return annotationWarnings(spec(r.New).Annotations) })
 	add(path, handler, err)
 }

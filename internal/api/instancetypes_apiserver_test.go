@@ -160,7 +160,7 @@ func (w *world) typedConflict(t *testing.T) {
 // unusableTypes must be refused of all four kinds, also as updates.
 func (w *world) unusableTypes(t *testing.T) {
 	for kind, c := range map[string]struct{ spec, want string }{
-		instancetype.KindType:              {`{cpu: {guest: 0}, memory: {guest: 1Gi}}`, "spec.cpu.guest: Invalid value: 0: must be greater than 0"},
+		instancetype.KindType:              {`{cpu: {guest: 1}, memory: {guest: -1Gi}}`, `spec.memory.guest: Invalid value: "-1Gi": must be an amount of memory`},
 		instancetype.KindClusterType:       {`{cpu: {guest: 1}, memory: {guest: 1Gi, overcommitPercent: 101}}`, "spec.memory.overcommitPercent: Invalid value: 101"},
 		instancetype.KindPreference:        {`{cpu: {preferredCPUTopology: pile}}`, `spec.cpu.preferredCPUTopology: Unsupported value: "pile"`},
 		instancetype.KindClusterPreference: {`{firmware: {preferredUseBios: true, preferredEfi: {}}}`, "spec.firmware.preferredUseBios: a guest has either a BIOS or EFI"},
@@ -180,8 +180,8 @@ func (w *world) unusableTypes(t *testing.T) {
 	}
 	four := &instancetypev1.VirtualMachineInstancetype{}
 	four.Namespace, four.Name = w.namespace, "four"
-	err := w.admin.Patch(t.Context(), four, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"cpu":{"guest":0}}}`)))
-	if err == nil || !strings.Contains(sentence(err), "spec.cpu.guest") {
+	err := w.admin.Patch(t.Context(), four, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"cpu":{"maxSockets":0}}}`)))
+	if err == nil || !strings.Contains(sentence(err), "spec.cpu.maxSockets") {
 		t.Errorf("a type that becomes unusable: %v", err)
 	}
 }

@@ -106,9 +106,8 @@ func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 // guestMemory validates the guest's memory alone. It returns nil if the value can't be used in comparisons.
 func guestMemory(domain *v1.DomainSpec, path *field.Path) (*resource.Quantity, field.ErrorList) {
 	at := path.Child("memory", "guest")
-	if domain.Memory == nil || domain.Memory.Guest == nil {
-		return nil, field.ErrorList{field.Required(at,
-			"no memory requested; set this or "+path.Child("resources", "requests", "memory").String())}
+	if !hasMemory(domain) {
+		return nil, nil
 	}
 	guest := domain.Memory.Guest
 	if err := quantity.Memory(*guest); err != nil {
@@ -118,6 +117,21 @@ func guestMemory(domain *v1.DomainSpec, path *field.Path) (*resource.Quantity, f
 		return nil, field.ErrorList{field.Invalid(at, guest.String(), "must be at least "+minGuestMemory.String())}
 	}
 	return guest, nil
+}
+
+func hasMemory(domain *v1.DomainSpec) bool { return domain.Memory != nil && domain.Memory.Guest != nil }
+
+// memoryRequested refuses a VMI without memory. A template without memory is stored, as in KubeVirt, with a warning.
+func memoryRequested(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
+	if hasMemory(domain) {
+		return nil
+	}
+	return field.ErrorList{field.Required(path.Child("memory", "guest"), noMemory(path))}
+}
+
+// noMemory says of a domain that nothing sets its memory.
+func noMemory(path *field.Path) string {
+	return "no memory requested; set this or " + path.Child("resources", "requests", "memory").String()
 }
 
 func hugepages(pages *v1.Hugepages, guest *resource.Quantity, path *field.Path) field.ErrorList {

@@ -107,6 +107,7 @@ func TestWhoWritesAVMIsToldWhatTheGuestWillSee(t *testing.T) {
 spec:
   domain:
     machine: {type: pc-q35-rhel9.4.0}
+    memory: {guest: 1Gi}
     devices:
       disks:
       - {name: a, serial: A123456789012345678901234567}

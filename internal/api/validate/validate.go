@@ -187,6 +187,7 @@ func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) field.
 	errs = append(errs, instanceLock(vmi.Annotations, nil, metadata.Child("annotations"))...)
 	errs = append(errs, supported.VMIAnnotations(vmi.Annotations, metadata.Child("annotations"))...)
 	errs = append(errs, lasting(vmi)...)
+	errs = append(errs, memoryRequested(&vmi.Spec.Domain, spec.Child("domain"))...)
 	return append(errs, Spec(&vmi.Spec, spec)...)
 }
 

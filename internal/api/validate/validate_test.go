@@ -483,8 +483,9 @@ func TestASpecHasOnlySoManyDevices(t *testing.T) {
 	spec := &v1.VirtualMachineInstanceSpec{Volumes: make([]v1.Volume, 300)}
 	devices := &spec.Domain.Devices
 	devices.Disks, devices.Interfaces = make([]v1.Disk, 256), make([]v1.Interface, 257)
+	spec.Domain.Memory = &v1.Memory{Guest: new(resource.MustParse("1Ki"))}
 	const want = `[spec.volumes: Too many: 300: must have at most 256 items, spec.domain.devices.interfaces: Too many: 257: must have at most 256 items, ` +
-		`spec.domain.memory.guest: Required value: no memory requested; set this or spec.domain.resources.requests.memory]`
+		`spec.domain.memory.guest: Invalid value: "1Ki": must be at least 1Mi]`
 	if got := Spec(spec, field.NewPath("spec")).ToAggregate().Error(); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -31,6 +31,9 @@ func VMWarnings(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) []s
 	all = append(all, deprecated(vm)...)
 	all = append(all, supported.VMSpecWarnings(&vm.Spec, spec)...)
 	all = append(all, dataVolumeTemplateWarnings(&vm.Spec, spec.Child("dataVolumeTemplates"), settings)...)
+	if vm.Spec.Instancetype == nil {
+		all = append(all, memoryWarning(vm.Spec.Template, spec.Child("template", "spec"))...)
+	}
 	return append(all, templateWarnings(vm.Spec.Template, spec.Child("template", "spec"), settings)...)
 }
 
@@ -56,7 +59,17 @@ func ReplicaSetWarnings(rs, old *v1.VirtualMachineInstanceReplicaSet, settings c
 		return nil
 	}
 	spec := field.NewPath("spec")
-	return append(supported.ReplicaSetSpecWarnings(&rs.Spec, spec), templateWarnings(rs.Spec.Template, spec.Child("template", "spec"), settings)...)
+	all := append(supported.ReplicaSetSpecWarnings(&rs.Spec, spec), memoryWarning(rs.Spec.Template, spec.Child("template", "spec"))...)
+	return append(all, templateWarnings(rs.Spec.Template, spec.Child("template", "spec"), settings)...)
+}
+
+// memoryWarning warns about a template without memory, which is stored, while its VMIs are refused.
+func memoryWarning(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path) []string {
+	if template == nil || machine.GuestMemory(&template.Spec) > 0 {
+		return nil
+	}
+	domain := path.Child("domain")
+	return []string{fmt.Sprintf("%s: %s: no guest can start without memory", domain.Child("memory", "guest"), noMemory(domain))}
 }
 
 // templateWarnings returns the warnings about a template, as those about its VMI.

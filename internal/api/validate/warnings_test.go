@@ -9,9 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
@@ -162,4 +164,64 @@ func TestAKubeVirtObjectKeepsAnAnnotationThatIsRefused(t *testing.T) {
 	if errs := KubeVirt(had, &v1.KubeVirt{}); len(errs) != 1 {
 		t.Errorf("the annotation alone is added: %v", errs)
 	}
+}
+
+// KubeVirt stores such templates, and refuses their VMIs.
+func TestATemplateWithoutMemoryIsStoredWithAWarning(t *testing.T) {
+	settings := configured(t, "", "")
+	const warning = "spec.template.spec.domain.memory.guest: no memory requested; set this or spec.template.spec.domain.resources.requests.memory: no guest can start without memory"
+	for name, c := range map[string]struct {
+		memory string
+		typed  bool
+		want   []string
+	}{
+		"none":                {want: []string{warning}},
+		"room for more alone": {memory: "memory: {maxGuest: 2Gi}", want: []string{warning}},
+		"the guest's":         {memory: "memory: {guest: 1Gi}"},
+		"the pod's request":   {memory: "resources: {requests: {memory: 1Gi}}"},
+		"the pod's limit":     {memory: "resources: {limits: {memory: 1Gi}}"},
+		"an instance type's":  {typed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vm, err := decode([]byte("spec: {runStrategy: Halted, template: {metadata: {labels: {a: b}}, spec: {domain: {" + c.memory + "}}}}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if errs := VM(vm, nil, settings); len(errs) > 0 {
+				t.Errorf("the VM is refused: %v", errs)
+			}
+			rs := &v1.VirtualMachineInstanceReplicaSet{Spec: v1.VirtualMachineInstanceReplicaSetSpec{
+				Template: vm.Spec.Template, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
+			}}
+			if c.typed {
+				vm.Spec.Instancetype = &v1.InstancetypeMatcher{Name: "t"}
+			} else {
+				if errs := ReplicaSet(rs, nil, settings); len(errs) > 0 {
+					t.Errorf("the replica set is refused: %v", errs)
+				}
+				if diff := cmp.Diff(c.want, ReplicaSetWarnings(rs, nil, settings)); diff != "" {
+					t.Errorf("the replica set: %s", diff)
+				}
+			}
+			if diff := cmp.Diff(c.want, VMWarnings(vm, nil, settings)); diff != "" {
+				t.Error(diff)
+			}
+			vmi := &v1.VirtualMachineInstance{Spec: *vm.Spec.Template.Spec.DeepCopy()}
+			defaults.VMI(vmi, settings)
+			refusal := ""
+			if len(c.want) > 0 || c.typed {
+				refusal = "spec.domain.memory.guest: Required value: no memory requested; set this or spec.domain.resources.requests.memory"
+			}
+			if got := errorText(VMI(vmi, settings)); got != refusal {
+				t.Errorf("the VMI is refused with %q, want %q", got, refusal)
+			}
+		})
+	}
+}
+
+func errorText(errs field.ErrorList) string {
+	if len(errs) == 0 {
+		return ""
+	}
+	return errs.ToAggregate().Error()
 }

@@ -23,12 +23,13 @@ const maxSize = 64 << 10
 // CheckType returns the errors of a type for any VM. The resulting VM is checked for Drydock's support.
 func CheckType(t *instancetypev1.VirtualMachineInstancetypeSpec) field.ErrorList {
 	errs := size(t)
-	errs = append(errs, positive(int64(t.CPU.Guest), specPath.Child("cpu", "guest"))...)
 	if sockets := t.CPU.MaxSockets; sockets != nil {
 		errs = append(errs, positive(int64(*sockets), specPath.Child("cpu", "maxSockets"))...)
 	}
 	memory, path := &t.Memory, specPath.Child("memory")
-	errs = append(errs, amount(memory.Guest, path.Child("guest"))...)
+	if !memory.Guest.IsZero() {
+		errs = append(errs, amount(memory.Guest, path.Child("guest"))...)
+	}
 	if most := memory.MaxGuest; most != nil {
 		if errs = append(errs, amount(*most, path.Child("maxGuest"))...); most.Cmp(memory.Guest) < 0 {
 			errs = append(errs, field.Invalid(path.Child("maxGuest"), most.String(), "must not be less than memory.guest, which is "+memory.Guest.String()))
@@ -114,12 +115,16 @@ func checkFirmware(p *instancetypev1.FirmwarePreferences) field.ErrorList {
 	return field.ErrorList{field.Forbidden(specPath.Child("firmware", "preferredUseBios"), "a guest has either a BIOS or EFI; prefer one of them")}
 }
 
-// DeprecatedType returns warnings for the deprecated fields of a type.
-func DeprecatedType(t *instancetypev1.VirtualMachineInstancetypeSpec) []string {
-	if t.LaunchSecurity == nil {
-		return nil
+// WarnType returns warnings about a type: with which no VM starts, and about deprecated fields.
+func WarnType(t *instancetypev1.VirtualMachineInstancetypeSpec) []string {
+	var warnings []string
+	if t.Memory.Guest.IsZero() {
+		warnings = append(warnings, fmt.Sprintf("%s is 0: a VM with this instance type can't start", specPath.Child("memory", "guest")))
 	}
-	return []string{"spec.launchSecurity is deprecated: a preference has preferredLaunchSecurity"}
+	if t.LaunchSecurity != nil {
+		warnings = append(warnings, "spec.launchSecurity is deprecated: a preference has preferredLaunchSecurity")
+	}
+	return warnings
 }
 
 // DeprecatedPreference returns warnings for the deprecated fields of a preference.

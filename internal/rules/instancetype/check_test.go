@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	v1 "kubevirt.io/api/core/v1"
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 
 	"drydock.dev/drydock/internal/rules/hotplug"
@@ -15,10 +14,9 @@ func parseQuantity(text string) resource.Quantity { return resource.MustParse(te
 
 func TestTypesThatNoVMCanBeMadeOf(t *testing.T) {
 	for text, want := range map[string]string{
-		`{cpu: {guest: 2}, memory: {guest: 1Gi, maxGuest: 2Gi, overcommitPercent: 100}}`: "",
-		`{cpu: {guest: 4000000000}, memory: {guest: 1Gi}}`:                               "",
-		`{cpu: {guest: 0}, memory: {guest: 0}}`: "spec.cpu.guest: Invalid value: 0: must be greater than 0\n" +
-			`spec.memory.guest: Invalid value: "0": must be an amount of memory: whole bytes, more than 0 and at most 16Ti`,
+		`{cpu: {guest: 2}, memory: {guest: 1Gi, maxGuest: 2Gi, overcommitPercent: 100}}`:              "",
+		`{cpu: {guest: 4000000000}, memory: {guest: 1Gi}}`:                                            "",
+		`{cpu: {guest: 0}, memory: {guest: 0, maxGuest: 2Gi, overcommitPercent: 15}}`:                 "",
 		`{cpu: {guest: 1}, memory: {guest: -1Gi}}`:                                                    `spec.memory.guest: Invalid value: "-1Gi": must be an amount of memory: whole bytes, more than 0 and at most 16Ti`,
 		`{cpu: {guest: 1}, memory: {guest: 1e30}}`:                                                    `spec.memory.guest: Invalid value: "1e+30": must be an amount of memory: whole bytes, more than 0 and at most 16Ti`,
 		`{cpu: {guest: 1, maxSockets: 0}, memory: {guest: 1Gi}}`:                                      `spec.cpu.maxSockets: Invalid value: 0: must be greater than 0`,
@@ -66,10 +64,10 @@ func TestPreferencesThatNoVMCanBeMadeOf(t *testing.T) {
 // A revision may hold anything: it must be refused at its use if admission would have refused it.
 func TestAMalformedTypeIsNotUsed(t *testing.T) {
 	_, errs := Expand(vmOf(t, `{domain: {}}`), Used{
-		Type:       typeOf(t, `{cpu: {guest: 0}, memory: {guest: 1Gi}}`),
+		Type:       typeOf(t, `{cpu: {guest: 1, maxSockets: 0}, memory: {guest: 1Gi}}`),
 		Preference: &Source{Kind: KindClusterPreference, Name: "p", Preference: &instancetypev1.VirtualMachinePreferenceSpec{Annotations: map[string]string{hotplug.RecordAnnotation: ""}}},
 	}, "")
-	want := "spec.instancetype: Forbidden: the instance type t (VirtualMachineInstancetype) can't be used: spec.cpu.guest: Invalid value: 0: must be greater than 0\n" +
+	want := "spec.instancetype: Forbidden: the instance type t (VirtualMachineInstancetype) can't be used: spec.cpu.maxSockets: Invalid value: 0: must be greater than 0\n" +
 		"spec.preference: Forbidden: the preference p (VirtualMachineClusterPreference) can't be used: spec.annotations[" + hotplug.RecordAnnotation + "]: Forbidden: only Drydock's components keep this record of a VMI's volumes"
 	if got := said(errs); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -82,10 +80,19 @@ func TestDeprecatedFieldsAreNamed(t *testing.T) {
 	if len(warnings) != 3 || warnings[0] != "spec.cpu.preferredCPUTopology: preferCores is deprecated: write cores" {
 		t.Errorf("%q", warnings)
 	}
-	if w := DeprecatedType(&instancetypev1.VirtualMachineInstancetypeSpec{LaunchSecurity: &v1.LaunchSecurity{}}); len(w) != 1 {
+	if w := DeprecatedPreference(&instancetypev1.VirtualMachinePreferenceSpec{}); len(w) != 0 {
 		t.Errorf("%q", w)
 	}
-	if w := append(DeprecatedPreference(&instancetypev1.VirtualMachinePreferenceSpec{}), DeprecatedType(&instancetypev1.VirtualMachineInstancetypeSpec{})...); len(w) != 0 {
-		t.Errorf("%q", w)
+}
+
+func TestWarningsAboutATypeThatIsStored(t *testing.T) {
+	for text, want := range map[string]string{
+		`{cpu: {guest: 0}, memory: {guest: 1Gi}}`:                            "",
+		`{cpu: {guest: 1}, memory: {guest: 0}}`:                              "spec.memory.guest is 0: a VM with this instance type can't start",
+		`{cpu: {guest: 1}, memory: {guest: 1Gi}, launchSecurity: {sev: {}}}`: "spec.launchSecurity is deprecated: a preference has preferredLaunchSecurity",
+	} {
+		if got := strings.Join(WarnType(parse[instancetypev1.VirtualMachineInstancetypeSpec](t, text)), "\n"); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
 	}
 }

@@ -72,9 +72,11 @@ func (t topology) each() uint64 {
 	return uint64(t.ratio)
 }
 
-// of arranges CPUs, whose number must be a multiple of each.
+// of arranges CPUs, whose number must be a multiple of each. A guest has at least one.
 func (t topology) of(vcpus uint32) (sockets, cores, threads uint32) {
 	switch {
+	case vcpus == 0:
+		return 1, 1, 1
 	case t.kind == instancetypev1.Cores:
 		return 1, vcpus, 1
 	case t.kind == instancetypev1.Threads:

@@ -3,7 +3,6 @@ package instancetype
 import (
 	"fmt"
 	"maps"
-	"math/big"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,27 +91,28 @@ func (a *typed) memory() {
 	if a.resource(corev1.ResourceMemory) || named {
 		return
 	}
-	memory.Guest = &says.Guest
+	if !says.Guest.IsZero() {
+		memory.Guest = &says.Guest
+	}
 	if says.Hugepages != nil && !a.taken(memory.Hugepages != nil, path.Child("hugepages")) {
 		memory.Hugepages = says.Hugepages
 	}
 	if says.MaxGuest != nil && !a.taken(memory.MaxGuest != nil, path.Child("maxGuest")) {
 		memory.MaxGuest = says.MaxGuest
 	}
-	if says.OvercommitPercent > 0 {
+	if says.OvercommitPercent > 0 && memory.Guest != nil {
 		if domain.Resources.Requests == nil {
 			domain.Resources.Requests = corev1.ResourceList{}
 		}
-		domain.Resources.Requests[corev1.ResourceMemory] = share(says.Guest, 100-says.OvercommitPercent)
+		domain.Resources.Requests[corev1.ResourceMemory] = overcommitted(says.Guest, says.OvercommitPercent)
 	}
 }
 
-// share returns a percentage of an amount in whole bytes. The product may exceed an int64.
-func share(amount resource.Quantity, percent int) resource.Quantity {
-	bytes := big.NewInt(amount.Value())
-	bytes.Mul(bytes, big.NewInt(int64(percent)))
-	bytes.Div(bytes, big.NewInt(100))
-	return *resource.NewQuantity(bytes.Int64(), resource.BinarySI)
+// overcommitted returns the request for an amount of memory, without the percentage that is overcommitted. It is
+// rounded as a float32, so that clients find the number that KubeVirt computes.
+func overcommitted(amount resource.Quantity, percent int) resource.Quantity {
+	left := 1 - float32(percent)/100
+	return *resource.NewQuantity(int64(float32(amount.Value())*left), resource.BinarySI)
 }
 
 func (a *typed) devices() {

@@ -93,7 +93,47 @@ func complete(spec *v1.VirtualMachineInstanceSpec) {
 	}
 }
 
-// A new field of the API module has no line, and must fail here.
+// KubeVirt stores such types, and its clients send 0 for what they leave out.
+func TestATypeWithoutCPUsOrMemory(t *testing.T) {
+	for name, c := range map[string]struct{ typ, topology, want string }{
+		"no CPUs":             {`{memory: {guest: 1Gi}}`, "", `{domain: {cpu: {sockets: 1, cores: 1, threads: 1}, memory: {guest: 1Gi}}}`},
+		"no CPUs as cores":    {`{memory: {guest: 1Gi}}`, "cores", `{domain: {cpu: {sockets: 1, cores: 1, threads: 1}, memory: {guest: 1Gi}}}`},
+		"no CPUs, spread":     {`{memory: {guest: 1Gi}}`, "spread", `{domain: {cpu: {sockets: 1, cores: 1, threads: 1}, memory: {guest: 1Gi}}}`},
+		"no memory":           {`{cpu: {guest: 2}}`, "", `{domain: {cpu: {sockets: 2, cores: 1, threads: 1}, memory: {}}}`},
+		"a part of no memory": {`{cpu: {guest: 2}, memory: {overcommitPercent: 15}}`, "", `{domain: {cpu: {sockets: 2, cores: 1, threads: 1}, memory: {}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			used := Used{Type: typeOf(t, c.typ)}
+			if c.topology != "" {
+				used.Preference = &Source{Kind: KindPreference, Name: "p", Preference: parse[instancetypev1.VirtualMachinePreferenceSpec](t, `{cpu: {preferredCPUTopology: `+c.topology+`}}`)}
+			}
+			out, errs := Expand(vmOf(t, `{domain: {}}`), used, "")
+			if len(errs) > 0 {
+				t.Fatal(errs)
+			}
+			if diff := cmp.Diff(parse[v1.VirtualMachineInstanceSpec](t, c.want), &out.Spec.Template.Spec); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// The first is the number of KubeVirt's own test; exact would be 114085068.
+func TestOvercommittedMemoryIsRoundedAsInKubeVirt(t *testing.T) {
+	for _, c := range []struct {
+		memory  string
+		percent int
+		want    int64
+	}{
+		{"128Mi", 15, 114085072}, {"2Gi", 25, 1536 << 20}, {"1Gi", 100, 0}, {"1Gi", 1, 1063004416}, {"16Ti", 1, 17416264351744},
+	} {
+		if got := overcommitted(parseQuantity(c.memory), c.percent); got.Value() != c.want {
+			t.Errorf("%s without %d%% is %d, want %d", c.memory, c.percent, got.Value(), c.want)
+		}
+	}
+}
+
+// A field that is new in the API module has no line, and fails here.
 func TestEveryFieldOfATypeIsTested(t *testing.T) {
 	elsewhere := map[string]bool{"annotations": true}
 	for _, part := range []struct {

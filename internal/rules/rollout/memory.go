@@ -90,3 +90,20 @@ func fixedMemory(spec *v1.VirtualMachineInstanceSpec) string {
 	}
 	return ""
 }
+
+// sameRequest is the part of a memory request by which two requests may differ and still be the same.
+const sameRequest = 1 << 20
+
+// levelMemoryRequest makes two memory requests equal that differ by less than a millionth. Releases round the request
+// for overcommitted memory differently, and a guest need not restart for that.
+func levelMemoryRequest(from, to *v1.VirtualMachineInstanceSpec) {
+	before, after := from.Domain.Resources.Requests, to.Domain.Resources.Requests
+	was, requested := before[corev1.ResourceMemory]
+	is, requests := after[corev1.ResourceMemory]
+	if !requested || !requests {
+		return
+	}
+	if difference := was.Value() - is.Value(); max(difference, -difference) <= was.Value()/sameRequest {
+		before[corev1.ResourceMemory] = is
+	}
+}

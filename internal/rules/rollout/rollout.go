@@ -117,6 +117,7 @@ func Compare(in Input) []Change {
 		started := volumemigration.Alike(in.Started, &in.VMI.Spec, in.Template, in.Moves)
 		from, to := lasting(started), lasting(in.Template)
 		interfaces.level(from, to, &in.VMI.Spec)
+		levelMemoryRequest(from, to)
 		add(Restart, ReasonMachine, Paths(from, to, in.VMName)...)
 	}
 	slices.SortFunc(changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
