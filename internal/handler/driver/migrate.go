@@ -248,7 +248,7 @@ func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.Virtu
 	}
 	switch {
 	case f.Begun:
-		source.Stands(f.Status == migrationstatus.PreSwitchover)
+		source.Stands(f.Status == migrationstatus.PreSwitchover || f.Status == migrationstatus.Device)
 		if f.Status == migrationstatus.Active {
 			source.Copied(sampleOf(&known.Progress))
 		}

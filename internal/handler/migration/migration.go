@@ -286,7 +286,7 @@ func (s *Source) ProgressDue(now time.Time) bool { return vmistatus.ProgressDue(
 // ToldProgress records that the progress is being written.
 func (s *Source) ToldProgress(now time.Time) { s.lastWritten = now }
 
-// Stands records whether the guest stands still and waits for the switchover.
+// Stands records whether the guest stands still for the switchover.
 func (s *Source) Stands(still bool) {
 	switch {
 	case !still:
@@ -316,7 +316,7 @@ func (s *Source) ready() bool {
 func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
 	f.Connected = s.received.connected()
 	f.Ready, f.Ran, f.Never = s.ready(), s.received.has(switchover.Ran), s.received.has(switchover.Never)
-	f.Streams, f.Cause = len(s.forwards) > 0, s.cause
+	f.Streams, f.Cause, f.Downtime = len(s.forwards) > 0, s.cause, limits.Downtime
 	if !s.stopped.IsZero() {
 		f.Stopped = s.env.Now().Sub(s.stopped)
 	}

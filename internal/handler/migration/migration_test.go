@@ -363,6 +363,7 @@ func TestWhatTheSourceRemembers(t *testing.T) {
 		s, here := silent(t)
 		c.do(s, here)
 		got := switchover.SourceFacts{Begun: c.begun}
+		c.want.Downtime = limits.Downtime
 		if s.Fill(&got, limits); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}

@@ -280,5 +280,5 @@ func (s *state) targetFacts() switchover.TargetFacts {
 	return f
 }
 
-// overdue is longer than a virt-handler waits in pre-switchover.
-const overdue = time.Minute
+// overdue is more than a virt-handler waits for in pre-switchover and in device.
+const overdue = time.Hour

@@ -38,8 +38,9 @@ type SourceFacts struct {
 	Settled     bool
 	Mirrors     Mirrors
 	Convergence Convergence
-	// Stopped is the time for which this virt-handler has seen pre-switchover.
-	Stopped time.Duration
+	// Stopped is the time for which this virt-handler has seen the guest stopped for its switchover (pre-switchover and
+	// device). Downtime is the limit of the guest's downtime.
+	Stopped, Downtime time.Duration
 
 	// Connected means that there is a control connection to the target's virt-handler. Ready, Ran
 	// and Never were received over any of them.
@@ -130,7 +131,7 @@ func (f *SourceFacts) decide() SourceStep {
 	case preSwitchover:
 		return f.beforeSwitchover()
 	case device:
-		if reason := f.unwanted(); reason != "" {
+		if reason := cmp.Or(f.unwanted(), f.unsent()); reason != "" {
 			return SourceStep{Action: Cancel, Reason: reason}
 		}
 	case postCopy:
@@ -300,6 +301,18 @@ func (f *SourceFacts) beforeSwitchover() SourceStep {
 		return SourceStep{Action: FinishMirrors}
 	}
 	return SourceStep{Action: SourceWait}
+}
+
+// handoverPatience is how much longer than its downtime a guest may stand still while its last memory is sent. A
+// connection that is silent breaks earlier, but one to a QEMU that does not read stays.
+const handoverPatience = time.Minute
+
+// unsent returns the reason why a handover that takes too long must end, "" for none.
+func (f *SourceFacts) unsent() string {
+	if f.Stopped < f.Downtime+handoverPatience {
+		return ""
+	}
+	return fmt.Sprintf("the guest stood still for %s, and the last of its memory had not been sent", f.Stopped.Round(time.Second))
 }
 
 func (f *SourceFacts) lacking() string {

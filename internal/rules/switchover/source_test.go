@@ -169,6 +169,8 @@ func TestSourceInTheSwitchover(t *testing.T) {
 		"virt-handler was restarted":                      {func(f *switchover.SourceFacts) { f.Streams = false }, sourceWaits},
 		"an abort: QEMU decides":                          {func(f *switchover.SourceFacts) { f.Record.AbortRequested = true }, cancels(aborted)},
 		"the target ends":                                 {func(f *switchover.SourceFacts) { f.Never = true }, cancels(targetGone)},
+		"it takes almost too long":                        {func(f *switchover.SourceFacts) { f.Stopped, f.Downtime = 62*time.Second-1, 2*time.Second }, sourceWaits},
+		"it takes too long":                               {func(f *switchover.SourceFacts) { f.Stopped, f.Downtime = 62*time.Second, 2*time.Second }, cancels("the guest stood still for 1m2s, and the last of its memory had not been sent")},
 		"completed, and the run state is about to follow": {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Completed }, sourceWaits},
 		"failed, and the guest is about to go on":         {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Failed }, sourceWaits},
 		"canceled, and the guest is about to go on":       {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Canceled }, sourceWaits},

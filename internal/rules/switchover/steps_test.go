@@ -199,11 +199,15 @@ func (t *turn) sourceDecides() {
 	}
 	t.sourceStep(t.rules.source(f))
 	f.Stopped = overdue
-	if late := t.rules.source(f); !t.s.finishes() {
+	switch late := t.rules.source(f); {
+	case t.s.src == srcDevice && late.Action == switchover.Cancel:
+		t.fault(givenUp, "the last of the memory takes too long, and the migration is canceled", true, func(to *state) { to.src, to.stream = srcBack, false })
+	case !t.s.finishes():
 		t.sourceStep(late)
-	} else if late.Action == switchover.Cancel {
+	case late.Action == switchover.Cancel:
 		t.fault(givenUp, "the last of the disks takes too long, and the migration is canceled", true, (*state).cancelCopy)
 	}
+	f.Stopped = 0
 	if t.postCopy {
 		f.Convergence.Action = switchover.ConvergeByPostCopy
 		t.sourceStep(t.rules.source(f))
