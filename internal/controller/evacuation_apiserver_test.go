@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/rules/evacuation"
+	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
@@ -102,12 +103,26 @@ func (w *world) runOn(name, node string) *corev1.Pod {
 	return pod
 }
 
+// awaitEvictionMark waits until the pod tells the descheduler, or no longer tells it, that it is being evicted.
+func (w *world) awaitEvictionMark(pod *corev1.Pod, want bool) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("the pod's mark to be %t", want), func() (bool, string) {
+		var is corev1.Pod
+		w.do("reading the pod", w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), &is))
+		_, marked := is.Annotations[launcherpod.EvictionInProgressAnnotation]
+		_, asks := is.Annotations[launcherpod.EvictOnlyAnnotation]
+		return marked == want && asks, fmt.Sprint(is.Annotations)
+	})
+}
+
 func TestAnEvictedGuestMigratesAndIsNotMarkedAnyMore(t *testing.T) {
 	w := newWorld(t)
 	w.createEvictable("vmi")
-	w.runOn("vmi", testNode)
+	source := w.runOn("vmi", testNode)
+	w.awaitEvictionMark(source, false)
 	w.evicts("vmi", false)
 	m := w.awaitEvacuation("vmi")
+	w.awaitEvictionMark(source, true)
 	if *m.Spec.Priority != v1.PrioritySystemMaintenance || m.Annotations[v1.EvacuationMigrationAnnotation] != testNode {
 		t.Errorf("the migration is %+v", m)
 	}
@@ -115,6 +130,7 @@ func TestAnEvictedGuestMigratesAndIsNotMarkedAnyMore(t *testing.T) {
 	w.targetSays(m, vmistatus.TargetMigration{Runs: true})
 	w.awaitMigration(m.Name, v1.MigrationSucceeded)
 	w.expectArrived(target, otherNode)
+	w.awaitEvictionMark(target, false)
 	if vmi := w.vmi("vmi"); vmi.Status.EvacuationNodeName != "" {
 		t.Errorf("the VMI is marked for node %s", vmi.Status.EvacuationNodeName)
 	}
@@ -128,14 +144,16 @@ func TestAnUncordonCancelsWhatHasNotBegun(t *testing.T) {
 	node := w.cordonedNode()
 	w.createEvictable("waits")
 	w.createEvictable("runs")
+	pods := map[string]*corev1.Pod{}
 	for _, name := range []string{"waits", "runs"} {
-		w.runOn(name, node)
+		pods[name] = w.runOn(name, node)
 		w.evicts(name, true)
 	}
 	runs := w.awaitEvacuation("runs")
 	w.bringTo(runs, v1.MigrationRunning, otherNode)
 	waits := w.awaitEvacuation("waits")
 	target := w.awaitTarget(waits)
+	w.awaitEvictionMark(pods["waits"], true)
 	w.uncordon(node)
 	w.awaitMigrationGone(waits.Name)
 	w.awaitPodDeletion(target)
@@ -144,6 +162,7 @@ func TestAnUncordonCancelsWhatHasNotBegun(t *testing.T) {
 			vmi := w.vmi(name)
 			return vmi.Status.EvacuationNodeName == "" && vmi.Annotations[evacuation.CordonAnnotation] == "", fmt.Sprintf("%+v %+v", vmi.Annotations, vmi.Status)
 		})
+		w.awaitEvictionMark(pods[name], false)
 	}
 	if m := w.migration(runs.Name); m == nil || m.Status.Phase != v1.MigrationRunning || m.DeletionTimestamp != nil {
 		t.Errorf("the migration that runs is %+v", m)

@@ -253,6 +253,11 @@ func (r *Reconciler) describePods(ctx context.Context, o vmilifecycle.Observed, 
 			return err
 		}
 	}
+	if plan.MarkEviction != nil {
+		if err := r.markEviction(ctx, o.Pod, *plan.MarkEviction); err != nil {
+			return err
+		}
+	}
 	if plan.Networks == nil {
 		return nil
 	}
@@ -280,14 +285,26 @@ func (r *Reconciler) openGate(ctx context.Context, pod *corev1.Pod) error {
 }
 
 func (r *Reconciler) labelNode(ctx context.Context, pod *corev1.Pod) error {
-	data, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": pod.UID, "labels": map[string]string{v1.NodeNameLabel: pod.Spec.NodeName}},
-	})
+	return r.patchMetadata(ctx, pod, "labeling with its node", "labels", map[string]any{v1.NodeNameLabel: pod.Spec.NodeName})
+}
+
+// markEviction tells the descheduler whether an eviction of the pod is in progress.
+func (r *Reconciler) markEviction(ctx context.Context, pod *corev1.Pod, mark bool) error {
+	var value any // null removes the annotation
+	if mark {
+		value = "true"
+	}
+	return r.patchMetadata(ctx, pod, "marking as being evicted", "annotations", map[string]any{launcherpod.EvictionInProgressAnnotation: value})
+}
+
+// patchMetadata merges entries into a map of the pod's metadata. A pod that is gone or was replaced stays as it is.
+func (r *Reconciler) patchMetadata(ctx context.Context, pod *corev1.Pod, action, field string, entries map[string]any) error {
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, field: entries}})
 	if err != nil {
-		return fmt.Errorf("encoding the label of the pod %s: %w", pod.Name, err)
+		return fmt.Errorf("encoding the %s of the pod %s: %w", field, pod.Name, err)
 	}
 	named := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	_, err = versioned.Outcome("adding its node to the labels of the pod", named, r.Client.Patch(ctx, named, client.RawPatch(types.MergePatchType, data)))
+	_, err = versioned.Outcome(action+" the pod", named, r.Client.Patch(ctx, named, client.RawPatch(types.MergePatchType, data)))
 	return err
 }
 

@@ -152,6 +152,8 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	delete(annotations, corev1.LastAppliedConfigAnnotation)
 	annotations[v1.DomainAnnotation] = vmi.Name
 	annotations[defaultContainer] = layout.ComputeContainer
+	annotations[EvictOnlyAnnotation] = ""
+	delete(annotations, EvictionInProgressAnnotation)
 	hookBackups(vmi, annotations)
 
 	return metav1.ObjectMeta{

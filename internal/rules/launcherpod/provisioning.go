@@ -60,6 +60,7 @@ func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.S
 	delete(pod.Labels, v1.CreatedByLabel)
 	pod.Annotations[v1.EphemeralProvisioningObject] = "true"
 	pod.Annotations[defaultContainer] = HoldContainer
+	delete(pod.Annotations, EvictOnlyAnnotation)
 	Constrain(&pod.Spec, vmi, settings)
 	return pod, nil
 }

@@ -137,6 +137,8 @@ type Plan struct {
 	OpenGate bool
 	// LabelNode gives the observed pod the label kubevirt.io/nodeName.
 	LabelNode bool
+	// MarkEviction adds launcherpod.EvictionInProgressAnnotation to the observed pod or removes it, nil leaves it.
+	MarkEviction *bool
 	// Networks is the new launcherpod.NetworksAnnotation: "" removes it, nil leaves it.
 	Networks *string
 	// After is the requeue delay, zero for none.
@@ -169,6 +171,7 @@ func Decide(o Observed) Plan {
 	case vmistatus.HandedOver:
 		d.decideHandedOver()
 		d.labelNode()
+		d.markEviction()
 	case vmistatus.Ended:
 		d.decideEnded()
 	}
@@ -308,6 +311,12 @@ func (d *decision) labelNode() {
 	node := d.o.VMI.Status.NodeName
 	d.p.LabelNode = node != "" && pod.Spec.NodeName == node && pod.Labels[v1.NodeNameLabel] != node &&
 		pod.DeletionTimestamp == nil && !podstatus.Terminal(pod)
+}
+
+func (d *decision) markEviction() {
+	if mark, differs := launcherpod.EvictionMark(d.o.VMI, d.o.Pod); differs {
+		d.p.MarkEviction = &mark
+	}
 }
 
 // decideEnded deletes a pod that outlives its guest. virt-launcher ends with QEMU, so this only
