@@ -122,7 +122,7 @@ func addVMs(ctx context.Context, p *parts, pace controller.Options) error {
 
 func addReplicaSets(_ context.Context, p *parts, pace controller.Options) error {
 	return (&replicaset.Reconciler{
-		Client: p.cached, Recorder: p.recorder("virtualmachinereplicaset-controller"), Now: p.now,
+		Client: p.cached, Reader: p.reader, Recorder: p.recorder("virtualmachinereplicaset-controller"), Now: p.now,
 	}).SetupWithManager(p.mgr, pace)
 }
 

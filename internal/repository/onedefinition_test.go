@@ -120,6 +120,39 @@ var definitions = map[string]definition{
 			"internal/virtctl/imageupload.words": "virtctl knows the API and no rules",
 		},
 	},
+	"the precondition of a deletion": {
+		home: "internal/controller/deletion", use: "deletion.Exact, AsSeen or Once",
+		// A call of Delete of a controller-runtime client.
+		looksLike: func(f ast.Node) bool {
+			return contains(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok {
+					return false
+				}
+				method, ok := call.Fun.(*ast.SelectorExpr)
+				if !ok || method.Sel.Name != "Delete" || len(call.Args) < 2 {
+					return false
+				}
+				switch on := method.X.(type) {
+				case *ast.SelectorExpr:
+					return strings.EqualFold(on.Sel.Name, "client")
+				case *ast.Ident:
+					return on.Name == "writer"
+				}
+				return false
+			})
+		},
+		besides: map[string]string{
+			"bench/cluster.DeleteAndAwait":           "the object is the benchmark's own",
+			"bench/cluster.NewNamespace":             "the object is the benchmark's own",
+			"bench/scale.delete":                     "the object is the benchmark's own",
+			"internal/api/registration.take":         "virt-api does not import virt-controller's packages",
+			"internal/certs.remove":                  "it does not import virt-controller's packages",
+			"internal/controller/datavolume.certify": "the Secret's name has the UID of the worker's owner",
+			"internal/controller/datavolume.delete":  "a policy keeps virt-controller from what is not a worker's",
+			"internal/controller/datavolume.unequip": "a policy keeps virt-controller from what is not a worker's",
+		},
+	},
 	"a pod's condition": {
 		home: "internal/rules/podstatus", use: "podstatus.Condition",
 		looksLike: func(f ast.Node) bool {

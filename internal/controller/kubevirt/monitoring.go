@@ -17,6 +17,7 @@ import (
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/rules/components"
 )
 
@@ -142,8 +143,8 @@ func (r *Reconciler) deleteAllOfKind(ctx context.Context, kind schema.GroupVersi
 		if object.GetNamespace() == but || !components.Ours(object.GetLabels()) {
 			continue
 		}
-		if err := r.Client.Delete(ctx, object, client.Preconditions{UID: new(object.GetUID())}); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting the %s %s in the namespace %s: %w", kind.Kind, name, object.GetNamespace(), err)
+		if _, err := deletion.Exact(ctx, r.Client, object, "the "+kind.Kind); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -153,7 +154,7 @@ func (r *Reconciler) deleteBinding(ctx context.Context) error {
 	var binding rbacv1.RoleBinding
 	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: components.MonitoringRole}, &binding)
 	if err == nil && components.Ours(binding.Labels) {
-		err = r.Client.Delete(ctx, &binding, client.Preconditions{UID: &binding.UID})
+		_, err = deletion.Exact(ctx, r.Client, &binding, "the RoleBinding")
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting the RoleBinding %s: %w", components.MonitoringRole, err)

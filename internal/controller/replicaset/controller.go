@@ -33,7 +33,9 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
+	// Client reads from the cache and writes. Reader asks the API server.
 	Client   client.Client
+	Reader   client.Reader
 	Recorder events.EventRecorder
 	Now      func() time.Time
 
@@ -99,8 +101,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		vmis[i] = &list.Items[i]
 	}
 	p := replicaset.Decide(rs, selector, vmis, r.Now())
+	if current, err := r.confirm(ctx, rs, p); err != nil || !current {
+		return ctrl.Result{}, err
+	}
 	failure := r.apply(ctx, rs, p)
 	return ctrl.Result{RequeueAfter: p.After}, errors.Join(failure, r.patchStatus(ctx, rs, p.Reported(failure, r.Now())))
+}
+
+// confirm reports whether the replica set is current, if the plan adopts or removes VMIs; otherwise its event wakes the
+// loop. A replica set that is deleted with orphaned dependents has released its VMIs, and one of them that was adopted
+// again would be deleted by the garbage collector.
+func (r *Reconciler) confirm(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, p replicaset.Plan) (bool, error) {
+	if len(p.Adopt)+len(p.Remove) == 0 {
+		return true, nil
+	}
+	return versioned.Current(ctx, r.Reader, "the replica set", rs)
 }
 
 // apply executes the plan. A failure for one VMI does not stop the others.
@@ -130,9 +145,15 @@ func (r *Reconciler) patchOwners(ctx context.Context, from, to *v1.VirtualMachin
 	return versioned.Patch(ctx, r.Client, "changing the owner of VMI", from, to)
 }
 
+// remove deletes a VMI in the version in which the replica set owned it: it may have been released since. After a
+// conflict, the other write wakes the loop.
 func (r *Reconciler) remove(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, vmi *v1.VirtualMachineInstance) error {
-	if gone, err := deletion.Exact(ctx, r.Client, vmi, "VMI"); err != nil || gone {
-		return err
+	err := deletion.AsSeen(ctx, r.Client, vmi)
+	if versioned.Overtaken(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("deleting VMI %s: %w", client.ObjectKeyFromObject(vmi), err)
 	}
 	r.Recorder.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "DeleteVMI",
 		"Stopped the virtual machine by deleting the virtual machine instance %s", vmi.Name)

@@ -11,7 +11,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
@@ -110,17 +109,19 @@ func (r *Reconciler) makeClaims(ctx context.Context, claims []*corev1.Persistent
 	return nil
 }
 
-// dropClaims deletes claims. A DataVolume would create its claim again, so it is deleted first.
+// dropClaims deletes claims in the version that was observed: one that changes may have become another VM's. A
+// DataVolume would create its claim again, so it is deleted first.
 func (r *Reconciler) dropClaims(ctx context.Context, o restore.Observed, claims []*corev1.PersistentVolumeClaim) error {
 	for _, claim := range claims {
-		if o.Fillers[claim.Name] {
-			dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name}}
-			if err := r.Client.Delete(ctx, dv); client.IgnoreNotFound(err) != nil {
-				return fmt.Errorf("deleting the DataVolume %s/%s, whose claim is restored: %w", dv.Namespace, dv.Name, err)
+		if uid := o.Fillers[claim.Name]; uid != "" {
+			dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: uid}}
+			if _, err := deletion.Exact(ctx, r.Client, dv, "the DataVolume, whose claim is restored,"); err != nil {
+				return err
 			}
 		}
-		if _, err := deletion.Exact(ctx, r.Client, claim, "the claim"); err != nil {
-			return err
+		err := deletion.AsSeen(ctx, r.Client, claim)
+		if err != nil && !versioned.Overtaken(err) {
+			return fmt.Errorf("deleting the claim %s/%s: %w", claim.Namespace, claim.Name, err)
 		}
 	}
 	return nil

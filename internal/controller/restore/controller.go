@@ -135,7 +135,7 @@ func (r *Reconciler) observeSource(ctx context.Context, of *snapshotv1.VirtualMa
 }
 
 func (r *Reconciler) observeClaims(ctx context.Context, o *restore.Observed) error {
-	o.Claims, o.Fillers, o.Waits = map[string]*corev1.PersistentVolumeClaim{}, map[string]bool{}, map[string]bool{}
+	o.Claims, o.Fillers, o.Waits = map[string]*corev1.PersistentVolumeClaim{}, map[string]types.UID{}, map[string]bool{}
 	for _, name := range restore.ClaimNames(o) {
 		claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Reader, "the claim", client.ObjectKey{Namespace: o.Restore.Namespace, Name: name})
 		if err != nil {
@@ -145,8 +145,8 @@ func (r *Reconciler) observeClaims(ctx context.Context, o *restore.Observed) err
 			continue
 		}
 		o.Claims[name] = claim
-		if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == "DataVolume" {
-			o.Fillers[owner.Name] = true
+		if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == "DataVolume" && owner.Name == name {
+			o.Fillers[name] = owner.UID
 		}
 		if err := r.observeClass(ctx, claim.Spec.StorageClassName, o.Waits); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/controller/volumesnapshot"
 	"drydock.dev/drydock/internal/rules/snapshot"
@@ -129,7 +130,7 @@ func (r *Reconciler) writeContent(ctx context.Context, o snapshot.Observed, plan
 	case snapshot.Name:
 		err = r.Client.Patch(ctx, plan.Content, client.MergeFromWithOptions(o.Content, client.MergeFromWithOptimisticLock{}))
 	case snapshot.Discard:
-		err = r.Client.Delete(ctx, o.Content, client.Preconditions{UID: &o.Content.UID})
+		_, err = deletion.Exact(ctx, r.Client, o.Content, "the content")
 	}
 	if err == nil || apierrors.IsAlreadyExists(err) || versioned.Overtaken(err) {
 		return nil

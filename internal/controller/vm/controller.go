@@ -243,14 +243,11 @@ func (r *Reconciler) writeOutsideStatus(ctx context.Context, o *vmlifecycle.Obse
 
 // confirmVM asks the API server whether the observed VM is current. Another version counts as none: it wakes the loop.
 func (r *Reconciler) confirmVM(ctx context.Context, o *vmlifecycle.Observed) error {
-	current, err := versioned.Current(ctx, r.Reader, "VM", o.VM)
-	if err != nil {
-		return err
-	}
-	if o.VMConfirmed = current; !current {
+	var err error
+	if o.VMConfirmed, err = versioned.Current(ctx, r.Reader, "VM", o.VM); err == nil && !o.VMConfirmed {
 		o.VM = nil
 	}
-	return nil
+	return err
 }
 
 func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) error {
@@ -362,7 +359,7 @@ func (r *Reconciler) pruneRevisions(ctx context.Context, vm *v1.VirtualMachine, 
 	}
 	for i := range list.Items {
 		if old := &list.Items[i]; old.Name != keep {
-			if err := r.Client.Delete(ctx, old); client.IgnoreNotFound(err) != nil {
+			if _, err := deletion.Exact(ctx, r.Client, old, "ControllerRevision"); err != nil {
 				log.Error(err, "deleting the record of an earlier template", "revision", old.Name)
 			}
 		}

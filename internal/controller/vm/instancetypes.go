@@ -172,6 +172,8 @@ func (r *Reconciler) dropRevisions(ctx context.Context, from, to *v1.VirtualMach
 	}
 }
 
+// dropRevision removes the VM from a revision's owners, and deletes a revision that has no other owner: in the version
+// that was read, since another VM may be about to hold it.
 func (r *Reconciler) dropRevision(ctx context.Context, vm *v1.VirtualMachine, name string) error {
 	is, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", types.NamespacedName{Namespace: vm.Namespace, Name: name})
 	if err != nil || is == nil || !slices.ContainsFunc(is.OwnerReferences, ownerIs(vm)) {
@@ -182,8 +184,7 @@ func (r *Reconciler) dropRevision(ctx context.Context, vm *v1.VirtualMachine, na
 	if len(to.OwnerReferences) > 0 {
 		return versioned.Patch(ctx, r.Client, "letting go of the ControllerRevision", is, to)
 	}
-	_, err = deletion.Exact(ctx, r.Client, is, "ControllerRevision")
-	return err
+	return client.IgnoreNotFound(deletion.AsSeen(ctx, r.Client, is))
 }
 
 // releaseRevisions removes the VM from the owners of revisions that are not sorted, which earlier versions and other

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
@@ -41,10 +42,10 @@ type Observed struct {
 	Guest bool
 	// VolumeSnapshots are the content's, by name.
 	VolumeSnapshots map[string]snapshot.VolumeSnapshot
-	// Claims are the existing ones of ClaimNames. Fillers are the names of the DataVolumes among
-	// their controllers.
+	// Claims are the existing ones of ClaimNames. Fillers are the UIDs of the DataVolumes that control
+	// them and have their names.
 	Claims  map[string]*corev1.PersistentVolumeClaim
-	Fillers map[string]bool
+	Fillers map[string]types.UID
 	// Waits has the storage classes that bind a claim only when a pod uses it.
 	Waits map[string]bool
 	Now   time.Time
@@ -365,7 +366,7 @@ func (d *decision) claims(volumes []snapshotv1.VolumeRestore) bool {
 func (d *decision) recordFillers() {
 	deleted := &d.Restore.Status.DeletedDataVolumes
 	for _, claim := range d.Claims {
-		if d.o.Fillers[claim.Name] && !slices.Contains(*deleted, claim.Name) {
+		if d.o.Fillers[claim.Name] != "" && !slices.Contains(*deleted, claim.Name) {
 			*deleted = append(*deleted, claim.Name)
 		}
 	}

@@ -94,7 +94,7 @@ func observed(edits ...edit) Observed {
 			"vs-root": {Owner: "c1", Taken: then, Ready: true, Size: new(resource.MustParse("2Gi"))},
 			"vs-data": {Owner: "c1", Taken: then, Ready: true, Size: new(resource.MustParse("1Gi"))},
 		},
-		Claims: map[string]*corev1.PersistentVolumeClaim{}, Fillers: map[string]bool{}, Waits: map[string]bool{},
+		Claims: map[string]*corev1.PersistentVolumeClaim{}, Fillers: map[string]types.UID{}, Waits: map[string]bool{},
 		Now: born.Add(time.Second),
 	}
 	for _, e := range edits {
@@ -305,7 +305,7 @@ func TestTheOwnerOfARestore(t *testing.T) {
 // The status must name the DataVolumes of the claims that InPlace replaces, each once.
 func TestDeletedDataVolumesAreRecorded(t *testing.T) {
 	both := []edit{inPlace, locked, names(snapshotv1.VolumeRestorePolicyInPlace), recorded, claim("root", "", corev1.ClaimBound), claim("data", "", corev1.ClaimBound),
-		func(o *Observed) { o.Fillers["root-claim"] = true }}
+		func(o *Observed) { o.Fillers["root-claim"] = "root-dv" }}
 	again := func(o *Observed) { o.Restore.Status.DeletedDataVolumes = []string{"root-claim"} }
 	for _, edits := range [][]edit{both, append(slices.Clone(both), again)} {
 		plan := Decide(observed(edits...))
