@@ -91,6 +91,8 @@ func TestWhichClonesAreAdmitted(t *testing.T) {
 		"the address of a group":       {address("01:00:00:00:00:01"), `spec.newMacAddresses["b"]: `},
 		"a serial that is too long":    {func(c *spec) { c.NewSMBiosSerial = new(strings.Repeat("s", 257)) }, "spec.newSMBiosSerial: "},
 		"49 patches":                   {func(c *spec) { c.Patches = slices.Repeat([]string{"{}"}, 49) }, "spec.patches: "},
+		"a patch that is no JSON":      {func(c *spec) { c.Patches = []string{" {} ", "nonsense"} }, `spec.patches: Invalid value: "nonsense": `},
+		"a patch that does not end":    {func(c *spec) { c.Patches = []string{`{"op":`} }, "spec.patches: "},
 		"a patch that is too long":     {func(c *spec) { c.Patches = []string{strings.Repeat("p", 16385)} }, "spec.patches: "},
 		"names that there are not":     {func(c *spec) { c.VolumeNamePolicy = new(clonev1.VolumeNamePolicy("InPlace")) }, "spec.volumeNamePolicy: "},
 	} {
@@ -117,7 +119,7 @@ func TestAllThatIsWrongWithACloneIsToldAtOnce(t *testing.T) {
 		c.LabelFilters, c.AnnotationFilters = slices.Repeat([]string{"a"}, 65), []string{"ok", "*no*", long}
 		c.Template.LabelFilters, c.Template.AnnotationFilters = []string{long}, []string{long}
 		c.NewMacAddresses = map[string]string{"eth0": "01:00:00:00:00:01"}
-		c.NewSMBiosSerial, c.Patches, c.VolumeNamePolicy = new(long), []string{strings.Repeat("p", 16385)}, new(clonev1.VolumeNamePolicy("InPlace"))
+		c.NewSMBiosSerial, c.Patches, c.VolumeNamePolicy = new(long), []string{strings.Repeat("p", 16385), "nonsense", long, `{"op":`}, new(clonev1.VolumeNamePolicy("InPlace"))
 	})
 	got := policy.Told(t, policytest.Write{By: tenant, Resource: "virtualmachineclones", New: wrong, May: may("")})
 	at := -1
@@ -127,7 +129,7 @@ func TestAllThatIsWrongWithACloneIsToldAtOnce(t *testing.T) {
 		`spec.labelFilters: Too many: 65: `, `spec.annotationFilters: Invalid value: "*no*": `,
 		`spec.template.labelFilters: Invalid value: "\n\"`, `spec.template.annotationFilters: Invalid value: "\n\"`,
 		`spec.newMacAddresses["eth0"]: Invalid value: "01:00:00:00:00:01": `, `spec.newSMBiosSerial: Too long: `,
-		`spec.patches: Too long: `, `spec.volumeNamePolicy: Invalid value: "InPlace": `,
+		`spec.patches: Too long: `, `spec.patches: Invalid value: "nonsense": `, `spec.volumeNamePolicy: Invalid value: "InPlace": `,
 	} {
 		if next := strings.Index(got, fault); next <= at {
 			t.Errorf("%q is not told, or not in its place:\n%s", fault, got)
