@@ -361,11 +361,11 @@ func ofMigration(e ast.Expr, field string) bool {
 	})
 }
 
-// mentions reports whether a node has an identifier, with or without a package.
-func mentions(root ast.Node, name string) bool {
+// mentions reports whether a node has one of some identifiers, with or without a package.
+func mentions(root ast.Node, names ...string) bool {
 	return contains(root, func(n ast.Node) bool {
 		id, ok := n.(*ast.Ident)
-		return ok && id.Name == name
+		return ok && slices.Contains(names, id.Name)
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/handler/concern"
+	"drydock.dev/drydock/internal/handler/concern/memory"
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/guest"
@@ -26,6 +28,9 @@ type attached struct {
 	guest    *guest.Guest
 	agent    *guestagent.Agent
 	volumes  *volumes.Volumes
+	// concerns change the running guest. memory is one of them.
+	concerns concern.List
+	memory   *memory.Concern
 }
 
 // alive returns the attached QEMU if its monitor is connected.
@@ -75,6 +80,7 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 		Tolerated: func() int { return d.env.Settings().LessSpaceTolerated },
 		Go:        d.startHelper, Wake: d.wake, Now: d.env.Now, Log: d.log,
 	})
+	d.addConcerns(a)
 	a.guest, err = guest.Open(ctx, conn, guest.Env{
 		OnEvent: a.handleEvent, Wake: d.wake, Now: d.env.Now, Log: d.log,
 	}, instance.Spec.Domain.Devices.Disks)
@@ -102,8 +108,8 @@ func credentials(root *podpath.Dir, instance *v1.VirtualMachineInstance) func() 
 }
 
 func (a *attached) handleEvent(e qmp.Event) bool {
-	disks, agent := a.volumes.HandleEvent(e), a.agent.HandleEvent(e)
-	return disks || agent
+	disks, agent, changes := a.volumes.HandleEvent(e), a.agent.HandleEvent(e), a.concerns.HandleEvent(e)
+	return disks || agent || changes
 }
 
 func (d *Driver) detach() {

@@ -1,11 +1,7 @@
 package driver
 
 import (
-	"context"
-	"errors"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,36 +68,5 @@ func TestCPUsFollowTheVMI(t *testing.T) {
 	n.api.await(t, "four sockets", withSockets(4))
 	if got := len(p.qemus()); got != 1 {
 		t.Errorf("%d QEMUs run", got)
-	}
-}
-
-// TestCPUsThatAreNotUsedAreTold asks an agent how many CPUs its guest uses of three that it has.
-func TestCPUsThatAreNotUsedAreTold(t *testing.T) {
-	const unused = "Warning CPUsNotUsed: The guest uses 2 of the 3 CPUs that it has: its system has not brought the others into use."
-	for name, test := range map[string]struct {
-		used func(asked int) (int, error)
-		want string
-	}{
-		"all of them":            {func(int) (int, error) { return 3, nil }, ""},
-		"all of them, at last":   {func(asked int) (int, error) { return min(asked, 3), nil }, ""},
-		"not all of them":        {func(int) (int, error) { return 2, nil }, unused},
-		"there is no agent":      {func(int) (int, error) { return 0, errors.New("VMI does not have guest agent connected") }, ""},
-		"an agent that has gone": {func(asked int) (int, error) { return 2, map[bool]error{true: errors.New("gone")}[asked > 1] }, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				vmi, asked := scheduled("used"), 0
-				cluster := newAPI(vmi)
-				d := &Driver{env: &Env{Cluster: cluster}}
-				d.announceUnused(t.Context(), vmi, 3, func(context.Context) (int, error) {
-					asked++
-					return test.used(asked)
-				})
-				_, _, events := cluster.counts()
-				if got := strings.Join(events, "\n"); got != test.want {
-					t.Errorf("events: %q", got)
-				}
-			})
-		})
 	}
 }

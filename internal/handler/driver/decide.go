@@ -6,6 +6,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
@@ -37,16 +38,9 @@ type snapshot struct {
 	plug        bool
 	nics        nichotplug.Step
 	linksDiffer bool
-	// cpus is the number of virtual CPUs that the guest should have now, 0 for no change; cpusAfter is the delay
-	// until it is asked again to release some.
-	cpus      int
-	cpusAfter time.Duration
-	// keptCPUs is why the guest still has CPUs that it was asked to release, "" if it has none of those.
-	keptCPUs string
-	// memory is the step about the guest's memory. keptMemory is why its memory differs from the requested size, ""
-	// if it does not or the guest may need more time.
-	memory                guestlifecycle.MemoryStep
-	keptMemory            string
+	// concerns is the decision of the guest's concerns, made in round. It is empty while the guest is not at home here.
+	concerns              concern.Decided
+	round                 concern.Round
 	plugAfter, agentAfter time.Duration
 	now                   time.Time
 }
@@ -58,12 +52,7 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 		a.guest.Refresh(ctx, seen.VMI.Spec.Domain.Devices.Disks)
 	}
 	if a := s.attached; a != nil && seen.VMI != nil && guestlifecycle.RoleOf(seen.VMI, d.env.Node) == guestlifecycle.Home {
-		if guestlifecycle.CanChangeCPUs(seen.VMI) {
-			a.guest.RefreshCPUs(ctx)
-		}
-		if guestlifecycle.CanChangeMemory(seen.VMI) {
-			a.guest.RefreshMemory(ctx)
-		}
+		a.concerns.Observe(ctx, a.guest.Monitor(), d.roundOf(seen, a.guest.Observe()), d.log)
 		s.agentAfter = a.agent.Tend(ctx, len(seen.VMI.Spec.Domain.Devices.Interfaces))
 		s.plug, s.plugAfter = a.volumes.Tend(ctx, a.guest.Monitor(), volumes.View{
 			VMI: seen.VMI, AttachmentPods: seen.AttachmentPods, LauncherPod: a.link.Pod,
@@ -80,8 +69,7 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 	if s.attached = d.attached.Load(); s.attached != nil {
 		s.guest, s.agent = s.attached.guest.Observe(), s.attached.agent.Observe()
 		if s.presence.VMI != nil {
-			d.observeCPUs(&s)
-			d.observeMemory(&s)
+			d.decideChanges(&s)
 			s.linksDiffer = s.attached.guest.LinksDiffer(s.switchableInterfaces(s.presence.VMI))
 			s.volumes = s.attached.volumes.Observe(atNode(s.presence.VMI, s.role))
 		}
@@ -126,8 +114,7 @@ func (s *snapshot) observed(node string) guestlifecycle.Observed {
 		o.Halted, o.Begin, after = true, halt.Begin, backoff.Sooner(after, halt.After)
 	}
 	o.LinksDiffer, o.NICs = s.linksDiffer, s.nics.Any()
-	o.CPUsDiffer, after = s.cpus != 0, backoff.Sooner(after, s.cpusAfter)
-	o.MemoryDiffers = s.memory.Set
+	o.Change, after = s.concerns.Step, backoff.Sooner(after, s.concerns.After)
 	o.RunState, o.Resume, o.PlugAfter = s.guest.RunState, s.guest.Resume, backoff.Sooner(o.PlugAfter, after)
 	return o
 }
@@ -150,9 +137,6 @@ func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 	g := &guestlifecycle.Guest{
 		RunState: guestlifecycle.StatusOf(s.guest.RunState, s.migration.handsOver), Stalled: s.guest.Stalled,
 		FailedDisks: s.guest.FailedDisks, PausedByUser: s.guest.PausedByUser,
-		VCPUs:          s.guest.VCPUs,
-		Memory:         s.guest.Memory,
-		MemoryGiven:    s.memory.Given,
 		Halt:           s.halt(),
 		MachineType:    machineType,
 		KVM:            s.guest.KVM,
@@ -163,6 +147,7 @@ func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 		Frozen:         s.connection.Launcher.Frozen,
 		Plugged:        s.volumes.Hotplugged,
 	}
+	s.attached.concerns.Report(g)
 	g.Interfaces = s.interfaces()
 	for name, image := range p.images {
 		g.Volumes[name] = guestlifecycle.Volume{Size: image.VirtualSize, Grown: s.volumes.Grown[name], Claim: p.claims[name]}

@@ -277,10 +277,8 @@ func (d *Driver) actOnGuest(ctx context.Context, step guestlifecycle.Step, s sna
 		return s.attached.guest.SwitchLinks(ctx, s.switchableInterfaces(o.VMI))
 	case guestlifecycle.PlugNICs:
 		return d.plugNICs(ctx, &s, o.VMI)
-	case guestlifecycle.ChangeCPUs:
-		return d.changeCPUs(ctx, &s)
-	case guestlifecycle.ChangeMemory:
-		return s.attached.guest.GiveMemory(ctx, s.memory.To)
+	case s.concerns.Step:
+		return s.attached.concerns.Act(ctx, s.attached.guest.Monitor(), s.round, step)
 	case guestlifecycle.Begin:
 		return d.startCPUs(ctx, s)
 	case guestlifecycle.Plug:

@@ -14,8 +14,8 @@ import (
 
 const mebibyte = 1 << 20
 
-// memory has a VMI's guest have so much, and says so.
-func memory(size string) func(*v1.VirtualMachineInstance) {
+// guestMemory has a VMI's guest have so much, and says so.
+func guestMemory(size string) func(*v1.VirtualMachineInstance) {
 	return func(instance *v1.VirtualMachineInstance) {
 		instance.Spec.Domain.Memory.Guest = new(resource.MustParse(size))
 		conditions.Set(&instance.Status.Conditions, v1.VirtualMachineInstanceCondition{
@@ -58,7 +58,7 @@ func withRoom(t *testing.T, name string) (*node, *model, *pod, *handler) {
 func TestMemoryFollowsTheVMI(t *testing.T) {
 	n, m, p, h := withRoom(t, "memory")
 	h.grantMemory(p, "100Mi")
-	n.api.update(memory("128Mi"))
+	n.api.update(guestMemory("128Mi"))
 	n.api.update(link(v1.InterfaceStateLinkDown))
 	if seen := n.api.await(t, "the link down", linked(v1.InterfaceStateLinkDown)); !withMemory("64Mi", "64Mi")(seen) || m.qemu.GivenMemory() != 0 {
 		t.Fatalf("the guest is given %d: %+v, and its pod has not", m.qemu.GivenMemory(), seen.Status.Memory)
@@ -71,7 +71,7 @@ func TestMemoryFollowsTheVMI(t *testing.T) {
 
 	h.stop()
 	n.startHandler(p)
-	n.api.update(memory("96Mi"))
+	n.api.update(guestMemory("96Mi"))
 	n.api.await(t, "memory that is asked for", withMemory("96Mi", "128Mi"))
 	if m.qemu.GivenMemory() != 32*mebibyte {
 		t.Errorf("the guest is given %d", m.qemu.GivenMemory())
@@ -88,7 +88,7 @@ func TestMemoryFollowsTheVMI(t *testing.T) {
 func TestMemoryThatIsNotTakenIsTold(t *testing.T) {
 	n, m, p, h := withRoom(t, "driverless")
 	h.grantMemory(p, "1Gi")
-	n.api.update(memory("128Mi"))
+	n.api.update(guestMemory("128Mi"))
 	awaitTrue(t, "memory in QEMU", func() bool { return m.qemu.GivenMemory() == 64*mebibyte })
 	n.pass(time.Hour)
 	n.api.update(link(v1.InterfaceStateLinkDown))
@@ -97,7 +97,7 @@ func TestMemoryThatIsNotTakenIsTold(t *testing.T) {
 		return c != nil && c.Status == corev1.ConditionFalse && c.Message ==
 			"the guest does not take the memory that it is given: it has taken 0 of 64Mi for 1m0s; its system may have no driver for virtio-mem, or may not bring memory into use"
 	})
-	n.api.update(memory("64Mi"))
+	n.api.update(guestMemory("64Mi"))
 	n.api.await(t, "nothing to be told", func(instance *v1.VirtualMachineInstance) bool {
 		c := condition(instance, v1.VirtualMachineInstanceSynchronized)
 		return (c == nil || c.Status == corev1.ConditionTrue) && withMemory("64Mi", "64Mi")(instance)

@@ -377,7 +377,7 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycl
 	downtime := limits.AllowedDowntime(1)
 	source.Begins()
 	source.Allows(downtime)
-	if s.guest.LosesWrites() {
+	if guestlifecycle.LosesWrites(s.guest.KVM, s.attached.memory.LastKnown()) {
 		d.announceStop(o.VMI, losesWritesMessage(o.VMI))
 	}
 	err := g.Begin(ctx, guest.Begin{

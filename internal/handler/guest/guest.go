@@ -22,9 +22,9 @@ import (
 	"github.com/go-logr/logr"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/qemu/qmp"
-	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
@@ -71,9 +71,7 @@ type Guest struct {
 	onRunning func()
 	links     links
 	nics      NICs
-	vcpus     vcpus
-	memory    hotMemory
-	nicList   inquiry
+	nicList   concern.Inquiry
 }
 
 // Facts is the known state of the guest.
@@ -100,10 +98,6 @@ type Facts struct {
 	Jobs      []Job
 	Links     map[string]v1.InterfaceState
 	NICs      NICs
-	// VCPUs is the number of virtual CPUs, 0 if unknown.
-	VCPUs int
-	// Memory is the guest's memory beyond that at its start.
-	Memory guestlifecycle.Memory
 	// Silent means that QEMU did not answer the last query, so that the facts are older.
 	Silent bool
 	// After is the delay until the next look; 0 to wait for an event.
@@ -167,9 +161,6 @@ func (g *Guest) Observe() Facts {
 	now := g.env.Now()
 	g.known = g.known.at(now)
 	facts := g.known.facts(now)
-	facts.VCPUs = g.vcpus.count()
-	g.memory = g.memory.at(now)
-	facts.Memory, facts.After = g.memory.facts(), backoff.Sooner(facts.After, g.memory.after(now))
 	facts.KVM, facts.Stopped, facts.Silent, facts.Links = g.kvm, g.stopped, g.silent, maps.Clone(g.links)
 	facts.NICs = g.nics.clone()
 	return facts
@@ -187,8 +178,6 @@ const jobEvent = "JOB_STATUS_CHANGE"
 func (g *Guest) handleEvent(e qmp.Event) {
 	look := g.env.OnEvent(e)
 	look = g.handleDeletedEvent(e) || look
-	look = g.handleCPUEvent(e) || look
-	look = g.handleMemoryEvent(e) || look
 	if e.Name == "RESET" {
 		select {
 		case g.resets <- struct{}{}:
@@ -213,16 +202,9 @@ func (g *Guest) handleEvent(e qmp.Event) {
 	}
 }
 
-func (g *Guest) handleCPUEvent(e qmp.Event) (news bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.vcpus, news = g.vcpus.handleEvent(e)
-	return news
-}
-
 // Refresh queries QEMU after events, which may be outdated when they are read. disks are those of the guest's spec.
 func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
-	g.refresh(ctx, &g.nicList, g.updateNICs)
+	g.refreshNICs(ctx)
 	g.mu.Lock()
 	stale := g.stale || isTransient(g.known.runState) || g.known.migration.UnderWay() || hasActiveJob(g.known.jobs)
 	g.stale = false

@@ -7,44 +7,6 @@ import (
 	"testing"
 )
 
-func TestWhenQEMUIsAskedAgain(t *testing.T) {
-	var q inquiry
-	due := func(when string, want bool) {
-		t.Helper()
-		if q.outdated() != want {
-			t.Errorf("%s it is due: %v", when, !want)
-		}
-	}
-	due("at first", true)
-	if q.invalidate() {
-		t.Error("it is news although nobody has asked")
-	}
-	first := q.nextQuestion()
-	due("while QEMU has not answered", true)
-	if !q.invalidate() {
-		t.Error("it is no news to one who waits for the answer")
-	}
-	second := q.nextQuestion()
-	if !q.acceptAnswer(first) {
-		t.Error("the first answer does not count")
-	}
-	due("when only the question before the event is answered", true)
-	for range 2 {
-		if !q.acceptAnswer(second) {
-			t.Error("the second answer, which is given twice, does not count")
-		}
-	}
-	due("when the question after the event is answered", false)
-	if q.acceptAnswer(first) {
-		t.Error("an answer that comes late counts")
-	}
-	due("when another answer comes late", false)
-	if !q.invalidate() {
-		t.Error("it is no news when the answer is known")
-	}
-	due("after another event", true)
-}
-
 // asked is something that QEMU is asked for again after an event.
 type asked struct {
 	command, event string
@@ -53,9 +15,7 @@ type asked struct {
 }
 
 var allAsked = map[string]asked{
-	"CPUs":   {"query-hotpluggable-cpus", "DEVICE_DELETED", (*Guest).RefreshCPUs, func(f Facts) bool { return f.VCPUs == 1 }},
-	"NICs":   {"qom-list", "DEVICE_DELETED", func(g *Guest, ctx context.Context) { g.refresh(ctx, &g.nicList, g.updateNICs) }, func(f Facts) bool { return f.NICs.Present["blue"] }},
-	"memory": {"query-memory-devices", "MEMORY_DEVICE_SIZE_CHANGE", (*Guest).RefreshMemory, func(f Facts) bool { return f.Memory.Known }},
+	"NICs": {"qom-list", "DEVICE_DELETED", (*Guest).refreshNICs, func(f Facts) bool { return f.NICs.Present["blue"] }},
 }
 
 // TestAnEventDuringAQuestionIsNotLost has QEMU report a change while it answers: the answer may be that from before.

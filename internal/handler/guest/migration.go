@@ -11,8 +11,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"drydock.dev/drydock/internal/qemu/memoryhotplug"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/switchover"
 )
@@ -255,6 +257,17 @@ func (g *Guest) sendMigrate(ctx context.Context, b Begin) error {
 		return fmt.Errorf("beginning the migration: %w", err)
 	}
 	return nil
+}
+
+func (g *Guest) losesWrites(ctx context.Context) (bool, error) {
+	if g.kvm {
+		return false, nil
+	}
+	is, err := memoryhotplug.Ask(ctx, g.monitor, machine.MemoryDevice, machine.MostRoom)
+	if is == nil || err != nil {
+		return false, err
+	}
+	return guestlifecycle.LosesWrites(g.kvm, guestlifecycle.Memory{Requested: is.Requested, Size: is.Size}), nil
 }
 
 // pauseForMigration marks the guest before it stops it: if virt-handler dies in between, the guest runs. The caller

@@ -12,6 +12,8 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
+const deletedEvent = "DEVICE_DELETED"
+
 const peripherals = "/machine/peripheral"
 
 // Bounds of QEMU's answer: a machine has fewer ports, and interface names are not longer.
@@ -50,9 +52,26 @@ func (n *NICs) with(present map[string]bool) NICs {
 	return next
 }
 
+// refreshNICs queries QEMU's interfaces unless the answer is known. Without an answer, it is outdated.
+func (g *Guest) refreshNICs(ctx context.Context) {
+	g.mu.Lock()
+	outdated := g.nicList.Outdated()
+	g.mu.Unlock()
+	if !outdated {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	if err := g.updateNICs(ctx); err != nil {
+		g.env.Log.V(1).Info("QEMU did not answer", "reason", err.Error())
+	}
+}
+
 // updateNICs queries QEMU's interfaces. The list includes those that another virt-handler has plugged.
 func (g *Guest) updateNICs(ctx context.Context) error {
-	question := g.nextQuestion(&g.nicList)
+	g.mu.Lock()
+	question := g.nicList.NextQuestion()
+	g.mu.Unlock()
 	var list []object
 	if err := g.monitor.Execute(ctx, "qom-list", map[string]any{"path": peripherals}, &list); err != nil {
 		return fmt.Errorf("asking QEMU for its devices: %w", err)
@@ -66,7 +85,7 @@ func (g *Guest) updateNICs(ctx context.Context) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.nicList.acceptAnswer(question) {
+	if g.nicList.AcceptAnswer(question) {
 		g.nics = g.nics.with(present)
 	}
 	return nil
@@ -79,7 +98,7 @@ func (g *Guest) handleDeletedEvent(e qmp.Event) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.nicList.invalidate()
+	g.nicList.Invalidate()
 	return true
 }
 

@@ -56,6 +56,11 @@ func DecideMemory(vmi *v1.VirtualMachineInstance, has Memory, runState string, p
 	return step
 }
 
+// LosesWrites reports whether the guest must be stopped before it is migrated: QEMU before 9.0 misses some writes of
+// an emulated guest to a block of memory of whole 256 KiB, such as plugged memory, and would not send them
+// (decisions 302 and 398).
+func LosesWrites(kvm bool, has Memory) bool { return !kvm && (has.Requested > 0 || has.Size > 0) }
+
 func memoryStatus(vmi *v1.VirtualMachineInstance, g *Guest) *v1.MemoryStatus {
 	if vmi.Status.Memory == nil || !g.Memory.Known {
 		return bootMemory(vmi)

@@ -118,3 +118,20 @@ func TestTheStatusSaysWhatMemoryTheGuestHas(t *testing.T) {
 		t.Error("the VMI has been changed")
 	}
 }
+
+func TestWhichGuestsLoseWrites(t *testing.T) {
+	for name, test := range map[string]struct {
+		kvm  bool
+		has  Memory
+		want bool
+	}{
+		"nothing plugged":         {false, Memory{}, false},
+		"given":                   {false, Memory{Requested: 1}, true},
+		"taken":                   {false, Memory{Size: 1}, true},
+		"given and taken, by KVM": {true, Memory{Requested: 1, Size: 1}, false},
+	} {
+		if got := LosesWrites(test.kvm, test.has); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -139,11 +139,11 @@ type Observed struct {
 	// and the run state, 0 for never.
 	Plug      bool
 	PlugAfter time.Duration
-	// These mean that NICs, links, virtual CPUs or memory can be changed now.
-	NICs          bool
-	LinksDiffer   bool
-	CPUsDiffer    bool
-	MemoryDiffers bool
+	// These mean that NICs or links can be changed now.
+	NICs        bool
+	LinksDiffer bool
+	// Change is the step of the first concern of virt-handler's list that has one now, "" for none.
+	Change Step
 	// Awaits means that volumes of an arriving guest are not on this node yet.
 	Awaits bool
 	// Unprobed means that the node's probe for accelerators has no result yet.
@@ -237,10 +237,8 @@ func stepOfRunning(o Observed) Step {
 		return Plug
 	case o.NICs && known:
 		return PlugNICs
-	case o.CPUsDiffer && known:
-		return ChangeCPUs
-	case o.MemoryDiffers && known:
-		return ChangeMemory
+	case o.Change != "":
+		return o.Change
 	}
 	return Wait
 }

@@ -1,13 +1,12 @@
-package guest
+package cpus
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
@@ -46,17 +45,17 @@ func (s slot) id() string {
 	return fmt.Sprintf("cpu-%d-%d-%d-%d", p[0], p[1], p[2], p[3])
 }
 
-// vcpus is the state of the guest's virtual CPUs. It is a value; its slots are not modified.
-type vcpus struct {
-	inquiry
-	slots []slot
+// Seen is the state of the guest's virtual CPUs. It is a value; its slots are not modified.
+type Seen struct {
+	inquiry concern.Inquiry
+	slots   []slot
 	// since is when the guest was first asked to release the CPUs that it still has, asked when it was last asked;
 	// both are zero if it may keep all. refused is the status of its refusal, 0 for none.
 	since, asked time.Time
 	refused      int64
 }
 
-func (v vcpus) count() int {
+func (v Seen) count() int {
 	n := 0
 	for _, s := range v.slots {
 		if s.Path != "" {
@@ -67,7 +66,7 @@ func (v vcpus) count() int {
 }
 
 // A change in the number of CPUs ends an earlier request.
-func (v vcpus) with(slots []slot) vcpus {
+func (v Seen) with(slots []slot) Seen {
 	slices.SortFunc(slots, func(a, b slot) int {
 		p, q := a.position(), b.position()
 		return slices.Compare(p[:], q[:])
@@ -81,7 +80,7 @@ func (v vcpus) with(slots []slot) vcpus {
 
 // changes returns the CPUs to plug or unplug to reach want: the first free slots, or the last CPUs. The very first
 // CPU stays.
-func (v vcpus) changes(want int) (plug, unplug []slot) {
+func (v Seen) changes(want int) (plug, unplug []slot) {
 	missing := want - v.count()
 	for _, s := range v.slots {
 		if missing > 0 && s.Path == "" {
@@ -98,7 +97,7 @@ func (v vcpus) changes(want int) (plug, unplug []slot) {
 
 // withWanted returns the state for a wanted number of CPUs, 0 for no change. If the guest may keep all CPUs, it
 // forgets the earlier request: its answer says nothing about a later one.
-func (v vcpus) withWanted(want int) vcpus {
+func (v Seen) withWanted(want int) Seen {
 	if want == 0 || want >= v.count() {
 		v.since, v.asked, v.refused = time.Time{}, time.Time{}, 0
 	}
@@ -106,7 +105,7 @@ func (v vcpus) withWanted(want int) vcpus {
 }
 
 // due reports whether to plug or unplug CPUs now; after is the delay if it is too early.
-func (v vcpus) due(want int, now time.Time) (is bool, after time.Duration) {
+func (v Seen) due(want int, now time.Time) (is bool, after time.Duration) {
 	plug, unplug := v.changes(want)
 	switch {
 	case v.count() == 0 || len(plug)+len(unplug) == 0:
@@ -118,7 +117,7 @@ func (v vcpus) due(want int, now time.Time) (is bool, after time.Duration) {
 	return left <= 0, max(left, 0)
 }
 
-func (v vcpus) keptReason(now time.Time) string {
+func (v Seen) problem(now time.Time) string {
 	switch {
 	case v.since.IsZero():
 		return ""
@@ -130,10 +129,10 @@ func (v vcpus) keptReason(now time.Time) string {
 	return fmt.Sprintf("the guest does not give its CPUs back: its system has not answered for %v; it is asked again and again", unplugPatience)
 }
 
-func (v vcpus) handleEvent(e qmp.Event) (next vcpus, news bool) {
+func (v Seen) handleEvent(e qmp.Event) (next Seen, news bool) {
 	switch e.Name {
 	case deletedEvent:
-		news = v.invalidate()
+		news = v.inquiry.Invalidate()
 		return v, news
 	case ostEvent:
 		var said struct {
@@ -151,81 +150,6 @@ func (v vcpus) handleEvent(e qmp.Event) (next vcpus, news bool) {
 		return v, true
 	}
 	return v, false
-}
-
-// RefreshCPUs queries the CPUs unless the answer is known.
-func (g *Guest) RefreshCPUs(ctx context.Context) {
-	g.refresh(ctx, &g.vcpus.inquiry, g.updateCPUs)
-}
-
-func (g *Guest) updateCPUs(ctx context.Context) error {
-	question := g.nextQuestion(&g.vcpus.inquiry)
-	var slots []slot
-	if err := g.monitor.Execute(ctx, "query-hotpluggable-cpus", nil, &slots); err != nil {
-		return fmt.Errorf("asking which CPUs there are: %w", err)
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.vcpus.acceptAnswer(question) {
-		g.vcpus = g.vcpus.with(slots)
-	}
-	return nil
-}
-
-// CPUsDue reports whether ChangeCPUs should be called now for the wanted number of CPUs, 0 for no change; after is
-// the delay if it is too early.
-func (g *Guest) CPUsDue(want int) (is bool, after time.Duration) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.vcpus = g.vcpus.withWanted(want); want == 0 {
-		return false, 0
-	}
-	return g.vcpus.due(want, g.env.Now())
-}
-
-// KeptCPUs returns why the guest still has virtual CPUs that it was asked to release, "" if there are none or it may
-// need more time.
-func (g *Guest) KeptCPUs() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.vcpus.keptReason(g.env.Now())
-}
-
-// ChangeCPUs plugs virtual CPUs, or asks the guest to release some, to reach want. QEMU reports later whether the
-// guest has.
-func (g *Guest) ChangeCPUs(ctx context.Context, want int) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	if err := g.updateCPUs(ctx); err != nil {
-		return err
-	}
-	g.mu.Lock()
-	plug, unplug := g.vcpus.changes(want)
-	g.mu.Unlock()
-	for _, s := range plug {
-		if err := g.execute(ctx, "device_add", s.device()); err != nil {
-			return errors.Join(fmt.Errorf("plugging the CPU %s: %w", s.id(), err), g.updateCPUs(ctx))
-		}
-	}
-	for _, s := range unplug {
-		if err := g.execute(ctx, "device_del", map[string]any{"id": s.Path}); err != nil {
-			return fmt.Errorf("unplugging the CPU %s: %w", s.id(), err)
-		}
-	}
-	if len(unplug) > 0 {
-		g.recordUnplugRequest()
-	}
-	return g.updateCPUs(ctx)
-}
-
-// The guest's last answer stays until it gives another.
-func (g *Guest) recordUnplugRequest() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.vcpus.asked = g.env.Now()
-	if g.vcpus.since.IsZero() {
-		g.vcpus.since = g.vcpus.asked
-	}
 }
 
 func (s slot) device() map[string]any {

@@ -1,0 +1,213 @@
+// Package concern defines the form of each subject that virt-handler changes in a running guest: its memory, its
+// CPUs, and so on. Each has a folder below this one.
+//
+// A concern has four methods, which the driver calls in this order in each round:
+//
+//	Observe   asks QEMU, and changes nothing           -> seen
+//	Decide    is pure: it calls the subject's rules    -> plan
+//	Report    adds facts to those for the VMI's status
+//	Act       carries the plan out, if it is its turn
+//
+// Only Act gets QEMU's monitor. Observe gets a Query, which refuses commands that change something. A concern may
+// keep what it has asked of the guest and when, because QEMU does not; a new virt-handler begins without that. It
+// must not import another concern, and it learns about the VMI, the pod and the guest only from the Round.
+//
+// At most one concern acts in a round. The driver's list has the concerns in the order of precedence. The list
+// belongs to one QEMU, and is used only while the guest is at home on the node.
+//
+// A new concern is a folder here, a package of rules, and a line in the driver's list.
+package concern
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
+)
+
+// CommandTimeout limits the commands of one Observe or Act. It allows for a main loop that is busy with storage.
+const CommandTimeout = 10 * time.Second
+
+// Monitor is QEMU's monitor.
+type Monitor interface {
+	Execute(ctx context.Context, command string, args, result any) error
+	ExecuteWithFile(ctx context.Context, command string, args any, file *os.File, result any) error
+}
+
+// Query is a monitor that only answers questions.
+type Query struct{ monitor Monitor }
+
+// QueryOf returns the questions of a monitor.
+func QueryOf(m Monitor) Query { return Query{m} }
+
+// isQuestion reports whether a command changes nothing.
+func isQuestion(command string) bool {
+	return strings.HasPrefix(command, "query-") || command == "qom-list" || command == "qom-get"
+}
+
+// Execute asks QEMU. It sends nothing if the command would change something.
+func (q Query) Execute(ctx context.Context, command string, args, result any) error {
+	if !isQuestion(command) {
+		return fmt.Errorf("the command %s is no question: it must be sent by Act", command)
+	}
+	return q.monitor.Execute(ctx, command, args, result)
+}
+
+// Round has the facts of one round that all concerns share. It is a value and must not be modified.
+type Round struct {
+	VMI *v1.VirtualMachineInstance
+	// Pod is the launcher pod, nil if the node has none.
+	Pod *guestlifecycle.Pod
+	// Resources are those that the pod is to have, nil if that does not matter or is not known.
+	Resources *corev1.ResourceRequirements
+	RunState  string
+	KVM       bool
+	// Migrating means that QEMU is migrating the guest.
+	Migrating bool
+	Now       time.Time
+}
+
+// Reported reports whether the VMI's status shows that the guest runs. Most changes wait for that.
+func (r *Round) Reported() bool { return r.VMI.Status.Phase == v1.Running }
+
+// Next is the part of a plan that the driver needs.
+type Next struct {
+	// Due means that Act has work. Otherwise After is the delay until it may have, 0 to wait for an event.
+	Due   bool
+	After time.Duration
+	// Problem tells the VMI's owner why the guest differs from the VMI, "" if it does not or may need more time.
+	Problem string
+}
+
+// Outcome returns the driver's part of a plan.
+func (n Next) Outcome() Next { return n }
+
+// Plan is the result of a concern's Decide.
+type Plan interface{ Outcome() Next }
+
+// Concern is one subject of a running guest. HandleEvent may be called from any goroutine, the others from one.
+type Concern[Seen any, P Plan] interface {
+	// HandleEvent records an event of QEMU's. It reports whether a round is to follow.
+	HandleEvent(e qmp.Event) (news bool)
+	// Observe asks QEMU as far as the last answer is outdated. On an error, Seen is the last that is known.
+	Observe(ctx context.Context, q Query, r Round) (Seen, error)
+	// Decide is pure. r may be newer than that of Observe.
+	Decide(r Round, seen Seen) P
+	Report(plan P, facts *guestlifecycle.Guest)
+	// Act carries out a plan that is due.
+	Act(ctx context.Context, m Monitor, r Round, plan P) error
+}
+
+// Runner is a concern of any type, with the results of its round.
+type Runner interface {
+	handleEvent(e qmp.Event) (news bool)
+	observe(ctx context.Context, m Monitor, r Round) error
+	name() guestlifecycle.Step
+	decide(r Round) Next
+	report(facts *guestlifecycle.Guest)
+	act(ctx context.Context, m Monitor, r Round) error
+}
+
+type runner[Seen any, P Plan] struct {
+	step    guestlifecycle.Step
+	concern Concern[Seen, P]
+	seen    Seen
+	plan    P
+}
+
+// New returns the Runner of a concern. step is the name of its action.
+func New[Seen any, P Plan](step guestlifecycle.Step, c Concern[Seen, P]) Runner {
+	return &runner[Seen, P]{step: step, concern: c}
+}
+
+func (c *runner[Seen, P]) handleEvent(e qmp.Event) bool { return c.concern.HandleEvent(e) }
+
+func (c *runner[Seen, P]) observe(ctx context.Context, m Monitor, r Round) (err error) {
+	c.seen, err = c.concern.Observe(ctx, QueryOf(m), r)
+	return err
+}
+
+func (c *runner[Seen, P]) name() guestlifecycle.Step { return c.step }
+
+func (c *runner[Seen, P]) decide(r Round) Next {
+	c.plan = c.concern.Decide(r, c.seen)
+	return c.plan.Outcome()
+}
+
+func (c *runner[Seen, P]) report(facts *guestlifecycle.Guest) { c.concern.Report(c.plan, facts) }
+
+func (c *runner[Seen, P]) act(ctx context.Context, m Monitor, r Round) error {
+	return c.concern.Act(ctx, m, r, c.plan)
+}
+
+// List has a guest's concerns in the order of precedence.
+type List []Runner
+
+// HandleEvent passes an event of QEMU's to all concerns. It reports whether a round is to follow.
+func (l List) HandleEvent(e qmp.Event) (news bool) {
+	for _, c := range l {
+		news = c.handleEvent(e) || news
+	}
+	return news
+}
+
+// Observe has all concerns observe. QEMU may leave questions unanswered; then its last answers count.
+func (l List) Observe(ctx context.Context, m Monitor, r Round, log logr.Logger) {
+	for _, c := range l {
+		if err := c.observe(ctx, m, r); err != nil {
+			log.V(1).Info("QEMU did not answer", "reason", err.Error())
+		}
+	}
+}
+
+// Decided is the result of a list's Decide.
+type Decided struct {
+	// Step is the action of the first concern that has one, "" for none.
+	Step guestlifecycle.Step
+	// After is the delay until the next look, 0 to wait for an event.
+	After time.Duration
+	// Problem is that of the first concern with one.
+	Problem string
+}
+
+// Decide has all concerns decide.
+func (l List) Decide(r Round) Decided {
+	var d Decided
+	for _, c := range l {
+		next := c.decide(r)
+		if d.Step == "" && next.Due {
+			d.Step = c.name()
+		}
+		if d.Problem == "" {
+			d.Problem = next.Problem
+		}
+		d.After = backoff.Sooner(d.After, next.After)
+	}
+	return d
+}
+
+// Report adds all concerns' facts.
+func (l List) Report(facts *guestlifecycle.Guest) {
+	for _, c := range l {
+		c.report(facts)
+	}
+}
+
+// Act carries out the plan that the concern with the given step made in the last Decide.
+func (l List) Act(ctx context.Context, m Monitor, r Round, step guestlifecycle.Step) error {
+	for _, c := range l {
+		if c.name() == step {
+			return c.act(ctx, m, r)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package repository
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const concerns = "/internal/handler/concern/"
+
+// TestConcernsActOnlyInAct holds each concern of a running guest to the form that package concern describes.
+func TestConcernsActOnlyInAct(t *testing.T) {
+	packages := map[string][]*ast.File{}
+	for _, path := range goFiles(t) {
+		dir, name := filepath.Split(path)
+		if !strings.HasPrefix(dir, concerns) || dir == concerns || strings.HasSuffix(name, "_test.go") || strings.HasSuffix(dir, "test/") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages[dir] = append(packages[dir], parsed(t, path, string(text)))
+	}
+	if len(packages) < 2 {
+		t.Fatalf("only %d concerns found: the test looks in the wrong place", len(packages))
+	}
+	for dir, files := range packages {
+		for _, fault := range concernFaults(files) {
+			t.Errorf("%s: %s", dir, fault)
+		}
+	}
+}
+
+func parsed(t *testing.T, path, text string) *ast.File {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// concernFaults returns how a concern breaks its form: it imports another concern or keeps QEMU's monitor, Decide can
+// read or change the concern's state, or Observe or Decide reach something with an effect.
+func concernFaults(files []*ast.File) []string {
+	var faults []string
+	functions := map[string][]*ast.FuncDecl{}
+	for _, file := range files {
+		for _, spec := range file.Imports {
+			if path := strings.Trim(spec.Path.Value, `"`); strings.Contains(path, concerns) {
+				faults = append(faults, fmt.Sprintf("it imports %s: concerns do not import each other", path))
+			}
+		}
+		for _, decl := range file.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				functions[d.Name.Name] = append(functions[d.Name.Name], d)
+			case *ast.GenDecl:
+				if d.Tok == token.TYPE && mentions(d, "Monitor", "Client") {
+					faults = append(faults, "a type has QEMU's monitor: only Act gets it")
+				}
+			}
+		}
+	}
+	for _, name := range []string{"Observe", "Decide", "Report", "Act"} {
+		if len(functions[name]) != 1 {
+			faults = append(faults, fmt.Sprintf("it has %d functions %s, want 1", len(functions[name]), name))
+		}
+	}
+	for _, f := range functions["Decide"] {
+		if f.Recv == nil || len(f.Recv.List[0].Names) > 0 {
+			faults = append(faults, "Decide names its receiver: it decides on its arguments only")
+		}
+	}
+	for _, name := range reached(functions, "Observe", "Decide") {
+		for _, f := range functions[name] {
+			switch {
+			case mentions(f, "Monitor", "Client"):
+				faults = append(faults, fmt.Sprintf("Observe or Decide reach %s, which has QEMU's monitor", name))
+			case mentions(f, "env"):
+				faults = append(faults, fmt.Sprintf("Observe or Decide reach %s, which uses env: effects are for Act", name))
+			}
+		}
+	}
+	for _, name := range reached(functions, "Decide") {
+		for _, f := range functions[name] {
+			if mentions(f, "Context", "Query", "Lock") || mentionsSelector(f, "time", "Now") {
+				faults = append(faults, fmt.Sprintf("Decide reaches %s, which is not pure", name))
+			}
+		}
+	}
+	return faults
+}
+
+// reached returns the names of the package's functions and methods that those of the given names mention, directly or
+// not. Names stand for all functions and methods of that name.
+func reached(functions map[string][]*ast.FuncDecl, from ...string) []string {
+	found := slices.Clone(from)
+	for i := 0; i < len(found); i++ {
+		for _, f := range functions[found[i]] {
+			ast.Inspect(f, func(n ast.Node) bool {
+				if id, ok := n.(*ast.Ident); ok && functions[id.Name] != nil && !slices.Contains(found, id.Name) {
+					found = append(found, id.Name)
+				}
+				return true
+			})
+		}
+	}
+	return found
+}
+
+func mentionsSelector(node ast.Node, of, name string) (does bool) {
+	ast.Inspect(node, func(n ast.Node) bool {
+		s, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		id, ok := s.X.(*ast.Ident)
+		does = does || ok && id.Name == of && s.Sel.Name == name
+		return true
+	})
+	return does
+}
+
+// TestConcernsThatActElsewhereAreFound breaks the form of a concern in one way after the other.
+func TestConcernsThatActElsewhereAreFound(t *testing.T) {
+	const sound = `package sound
+import "context"
+type Seen struct{}
+type Plan struct{}
+type Concern struct{ env Env }
+func (c *Concern) Observe(ctx context.Context, q Query) Seen { return c.ask(ctx, q) }
+func (c *Concern) ask(ctx context.Context, q Query) Seen { return Seen{} }
+func (*Concern) Decide(seen Seen) Plan { return plan(seen) }
+func plan(Seen) Plan { return Plan{} }
+func (*Concern) Report(Plan) {}
+func (c *Concern) Act(ctx context.Context, m Monitor, p Plan) { c.env.Warn() }
+`
+	if faults := concernFaults([]*ast.File{parsed(t, "sound.go", sound)}); len(faults) > 0 {
+		t.Errorf("a sound concern: %v", faults)
+	}
+	for name, c := range map[string]struct{ old, replacement, want string }{
+		"another is imported":            {`import "context"`, `import ("context"; _ "x/internal/handler/concern/memory")`, "concerns do not import each other"},
+		"the monitor is kept":            {"struct{ env Env }", "struct{ m Monitor }", "a type has QEMU's monitor"},
+		"Decide is missing":              {"(*Concern) Decide", "(*Concern) Decides", "0 functions Decide"},
+		"Decide has a state":             {"(*Concern) Decide", "(c *Concern) Decide", "Decide names its receiver"},
+		"Observe acts":                   {"return c.ask(ctx, q)", "c.Act(ctx, nil, Plan{}); return Seen{}", "reach Act, which has QEMU's monitor"},
+		"Observe has an effect in a way": {"Seen { return Seen{} }", "Seen { c.env.Warn(); return Seen{} }", "reach ask, which uses env"},
+		"Decide reads the clock":         {"return Plan{} }", "time.Now(); return Plan{} }", "Decide reaches plan, which is not pure"},
+		"Decide waits":                   {"func plan(Seen)", "func plan(Seen, context.Context)", "Decide reaches plan, which is not pure"},
+	} {
+		text := strings.Replace(sound, c.old, c.replacement, 1)
+		if faults := concernFaults([]*ast.File{parsed(t, "broken.go", text)}); !strings.Contains(strings.Join(faults, "\n"), c.want) {
+			t.Errorf("%s: found %v, want %q", name, faults, c.want)
+		}
+	}
+}
