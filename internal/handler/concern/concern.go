@@ -69,8 +69,10 @@ type Round struct {
 	Pod *guestlifecycle.Pod
 	// Resources are those that the pod is to have, nil if that does not matter or is not known.
 	Resources *corev1.ResourceRequirements
-	RunState  string
-	KVM       bool
+	// NICs are the interfaces that QEMU has.
+	NICs     map[string]bool
+	RunState string
+	KVM      bool
 	// Migrating means that QEMU is migrating the guest.
 	Migrating bool
 	Now       time.Time

@@ -8,6 +8,7 @@ import (
 
 	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/handler/concern/cpus"
+	"drydock.dev/drydock/internal/handler/concern/links"
 	"drydock.dev/drydock/internal/handler/concern/memory"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/presence"
@@ -17,11 +18,12 @@ import (
 )
 
 // addConcerns makes the concerns of a QEMU. Their order is the policy: the first with something to do acts, and the
-// others wait for a later round. The guest takes its time with CPUs and memory, so they come last: nothing waits for
-// them.
+// others wait for a later round. Links come first, so that they are right before the guest sees them for the first
+// time. The guest takes its time with CPUs and memory, so they come last: nothing waits for them.
 func (d *Driver) addConcerns(a *attached) {
 	a.memory = &memory.Concern{}
 	a.concerns = concern.List{
+		concern.New(guestlifecycle.SwitchLinks, links.New()),
 		concern.New(guestlifecycle.ChangeCPUs, cpus.New(cpus.Env{
 			Used: a.agent.UsedCPUs, Go: d.startHelper,
 			Warn: func(vmi *v1.VirtualMachineInstance, reason, message string) {
@@ -35,7 +37,7 @@ func (d *Driver) addConcerns(a *attached) {
 // roundOf returns the facts that the concerns share. The VMI must be known.
 func (d *Driver) roundOf(seen presence.Facts, known guest.Facts) concern.Round {
 	r := concern.Round{
-		VMI: seen.VMI, Pod: seen.Pod, RunState: known.RunState, KVM: known.KVM,
+		VMI: seen.VMI, Pod: seen.Pod, NICs: known.NICs.Present, RunState: known.RunState, KVM: known.KVM,
 		Migrating: known.Migration.UnderWay(), Now: d.env.Now(),
 	}
 	if podresize.CPUsAnnounced(seen.VMI) || podresize.MemoryAnnounced(seen.VMI) {

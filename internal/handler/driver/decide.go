@@ -35,9 +35,8 @@ type snapshot struct {
 	volumes  volumes.Facts
 	// plug means that a volume has a step to take; plugAfter and agentAfter are the delays until volumes and agent
 	// need another look.
-	plug        bool
-	nics        nichotplug.Step
-	linksDiffer bool
+	plug bool
+	nics nichotplug.Step
 	// concerns is the decision of the guest's concerns, made in round. It is empty while the guest is not at home here.
 	concerns              concern.Decided
 	round                 concern.Round
@@ -70,7 +69,6 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 		s.guest, s.agent = s.attached.guest.Observe(), s.attached.agent.Observe()
 		if s.presence.VMI != nil {
 			d.decideChanges(&s)
-			s.linksDiffer = s.attached.guest.LinksDiffer(s.switchableInterfaces(s.presence.VMI))
 			s.volumes = s.attached.volumes.Observe(atNode(s.presence.VMI, s.role))
 		}
 	}
@@ -113,7 +111,7 @@ func (s *snapshot) observed(node string) guestlifecycle.Observed {
 	if halt := s.halt(); halt != nil {
 		o.Halted, o.Begin, after = true, halt.Begin, backoff.Sooner(after, halt.After)
 	}
-	o.LinksDiffer, o.NICs = s.linksDiffer, s.nics.Any()
+	o.NICs = s.nics.Any()
 	o.Change, after = s.concerns.Step, backoff.Sooner(after, s.concerns.After)
 	o.RunState, o.Resume, o.PlugAfter = s.guest.RunState, s.guest.Resume, backoff.Sooner(o.PlugAfter, after)
 	return o
@@ -147,8 +145,8 @@ func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 		Frozen:         s.connection.Launcher.Frozen,
 		Plugged:        s.volumes.Hotplugged,
 	}
-	s.attached.concerns.Report(g)
 	g.Interfaces = s.interfaces()
+	s.attached.concerns.Report(g)
 	for name, image := range p.images {
 		g.Volumes[name] = guestlifecycle.Volume{Size: image.VirtualSize, Grown: s.volumes.Grown[name], Claim: p.claims[name]}
 	}

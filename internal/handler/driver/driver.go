@@ -273,8 +273,6 @@ func (d *Driver) actOnGuest(ctx context.Context, step guestlifecycle.Step, s sna
 	switch step {
 	case guestlifecycle.Resume:
 		return s.attached.guest.Resume(ctx)
-	case guestlifecycle.SwitchLinks:
-		return s.attached.guest.SwitchLinks(ctx, s.switchableInterfaces(o.VMI))
 	case guestlifecycle.PlugNICs:
 		return d.plugNICs(ctx, &s, o.VMI)
 	case s.concerns.Step:

@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,18 +152,6 @@ func (d *Driver) setInterfaces(a *attached, interfaces []network.Interface) {
 	d.attached.Store(&next)
 }
 
-// switchableInterfaces returns the interfaces whose links QEMU switches: those that it has, except devices of the
-// node. The one on the pod network is there from the start.
-func (s *snapshot) switchableInterfaces(vmi *v1.VirtualMachineInstance) []v1.Interface {
-	var list []v1.Interface
-	for _, iface := range vmi.Spec.Domain.Devices.Interfaces {
-		if iface.SRIOV == nil && (nichotplug.OnPodNetwork(vmi, iface.Name) || s.guest.NICs.Present[iface.Name]) {
-			list = append(list, iface)
-		}
-	}
-	return list
-}
-
 // interfaces returns the guest's interfaces for its status. One that is not plugged yet is left out; one that the
 // guest has not released is included.
 func (s *snapshot) interfaces() []guestlifecycle.Interface {
@@ -178,7 +165,7 @@ func (s *snapshot) interfaces() []guestlifecycle.Interface {
 		}
 		listed[i.Name] = true
 		list = append(list, guestlifecycle.Interface{
-			Name: i.Name, MAC: i.MAC, PodInterface: i.PodInterface, IPs: i.IPs, Queues: i.Queues, Link: s.guest.Links[i.Name],
+			Name: i.Name, MAC: i.MAC, PodInterface: i.PodInterface, IPs: i.IPs, Queues: i.Queues,
 			Multus: other, Stays: i.Stays,
 		})
 	}
@@ -186,7 +173,7 @@ func (s *snapshot) interfaces() []guestlifecycle.Interface {
 		if !listed[was.Name] && s.guest.NICs.Present[was.Name] && nichotplug.InGuest(vmi, was.Name) {
 			list = append(list, guestlifecycle.Interface{
 				Name: was.Name, MAC: was.MAC, PodInterface: was.PodInterfaceName, Queues: int(was.QueueCount),
-				Link: cmp.Or(s.guest.Links[was.Name], v1.InterfaceState(was.LinkState)), Multus: true,
+				Link: v1.InterfaceState(was.LinkState), Multus: true,
 			})
 		}
 	}

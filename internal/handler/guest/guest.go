@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -69,7 +68,6 @@ type Guest struct {
 	stopped time.Time
 	// onRunning is called when QEMU reports that the guest runs; nil if no verb waits for that.
 	onRunning func()
-	links     links
 	nics      NICs
 	nicList   concern.Inquiry
 }
@@ -96,7 +94,6 @@ type Facts struct {
 	// Migration is QEMU's part in migrations. Jobs are its disk copies for them, including those that have ended.
 	Migration Migration
 	Jobs      []Job
-	Links     map[string]v1.InterfaceState
 	NICs      NICs
 	// Silent means that QEMU did not answer the last query, so that the facts are older.
 	Silent bool
@@ -108,7 +105,7 @@ type Facts struct {
 func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*Guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	g := &Guest{env: env, resets: make(chan struct{}, 1), links: links{}, nics: newNICs()}
+	g := &Guest{env: env, resets: make(chan struct{}, 1), nics: newNICs()}
 	var err error
 	if g.pid, err = podpath.PeerPID(conn); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -161,7 +158,7 @@ func (g *Guest) Observe() Facts {
 	now := g.env.Now()
 	g.known = g.known.at(now)
 	facts := g.known.facts(now)
-	facts.KVM, facts.Stopped, facts.Silent, facts.Links = g.kvm, g.stopped, g.silent, maps.Clone(g.links)
+	facts.KVM, facts.Stopped, facts.Silent = g.kvm, g.stopped, g.silent
 	facts.NICs = g.nics.clone()
 	return facts
 }

@@ -122,7 +122,6 @@ func (g *Guest) PlugNIC(ctx context.Context, name string, netdev, device machine
 	g.mu.Lock()
 	g.nics.Plugged[name] = g.env.Now()
 	delete(g.nics.Gone, name)
-	delete(g.links, name) // QEMU starts with the link up
 	g.mu.Unlock()
 	return g.updateNICs(ctx)
 }
@@ -194,6 +193,5 @@ func (g *Guest) ClearNIC(ctx context.Context, name string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.nics.Gone, name)
-	delete(g.links, name)
 	return nil
 }

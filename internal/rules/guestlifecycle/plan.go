@@ -139,9 +139,8 @@ type Observed struct {
 	// and the run state, 0 for never.
 	Plug      bool
 	PlugAfter time.Duration
-	// These mean that NICs or links can be changed now.
-	NICs        bool
-	LinksDiffer bool
+	// NICs means that NICs can be plugged or unplugged now.
+	NICs bool
 	// Change is the step of the first concern of virt-handler's list that has one now, "" for none.
 	Change Step
 	// Awaits means that volumes of an arriving guest are not on this node yet.
@@ -229,7 +228,7 @@ func stepOfRunning(o Observed) Step {
 		return Migrate
 	case o.Resume:
 		return Resume
-	case o.LinksDiffer:
+	case o.Change == SwitchLinks:
 		return SwitchLinks // before the guest sees them for the first time
 	case o.Begin && known:
 		return Begin

@@ -51,7 +51,7 @@ func resume(o *Observed) { o.Resume = true }
 func halted(o *Observed) { o.Halted = true }
 func begin(o *Observed)  { o.Halted, o.Begin = true, true }
 func plug(o *Observed)   { o.Plug = true }
-func linked(o *Observed) { o.LinksDiffer = true }
+func linked(o *Observed) { o.Change = SwitchLinks }
 
 func nics(o *Observed) { o.NICs = true }
 

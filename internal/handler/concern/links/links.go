@@ -1,0 +1,138 @@
+// Package links switches the links of a running guest's interfaces. It is a concern (package concern).
+//
+// QEMU does not report link states, so the package keeps the states that it has set. Another virt-handler may have set
+// others: each link is set once, and then whenever its wanted state changes.
+package links
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/concern"
+	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/nichotplug"
+)
+
+// Seen has the link states that were set, by interface.
+type Seen map[string]v1.InterfaceState
+
+// due returns the links to set, in the order of the interfaces.
+func (s Seen) due(interfaces []v1.Interface) []v1.Interface {
+	var list []v1.Interface
+	for i := range interfaces {
+		iface := interfaces[i]
+		if iface.State == v1.InterfaceStateAbsent {
+			continue
+		}
+		if iface.State != v1.InterfaceStateLinkDown {
+			iface.State = v1.InterfaceStateLinkUp
+		}
+		if s[iface.Name] != iface.State {
+			list = append(list, v1.Interface{Name: iface.Name, State: iface.State})
+		}
+	}
+	return list
+}
+
+// switchable returns the interfaces whose links QEMU switches: those that it has, except devices of the node. The one
+// on the pod network is there from the start.
+func switchable(r concern.Round) []v1.Interface {
+	var list []v1.Interface
+	for _, iface := range r.VMI.Spec.Domain.Devices.Interfaces {
+		if iface.SRIOV == nil && (nichotplug.OnPodNetwork(r.VMI, iface.Name) || r.NICs[iface.Name]) {
+			list = append(list, iface)
+		}
+	}
+	return list
+}
+
+// Plan is the next step.
+type Plan struct {
+	concern.Next
+	// Set are the links to set, Has the states that were set.
+	Set []v1.Interface
+	Has Seen
+}
+
+// Concern is the links of one guest.
+type Concern struct {
+	mu   sync.Mutex
+	seen Seen
+}
+
+// New returns the links of a guest about which nothing is known yet.
+func New() *Concern { return &Concern{seen: Seen{}} }
+
+// HandleEvent implements concern.Concern. It forgets the link of a device that is gone: the next one of its name
+// starts with its link up.
+func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
+	var gone struct {
+		Device string `json:"device"`
+	}
+	if e.Name != "DEVICE_DELETED" || json.Unmarshal(e.Data, &gone) != nil {
+		return false
+	}
+	if name, is := strings.CutPrefix(gone.Device, machine.NICID("")); is {
+		c.forget(name)
+	}
+	return false
+}
+
+func (c *Concern) forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.seen, name)
+}
+
+// Observe implements concern.Concern. There is nothing to ask.
+func (c *Concern) Observe(context.Context, concern.Query, concern.Round) (Seen, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.seen), nil
+}
+
+// Decide implements concern.Concern. It does not wait until the guest is reported: the links are to be right before
+// the guest sees them for the first time.
+func (*Concern) Decide(r concern.Round, seen Seen) Plan {
+	set := seen.due(switchable(r))
+	return Plan{Next: concern.Next{Due: len(set) > 0}, Set: set, Has: seen}
+}
+
+// Report implements concern.Concern.
+func (*Concern) Report(plan Plan, facts *guestlifecycle.Guest) {
+	for i := range facts.Interfaces {
+		if state, known := plan.Has[facts.Interfaces[i].Name]; known {
+			facts.Interfaces[i].Link = state
+		}
+	}
+}
+
+// Act implements concern.Concern. Switching the backend's link also switches that of the guest's device: a guest that
+// ignores its device's link sends nothing either.
+func (c *Concern) Act(ctx context.Context, m concern.Monitor, _ concern.Round, plan Plan) error {
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
+	defer cancel()
+	for _, iface := range plan.Set {
+		c.note(iface) // before the command, so that the event of a device that is gone since comes later
+		args := map[string]any{"name": machine.NetdevID(iface.Name), "up": iface.State == v1.InterfaceStateLinkUp}
+		if err := m.Execute(ctx, "set_link", args, nil); err != nil {
+			c.forget(iface.Name)
+			return fmt.Errorf("switching the link of interface %s %s: %w", iface.Name, iface.State, err)
+		}
+	}
+	return nil
+}
+
+func (c *Concern) note(iface v1.Interface) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[iface.Name] = iface.State
+}
