@@ -122,7 +122,7 @@ bin/lint: tools/go.mod tools/go.sum $(wildcard tools/lint/*.go)
 readability: ## Print figures about the code's readability: comments, functions used once, sizes
 	go run ./test/readability
 
-mutation: bin/gremlins ## Change the rules: do the unit tests notice? WHAT="vmlifecycle placement" chooses packages (half an hour)
+mutation: bin/gremlins ## Change the rules: do the unit tests notice? WHAT="vmcontroller placement" chooses packages (half an hour)
 	go run ./test/mutation $(WHAT)
 
 bin/gremlins: tools/go.mod tools/go.sum

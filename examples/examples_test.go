@@ -23,7 +23,7 @@ import (
 
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/api/validate"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/virtctl"
 	"drydock.dev/drydock/internal/virtctl/env"

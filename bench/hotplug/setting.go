@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/qmp"
-	"drydock.dev/drydock/internal/rules/hotplugpod"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
 	virtctl "drydock.dev/drydock/internal/virtctl/client"
 	"drydock.dev/drydock/test/console"
 )

@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/bench/report"
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/hotplugpod"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
 	virtctl "drydock.dev/drydock/internal/virtctl/client"
 )
 

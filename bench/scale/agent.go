@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/bench/cluster"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // agent simulates virt-handler on all simulated nodes: it watches VMIs and writes their status as
@@ -218,8 +218,8 @@ func (a *agent) wait() { a.workers.Wait() }
 // write makes one of virt-handler's writes. After a conflict, the watch delivers the newer version.
 func (a *agent) write(ctx context.Context, instance *v1.VirtualMachineInstance) error {
 	f, _ := a.facts(instance, time.Now())
-	status := guestlifecycle.Status(instance, f)
-	patch, err := guestlifecycle.Patch(instance, status)
+	status := vmihandler.Status(instance, f)
+	patch, err := vmihandler.Patch(instance, status)
 	if err != nil || patch == nil {
 		return err
 	}

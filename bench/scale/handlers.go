@@ -8,15 +8,15 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // facts returns virt-handler's simulated observations of a VMI, and whether there is something to write: first the
 // running guest, then its agent, its interfaces and its migration, and at last its shutdown.
-func (a *agent) facts(instance *v1.VirtualMachineInstance, now time.Time) (guestlifecycle.Facts, bool) {
-	f := guestlifecycle.Facts{Node: instance.Status.NodeName, PodReady: true, Now: now}
+func (a *agent) facts(instance *v1.VirtualMachineInstance, now time.Time) (vmihandler.Facts, bool) {
+	f := vmihandler.Facts{Node: instance.Status.NodeName, PodReady: true, Now: now}
 	agentCame := condition.IsTrue(instance.Status.Conditions, v1.VirtualMachineInstanceAgentConnected)
 	switch phase := instance.Status.Phase; {
 	case phase == v1.Running && instance.DeletionTimestamp != nil:
@@ -27,7 +27,7 @@ func (a *agent) facts(instance *v1.VirtualMachineInstance, now time.Time) (guest
 		return migrating(instance, f)
 	case phase == v1.Running && (!agentCame || len(a.secondary(instance)) > plugged(instance)):
 		f.Guest = a.guest(instance)
-		f.Guest.Agent = &guestlifecycle.Agent{OS: v1.VirtualMachineInstanceGuestOSInfo{
+		f.Guest.Agent = &vmihandler.Agent{OS: v1.VirtualMachineInstanceGuestOSInfo{
 			Name: "Debian GNU/Linux", PrettyName: "Debian GNU/Linux 12 (bookworm)", ID: "debian",
 			Version: "12", VersionID: "12", KernelRelease: "6.1.0-cloud-amd64", Machine: "x86_64",
 		}}
@@ -38,7 +38,7 @@ func (a *agent) facts(instance *v1.VirtualMachineInstance, now time.Time) (guest
 }
 
 // migrating adds the next observation of the virt-handlers at source and target during a migration.
-func migrating(instance *v1.VirtualMachineInstance, f guestlifecycle.Facts) (guestlifecycle.Facts, bool) {
+func migrating(instance *v1.VirtualMachineInstance, f vmihandler.Facts) (vmihandler.Facts, bool) {
 	m := instance.Status.MigrationState
 	target := vmistatus.TargetMigration{UID: m.MigrationUID, Address: "192.0.2.1:49152"}
 	switch {
@@ -55,25 +55,25 @@ func migrating(instance *v1.VirtualMachineInstance, f guestlifecycle.Facts) (gue
 	return f, true
 }
 
-func (a *agent) guest(instance *v1.VirtualMachineInstance) *guestlifecycle.Guest {
-	return &guestlifecycle.Guest{
+func (a *agent) guest(instance *v1.VirtualMachineInstance) *vmihandler.Guest {
+	return &vmihandler.Guest{
 		RunState: "running", MachineType: "pc-q35-7.2",
-		Interfaces: append([]guestlifecycle.Interface{{
+		Interfaces: append([]vmihandler.Interface{{
 			Name: "default", MAC: "02:00:00:00:00:01", PodInterface: "eth0", IPs: []string{"10.200.0.1"}, Queues: 1,
 		}}, a.secondary(instance)...),
-		Volumes: map[string]guestlifecycle.Volume{"root": {Size: 64 << 20}},
+		Volumes: map[string]vmihandler.Volume{"root": {Size: 64 << 20}},
 	}
 }
 
 // secondary returns the guest's secondary interfaces that its pod has.
-func (a *agent) secondary(instance *v1.VirtualMachineInstance) []guestlifecycle.Interface {
-	var list []guestlifecycle.Interface
+func (a *agent) secondary(instance *v1.VirtualMachineInstance) []vmihandler.Interface {
+	var list []vmihandler.Interface
 	networks := a.networks.Load()
 	for i := range instance.Spec.Networks {
 		name := instance.Spec.Networks[i].Name
 		link := layout.SecondaryInterface(name)
 		if networks != nil && instance.Spec.Networks[i].Multus != nil && networks.has(instance, link) {
-			list = append(list, guestlifecycle.Interface{Name: name, MAC: "02:00:00:00:00:02", PodInterface: link, Queues: 1, Multus: true})
+			list = append(list, vmihandler.Interface{Name: name, MAC: "02:00:00:00:00:02", PodInterface: link, Queues: 1, Multus: true})
 		}
 	}
 	return list

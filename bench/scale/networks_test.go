@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 func TestMultusSaysWhatAPodWasMadeWith(t *testing.T) {
@@ -33,7 +33,7 @@ func TestBothHandlersWriteTheirStepsOfAMigration(t *testing.T) {
 		"the guest comes":  {v1.VirtualMachineInstanceMigrationState{TargetNode: "b", TargetNodeAddress: "c", StartTimestamp: &now}, "b", true, false, true},
 	} {
 		vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{NodeName: "a", MigrationState: &c.state}}
-		f, writes := migrating(vmi, guestlifecycle.Facts{Node: "a", Now: time.Now()})
+		f, writes := migrating(vmi, vmihandler.Facts{Node: "a", Now: time.Now()})
 		if writes != c.writes || f.Node != c.node || (f.Source != nil && f.Source.Begins) != c.begins || (f.Target != nil && f.Target.Runs) != c.there {
 			t.Errorf("%s: %t on %s: %+v, %+v", name, writes, f.Node, f.Source, f.Target)
 		}

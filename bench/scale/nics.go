@@ -14,7 +14,7 @@ import (
 
 	"drydock.dev/drydock/bench/audit"
 	"drydock.dev/drydock/bench/cluster"
-	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/object/condition"
 	virtctl "drydock.dev/drydock/internal/virtctl/client"
 )
 

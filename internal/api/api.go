@@ -46,7 +46,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // These name virt-api's APIServices, which get its certificate's authority.

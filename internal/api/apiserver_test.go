@@ -43,7 +43,7 @@ import (
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/metricsserver"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // These tests run virt-api in this process against a real kube-apiserver with the CRDs, whose kubeconfig is in

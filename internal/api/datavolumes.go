@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/api/cloneright"
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/api/validate"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // addDataVolumes adds the rules for DataVolumes. If CDI serves them, CDI judges them, except for the note on who may

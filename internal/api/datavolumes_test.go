@@ -19,7 +19,7 @@ import (
 
 	"drydock.dev/drydock/internal/api/admission"
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // cluster has one VM, and users with the right to clone.

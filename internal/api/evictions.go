@@ -13,11 +13,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/admission"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/evacuation"
-	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/migration"
-	"drydock.dev/drydock/internal/rules/objectevent"
+	"drydock.dev/drydock/internal/rules/migration/evacuation"
+	"drydock.dev/drydock/internal/rules/object/objectevent"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
 // markAttempts is how often an eviction is judged again after a conflict on the VMI. Clients of evictions retry

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/admission"
-	"drydock.dev/drydock/internal/rules/evacuation"
-	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/migration/evacuation"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
 // newPod makes a pod on the test's node, of a VMI if one is named.

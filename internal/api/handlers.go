@@ -12,8 +12,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/nodecert"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/nodecert"
 )
 
 // handlers finds virt-handlers among the cached pods.

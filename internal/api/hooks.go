@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/api/server"
 	"drydock.dev/drydock/internal/api/validate"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // webhookVersion is the API version of the admission webhooks. kube-apiserver authenticates itself to an aggregated

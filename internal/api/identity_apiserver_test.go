@@ -12,7 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/machine/firmware"
 )
 
 const givenUUID = "5d307ca9-b3ef-428c-8861-06e72d69f223"

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"drydock.dev/drydock/internal/rules/instancetype"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
 // bearers are volumes with and without a default type. The claim "labeled" and the DataSource "says" have it in their

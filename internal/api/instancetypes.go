@@ -14,9 +14,9 @@ import (
 	"drydock.dev/drydock/internal/api/inference"
 	"drydock.dev/drydock/internal/api/validate"
 	"drydock.dev/drydock/internal/expansion"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/instancetype"
-	"drydock.dev/drydock/internal/rules/supported"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/object/supported"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
 // These are the paths of the webhooks of instance types and preferences.

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"drydock.dev/drydock/internal/rules/instancetype"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
 // typesOfTheTest are the types and preferences of the test's VMs, in its namespace.
@@ -189,7 +189,7 @@ func (w *world) unusableTypes(t *testing.T) {
 // commonPairs sends the pairs whose VMIs are in the rules' testdata to the API server.
 func (w *world) commonPairs(t *testing.T) {
 	w.makeCommonTypes(t)
-	files, err := filepath.Glob("../rules/instancetype/testdata/pairs/*+plain.yaml")
+	files, err := filepath.Glob("../rules/vm/instancetype/testdata/pairs/*+plain.yaml")
 	if err != nil || len(files) < 50 {
 		t.Fatalf("finding the pairs: %v, %d files", err, len(files))
 	}

@@ -13,8 +13,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/maintenance"
 	"drydock.dev/drydock/internal/policytest"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/maintenancepod"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/maintenance/maintenancepod"
 )
 
 // TestVirtAPIMakesMaintenancePodsAndNoOthers judges writes by config/rbac/maintenance-policy.yaml, with the API server's

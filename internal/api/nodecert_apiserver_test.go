@@ -29,8 +29,8 @@ import (
 	"drydock.dev/drydock/internal/api/admission"
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/nodesigner"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/nodecert"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/nodecert"
 )
 
 // sharedSecret is the Secret in which an earlier version kept the key of all virt-handlers.

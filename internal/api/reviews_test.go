@@ -12,8 +12,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/listbounds"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/object/listbounds"
 )
 
 func TestWhatTheBeginningOfAReviewSays(t *testing.T) {

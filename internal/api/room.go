@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"drydock.dev/drydock/internal/rules/listbounds"
+	"drydock.dev/drydock/internal/rules/object/listbounds"
 )
 
 // These are the costs of judging a text: allocated bytes, of which a part is in use at one time. TestWhatAReviewCosts

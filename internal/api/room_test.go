@@ -17,7 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"drydock.dev/drydock/internal/rules/listbounds"
+	"drydock.dev/drydock/internal/rules/object/listbounds"
 )
 
 // judging counts the requests in work; none ends before release is closed.

@@ -31,7 +31,7 @@ import (
 	"drydock.dev/drydock/internal/api/admission"
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 func quantity(text string) resource.Quantity { return resource.MustParse(text) }

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/admission"
-	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
 )
 
 // volumes plugs claims into a stopped VM and into VMIs, and tries impossible ones.

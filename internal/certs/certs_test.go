@@ -17,7 +17,7 @@ import (
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
 	certificatesv1 "k8s.io/api/certificates/v1"
 
-	"drydock.dev/drydock/internal/rules/nodecert"
+	"drydock.dev/drydock/internal/rules/cluster/nodecert"
 )
 
 // issued is a certificate with its CA, made as the rotator makes them.

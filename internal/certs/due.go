@@ -6,7 +6,7 @@ import (
 	"crypto/x509"
 	"time"
 
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // renewal says which part of a Secret is renewed.

@@ -22,7 +22,7 @@ package certs
 
 import (
 	"drydock.dev/drydock/internal/certs/workertls"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // These are the names of the Secrets and of the ConfigMap in clusterconfig.Namespace.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // PeerServerConfig returns the configuration of a server whose clients' certificates have the same authorities as the

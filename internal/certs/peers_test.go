@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"drydock.dev/drydock/internal/rules/nodecert"
+	"drydock.dev/drydock/internal/rules/cluster/nodecert"
 )
 
 const protocol = "test/1"

@@ -32,7 +32,7 @@ import (
 	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
-	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
 // testNode is the node of bound pods. It must exist, or the cluster's collector of lost pods would delete them.

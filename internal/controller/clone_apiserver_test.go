@@ -17,7 +17,7 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/clone"
+	"drydock.dev/drydock/internal/rules/snapshot/clone"
 )
 
 // clone makes a clone of a VM or of a snapshot. Without a target its name is generated.

@@ -26,7 +26,7 @@ import (
 	"drydock.dev/drydock/internal/controller/snapshot"
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // options are the command's flags.

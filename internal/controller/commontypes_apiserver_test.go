@@ -15,8 +15,8 @@ import (
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/commontypes"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/vm/commontypes"
 )
 
 // removeCommonTypes removes the common types, which the loops of every test make.

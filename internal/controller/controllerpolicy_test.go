@@ -18,11 +18,11 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/policytest"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/datavolume"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/selinux"
-	"drydock.dev/drydock/internal/rules/workerpod"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/selinux"
+	"drydock.dev/drydock/internal/rules/pod/workerpod"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 const controllerPolicies = "../../config/rbac/controller-policy.yaml"
@@ -30,7 +30,7 @@ const controllerPolicies = "../../config/rbac/controller-policy.yaml"
 // launchers returns the launcher pods, provisioning pods and target pods of the VMIs in launcherpod's tests.
 func launchers(t *testing.T) map[string]*corev1.Pod {
 	t.Helper()
-	files, err := filepath.Glob("../rules/launcherpod/testdata/*.vmi.yaml")
+	files, err := filepath.Glob("../rules/pod/launcherpod/testdata/*.vmi.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("there are no VMIs: %v", err)
 	}

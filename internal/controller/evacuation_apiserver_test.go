@@ -18,9 +18,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/evacuation"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/migration/evacuation"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // createEvictable makes a VMI that migrates when its pod is evicted.

@@ -18,8 +18,8 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
 	"drydock.dev/drydock/internal/rules/hotplug/invariant"
-	"drydock.dev/drydock/internal/rules/hotplugpod"
 	"drydock.dev/drydock/test/hotplugwatch"
 )
 

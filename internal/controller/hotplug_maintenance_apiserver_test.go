@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
 // awaitObstacle waits until a maintenance pod reports this obstacle.

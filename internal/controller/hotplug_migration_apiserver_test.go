@@ -14,12 +14,12 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
-	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/hotplugpod"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
 	"drydock.dev/drydock/internal/rules/migration"
-	"drydock.dev/drydock/internal/rules/vmistatus"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // record returns the VMI's record of attachment pods.

@@ -8,8 +8,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/machine/firmware"
+	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
 // beforeTheRule makes a VM without a UUID in its template, while virt-controller is stopped.

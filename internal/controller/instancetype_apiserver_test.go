@@ -21,7 +21,7 @@ import (
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/instancetype"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
 func (w *world) createType(name string, cpus uint32) *instancetypev1.VirtualMachineInstancetype {

@@ -17,9 +17,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/podlabels"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/podlabels"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // keepLabels applies the policies of pods in the world's namespace. lift removes them.
@@ -98,7 +98,7 @@ func TestALauncherPodCantBeHiddenFromTheNextGuestOnItsDisk(t *testing.T) {
 
 	w.hide(pod, lift)
 	w.createVMIOn("two")
-	w.awaitWaiting("two", vmilifecycle.ReasonClaimInUse)
+	w.awaitWaiting("two", vmicontroller.ReasonClaimInUse)
 	w.awaitSettled()
 	if n := len(w.pods()); n != 1 {
 		t.Fatalf("there are %d pods on one disk", n)
@@ -120,7 +120,7 @@ func TestALauncherPodCantBeHiddenFromTheNextGuestOfItsVM(t *testing.T) {
 	w.disown(pod)
 	w.desert(first)
 	second := w.successor(first)
-	w.awaitWaiting("vm", vmilifecycle.ReasonPredecessorRuns)
+	w.awaitWaiting("vm", vmicontroller.ReasonPredecessorRuns)
 	w.awaitPodDeletion(pod)
 	w.finishPod(pod)
 	w.awaitPod(second)

@@ -18,7 +18,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/vmlifecycle"
+	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
 // maintain makes a maintenance pod of the machine "vm" as admission leaves it.
@@ -85,10 +85,10 @@ func TestMaintenancePodsTakeTurns(t *testing.T) {
 	w.interrupt(3, 15*time.Millisecond)
 	w.awaitHolder(first)
 	second := w.maintain("b-second")
-	vm := w.awaitPrintable("vm", vmlifecycle.StatusMaintenance)
+	vm := w.awaitPrintable("vm", vmcontroller.StatusMaintenance)
 	said := ""
 	for _, c := range vm.Status.Conditions {
-		if c.Type == vmlifecycle.ConditionMaintenance {
+		if c.Type == vmcontroller.ConditionMaintenance {
 			said = c.Message
 		}
 	}

@@ -18,8 +18,8 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/transfer"
-	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
 // haltedWithDisks makes a halted VM whose disks wait for their first consumer.

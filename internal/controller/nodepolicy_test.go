@@ -12,7 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/policytest"
-	"drydock.dev/drydock/internal/rules/schedulable"
+	"drydock.dev/drydock/internal/rules/cluster/schedulable"
 )
 
 // virt-controller may only mark a node without virt-handler as not schedulable for guests, and change nothing else of

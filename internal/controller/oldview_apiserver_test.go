@@ -11,7 +11,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // heldWatch delays the API server's events of one resource for the loops' cache, while it is held.

@@ -17,7 +17,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/vmlifecycle"
+	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
 // The cluster's garbage collector removes the VM as owner from the revisions of its template, its type and its
@@ -31,7 +31,7 @@ func TestAVMIsOrphanedFromItsRevisions(t *testing.T) {
 	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 	w.do("making a revision as of old", w.client.Create(w.ctx, &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: w.namespace, Name: "revision-start-vm-of-old", Labels: map[string]string{vmlifecycle.RevisionLabel: string(vm.UID)},
+			Namespace: w.namespace, Name: "revision-start-vm-of-old", Labels: map[string]string{vmcontroller.RevisionLabel: string(vm.UID)},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)},
 		},
 		Data: runtime.RawExtension{Raw: []byte(`{"template":{"spec":{"domain":{"devices":{}},"architecture":"amd64"},"metadata":{}}}`)},

@@ -29,7 +29,7 @@ import (
 	"drydock.dev/drydock/internal/controller/vmi"
 	"drydock.dev/drydock/internal/controller/workloadupdate"
 	"drydock.dev/drydock/internal/eventnote"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // parts has the values that several loops share.

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/transfer"
-	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
 // createVMWithDisks makes a running VM, with a blank DataVolume of a class for each disk.

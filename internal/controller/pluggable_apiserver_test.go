@@ -11,9 +11,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/hotplugspec"
-	"drydock.dev/drydock/internal/rules/volumeclaim"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
 // TestAVMIFollowsItsTemplatesVolumes adds a volume to the template of a running VM, and removes it. Both must reach the

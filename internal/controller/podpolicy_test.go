@@ -15,10 +15,10 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/policytest"
-	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/hotplugpod"
-	"drydock.dev/drydock/internal/rules/podlabels"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
+	"drydock.dev/drydock/internal/rules/pod/podlabels"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // These tests judge writes by config/rbac/pod-policy.yaml, with the API server's own

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // runInNode brings the VM's VMI to Running on a node of the test's own with this much CPU, and its guest to one socket.

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"drydock.dev/drydock/internal/policytest"
-	"drydock.dev/drydock/internal/rules/components"
+	"drydock.dev/drydock/internal/rules/cluster/components"
 )
 
 // virt-controller may change one thing in three roles: whether each extends the cluster's role of its name.

@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // setRollout changes the cluster's rollout strategy, and waits until the loops have seen it.

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/components"
-	"drydock.dev/drydock/internal/rules/schedulable"
+	"drydock.dev/drydock/internal/rules/cluster/components"
+	"drydock.dev/drydock/internal/rules/cluster/schedulable"
 )
 
 // guestsLabel is the label by which virt-handler's DaemonSet selects nodes here. Its value is the world's namespace.

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/placement"
+	"drydock.dev/drydock/internal/rules/storage/placement"
 )
 
 // deadNode makes a node that has not answered for a while.

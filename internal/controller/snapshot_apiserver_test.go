@@ -20,9 +20,9 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/firmware"
-	"drydock.dev/drydock/internal/rules/restore"
+	"drydock.dev/drydock/internal/rules/machine/firmware"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/snapshot/restore"
 )
 
 // These tests use the storage of the embedded cluster: its claims, VolumeSnapshots and their restored claims are real.

@@ -17,8 +17,8 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/restore"
 	"drydock.dev/drydock/internal/rules/snapshot"
+	"drydock.dev/drydock/internal/rules/snapshot/restore"
 )
 
 // label labels a claim, as its user could.

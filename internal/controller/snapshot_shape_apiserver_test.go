@@ -17,9 +17,9 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/instancetype"
-	"drydock.dev/drydock/internal/rules/restore"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/snapshot/restore"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
 // createShapedVM makes a claim, and a stopped VM on it whose guest has the three CPUs of the type "three".

@@ -14,8 +14,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
-	"drydock.dev/drydock/internal/rules/vmstate"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // createVMWithTPM makes a VM with a persistent TPM.
@@ -31,7 +31,7 @@ func (w *world) createVMWithTPM(name string, strategy v1.VirtualMachineRunStrate
 
 // stateOf returns the expected claim of a VM's state.
 func (w *world) stateOf(vm *v1.VirtualMachine) *corev1.PersistentVolumeClaim {
-	return vmstate.Claim(vmstate.Next(vm), "", nil)
+	return stateclaim.Claim(stateclaim.Next(vm), "", nil)
 }
 
 func (w *world) states() []corev1.PersistentVolumeClaim {
@@ -111,14 +111,14 @@ func TestAStateOfSomebodyElseIsNotUsed(t *testing.T) {
 			edit(claim)
 			w.do("creating the claim", w.client.Create(w.ctx, claim))
 			w.setStrategy("vm", v1.RunStrategyAlways)
-			w.awaitWaiting("vm", vmilifecycle.ReasonStateClaim)
+			w.awaitWaiting("vm", vmicontroller.ReasonStateClaim)
 			w.awaitSettled()
 			if pods := w.pods(); len(pods) != 0 {
 				t.Fatalf("there are %d pods", len(pods))
 			}
 			w.do("deleting the claim", w.client.Delete(w.ctx, claim))
 			w.run("vm")
-			if got := w.states(); len(got) != 1 || vmstate.Check(w.vmi("vm"), &got[0]) != nil {
+			if got := w.states(); len(got) != 1 || stateclaim.Check(w.vmi("vm"), &got[0]) != nil {
 				t.Errorf("the claims are %+v", got)
 			}
 		})

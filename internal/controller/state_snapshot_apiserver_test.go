@@ -16,8 +16,8 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/restore"
-	"drydock.dev/drydock/internal/rules/vmstate"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
+	"drydock.dev/drydock/internal/rules/snapshot/restore"
 )
 
 // createState makes the claim of a VM's state as its first guest would leave it.
@@ -43,11 +43,11 @@ func (w *world) filledState(name string) types.UID {
 	vm := w.vm(name)
 	claim := &corev1.PersistentVolumeClaim{}
 	w.do("reading the claim of the state", w.client.Get(w.ctx, client.ObjectKeyFromObject(w.stateOf(vm)), claim))
-	if err := vmstate.Check(vmstate.Next(vm), claim); err != nil || claim.Status.Phase != corev1.ClaimBound ||
+	if err := stateclaim.Check(stateclaim.Next(vm), claim); err != nil || claim.Status.Phase != corev1.ClaimBound ||
 		claim.Spec.DataSource == nil || !strings.HasSuffix(claim.Spec.DataSource.Name, "-state") {
 		w.t.Errorf("the claim of the state of %s is %+v (%v)", name, claim, err)
 	}
-	if vm.Status.RestoreInProgress != nil || vm.Annotations[vmstate.AwaitedAnnotation] != "" {
+	if vm.Status.RestoreInProgress != nil || vm.Annotations[stateclaim.AwaitedAnnotation] != "" {
 		w.t.Errorf("the VM %s can't start: %+v, annotations %v", name, vm.Status, vm.Annotations)
 	}
 	return claim.UID
@@ -61,7 +61,7 @@ func TestAVMsStateIsSnapshottedAndRestored(t *testing.T) {
 	last := w.createState(vm)
 	w.snapshot("snap", "vm")
 	s := w.awaitSnapshot("snap", snapshotv1.Succeeded)
-	if got := s.Status.SnapshotVolumes; !slices.Equal(got.IncludedVolumes, []string{vmstate.Volume}) || len(got.ExcludedVolumes) != 0 {
+	if got := s.Status.SnapshotVolumes; !slices.Equal(got.IncludedVolumes, []string{stateclaim.Volume}) || len(got.ExcludedVolumes) != 0 {
 		t.Errorf("the snapshot has %+v", got)
 	}
 	for i, policy := range []snapshotv1.VolumeRestorePolicy{

@@ -6,7 +6,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/nichotplug"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 )
 
 // trimPod keeps the fields of a launcher pod that the loops read. There is one for each VMI, and most of its spec is

@@ -20,10 +20,10 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/transfer"
-	"drydock.dev/drydock/internal/rules/datavolume"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // nodeSays sets the Ready condition of the test's node, since this long ago.
@@ -157,7 +157,7 @@ func TestTheGuestOfAVMIThatIsGoneIsEndedBeforeTheNextOneStarts(t *testing.T) {
 	w.disown(pod)
 	w.desert(first)
 	second := w.successor(first)
-	w.awaitWaiting("vm", vmilifecycle.ReasonPredecessorRuns)
+	w.awaitWaiting("vm", vmicontroller.ReasonPredecessorRuns)
 	w.awaitPodDeletion(pod)
 	w.awaitSettled()
 	if pods := w.pods(); len(pods) != 1 {
@@ -226,7 +226,7 @@ func TestTwoVMIsOnOneDiskTakeTurns(t *testing.T) {
 	w.createVMIOn("one")
 	pod := w.run("one")
 	w.createVMIOn("two")
-	w.awaitWaiting("two", vmilifecycle.ReasonClaimInUse)
+	w.awaitWaiting("two", vmicontroller.ReasonClaimInUse)
 	w.awaitSettled()
 	if n := len(w.pods()); n != 1 {
 		t.Fatalf("there are %d pods on one disk", n)
@@ -276,7 +276,7 @@ func TestOfTwoVMIsThatStartOnOneDiskOneMakesWay(t *testing.T) {
 		t.Fatalf("both were handed over to their nodes on one disk")
 	}
 	w.phase(winner, v1.Running)
-	w.awaitWaiting(loser, vmilifecycle.ReasonClaimInUse)
+	w.awaitWaiting(loser, vmicontroller.ReasonClaimInUse)
 }
 
 func TestAPodDeletedByForceIsNotTheEndOfItsGuest(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/machine/firmware"
 )
 
 func (w *world) setStrategy(name string, strategy v1.VirtualMachineRunStrategy) {

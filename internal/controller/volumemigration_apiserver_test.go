@@ -14,9 +14,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/vmistatus"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // claimFor makes a bound claim on one node.

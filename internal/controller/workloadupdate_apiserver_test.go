@@ -10,7 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 func TestOutdatedGuestsAreUpdated(t *testing.T) {

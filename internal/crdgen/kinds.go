@@ -6,7 +6,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/vmlifecycle"
+	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
 // kind has the facts about a kind that are not in the API module's Go types.
@@ -77,9 +77,9 @@ func machineKinds() []kind {
 				age(),
 				text("Status", ".status.printableStatus", "Human readable status"),
 				condition("Ready", "Ready", 0),
-				said("Node", vmlifecycle.ConditionNode, "The node that the guest runs on"),
-				said("IP", vmlifecycle.ConditionAddress, "The address of the guest's first interface"),
-				said("Guest-OS", vmlifecycle.ConditionGuestOS, "What the guest agent calls the guest's system"),
+				said("Node", vmcontroller.ConditionNode, "The node that the guest runs on"),
+				said("IP", vmcontroller.ConditionAddress, "The address of the guest's first interface"),
+				said("Guest-OS", vmcontroller.ConditionGuestOS, "What the guest agent calls the guest's system"),
 				wide(text("Image", ".spec.template.spec.volumes[*].containerDisk.image", "The image of the first container disk")),
 			},
 			selectable: []string{".status.printableStatus"},

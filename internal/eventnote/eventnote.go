@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 
-	"drydock.dev/drydock/internal/rules/objectevent"
+	"drydock.dev/drydock/internal/rules/object/objectevent"
 )
 
 // Fitting returns a recorder that cuts notes to the length that the API server accepts.

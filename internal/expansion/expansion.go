@@ -18,7 +18,7 @@ import (
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/instancetype"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
 // VM expands a VM. If it returns errors about fields, it returns no VM. It returns a VM without a type and a

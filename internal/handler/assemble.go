@@ -43,7 +43,7 @@ import (
 	"drydock.dev/drydock/internal/handler/server"
 	"drydock.dev/drydock/internal/handler/stream"
 	"drydock.dev/drydock/internal/metricsserver"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // hostRoot is the node's root directory: virt-handler shares the node's PID namespace.

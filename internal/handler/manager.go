@@ -24,8 +24,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
-	"drydock.dev/drydock/internal/rules/nichotplug"
-	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
 func newScheme() *runtime.Scheme {

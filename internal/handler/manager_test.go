@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/nichotplug"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // The node's probe runs beside virt-handler, which serves running guests meanwhile, and writes to the file that

@@ -25,8 +25,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/handler/node"
 	"drydock.dev/drydock/internal/policytest"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/nodecert"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/nodecert"
 )
 
 // These tests judge writes by config/rbac/handler-policy.yaml, with the API server's own code: virt-handler's writes
@@ -67,7 +67,7 @@ func TestVirtHandlerReportsTheMachinesOfItsNodeAndNoMore(t *testing.T) {
 	judge(t, "virt-handler-virtualmachineinstances", "virtualmachineinstances", instance, map[string]write{
 		"a status on its own node": {by: handlerOn("node1"), change: runs},
 		"a status on another node": {by: handlerOn("node2"), change: runs, refused: "of its own node"},
-		// The policy of the status judges its content (internal/rules/vmistatus).
+		// The policy of the status judges its content (internal/rules/vmi/vmistatus).
 		"a status on the node that it migrates to": {by: handlerOn("node3"), change: runs},
 		"a machine taken from where it runs": {by: handlerOn("node3"), refused: "metadata",
 			change: change(func(vmi *v1.VirtualMachineInstance) { vmi.Labels[v1.NodeNameLabel] = "node3" })},

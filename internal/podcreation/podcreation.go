@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/podlimits"
+	"drydock.dev/drydock/internal/rules/pod/podlimits"
 )
 
 // Create creates a pod, with limits if its namespace requires them. reader asks the API server. The error is the API

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 func TestAPaceFollowsItsRate(t *testing.T) {

@@ -132,8 +132,11 @@ func TestEveryPackageIsInTheTableOfPackages(t *testing.T) {
 			continue
 		}
 		names := []string{"internal/" + parts[2]}
-		if parts[2] == "contracts" || parts[2] == "rules" {
+		switch {
+		case parts[2] == "contracts":
 			names = append(names, parts[3])
+		case parts[2] == "rules" && parts[len(parts)-2] != "main":
+			names = append(names, strings.Join(parts[3:len(parts)-1], "/"))
 		}
 		for _, name := range names {
 			if !strings.Contains(section, "`"+name+"`") {

@@ -24,11 +24,11 @@ type definition struct {
 
 var definitions = map[string]definition{
 	"the newest warning": {
-		home: "internal/rules/objectevent", use: "objectevent.NewestWarning",
+		home: "internal/rules/object/objectevent", use: "objectevent.NewestWarning",
 		looksLike: func(f ast.Node) bool { return selects(f, "LastTimestamp") || selects(f, "EventTime") },
 	},
 	"the claim of a volume": {
-		home: "internal/rules/volumeclaim", use: "volumeclaim.Of, Disk, Written or Names",
+		home: "internal/rules/storage/volumeclaim", use: "volumeclaim.Of, Disk, Written or Names",
 		looksLike: func(f ast.Node) bool {
 			return selects(f, "ClaimName") && selects(f, "PersistentVolumeClaim") && selects(f, "DataVolume")
 		},
@@ -63,7 +63,7 @@ var definitions = map[string]definition{
 		},
 	},
 	"the data of a ControllerRevision": {
-		home: "internal/rules/controllerrevision", use: "controllerrevision.Data",
+		home: "internal/rules/object/controllerrevision", use: "controllerrevision.Data",
 		// Code that makes the bytes of an API object's data by hand.
 		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool {
@@ -73,7 +73,7 @@ var definitions = map[string]definition{
 		},
 	},
 	"the delays of a back-off": {
-		home: "internal/rules/backoff", use: "backoff.Doubling, Delay or Retry",
+		home: "internal/rules/object/backoff", use: "backoff.Doubling, Delay or Retry",
 		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool {
 				switch n := n.(type) {
@@ -91,7 +91,7 @@ var definitions = map[string]definition{
 		},
 	},
 	"the shorter of two waits, each of which may be none": {
-		home: "internal/rules/backoff", use: "backoff.Sooner",
+		home: "internal/rules/object/backoff", use: "backoff.Sooner",
 		// x == 0 || y < x, or the same with min.
 		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool {
@@ -105,7 +105,7 @@ var definitions = map[string]definition{
 		},
 	},
 	"a DataVolume's condition": {
-		home: "internal/rules/datavolume", use: "datavolume.Condition or FailureDetail",
+		home: "internal/rules/storage/datavolume", use: "datavolume.Condition or FailureDetail",
 		looksLike: func(f ast.Node) bool {
 			ofADataVolume := func(n ast.Node) bool {
 				return named(n, "cdiv1", "DataVolumeConditionType") || named(n, "cdiv1", "DataVolumeBound") ||
@@ -154,7 +154,7 @@ var definitions = map[string]definition{
 		},
 	},
 	"a pod's condition": {
-		home: "internal/rules/podstatus", use: "podstatus.Condition",
+		home: "internal/rules/pod/podstatus", use: "podstatus.Condition",
 		looksLike: func(f ast.Node) bool {
 			ofAPod := func(n ast.Node) bool {
 				return named(n, "corev1", "PodConditionType") || named(n, "corev1", "PodScheduled") ||
@@ -185,7 +185,7 @@ var definitions = map[string]definition{
 		},
 	},
 	"a migration is under way": {
-		home: "internal/rules/switchover", use: "switchover.Open, Completed, Arrived or InFlight",
+		home: "internal/rules/migration/switchover", use: "switchover.Open, Completed, Arrived or InFlight",
 		// Both fields of a VMI's migration state in one expression or case. switchover.Record has the answer.
 		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool {
@@ -206,7 +206,7 @@ var definitions = map[string]definition{
 		},
 	},
 	"the role of a node in a migration": {
-		home: "internal/rules/vmistatus", use: "vmistatus.HandlerOn, or guestlifecycle.RoleOf",
+		home: "internal/rules/vmi/vmistatus", use: "vmistatus.HandlerOn, or vmihandler.RoleOf",
 		// m.TargetNode == node
 		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool {
@@ -225,7 +225,7 @@ var definitions = map[string]definition{
 		looksLike: func(f ast.Node) bool { return mentions(f, "RecordAnnotation") && mentions(f, "ForcedAnnotation") },
 	},
 	"a volume by its name": {
-		home: "internal/rules/volumeclaim", use: "volumeclaim.Named",
+		home: "internal/rules/storage/volumeclaim", use: "volumeclaim.Named",
 		// A loop in a function that returns a volume, or func(v v1.Volume) bool { return v.Name == name }.
 		looksLike: func(f ast.Node) bool {
 			if function, ok := f.(*ast.FuncDecl); ok && returnsVolume(function.Type) {
@@ -237,11 +237,11 @@ var definitions = map[string]definition{
 			})
 		},
 		besides: map[string]string{
-			"internal/rules/hotplugspec.remove": "keeps all the others",
+			"internal/rules/hotplug/hotplugspec.remove": "keeps all the others",
 		},
 	},
 	"a pod has ended": {
-		home: "internal/rules/podstatus", use: "podstatus.Terminal",
+		home: "internal/rules/pod/podstatus", use: "podstatus.Terminal",
 		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool {
 				e, ok := n.(*ast.BinaryExpr)

@@ -11,9 +11,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/datavolume"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/podlabels"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/podlabels"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // ofPods are the labels of pods that code reads or selects by, in the code's spelling.
@@ -32,7 +32,7 @@ var ofPods = map[string]string{
 var notOfPods = map[string]string{
 	"layout.SELinuxLabel": "a node", "layout.PostCopyLabel": "a node", "v1.NodeSchedulable": "a node",
 	"DrainLabel": "a DataVolume", "DebugLogsLabel": "a VMI", "layout.MaintenanceLabel": "a VM or a VMI",
-	"oursLabel": "a CustomResourceDefinition", "vmlifecycle.RevisionLabel": "a ControllerRevision",
+	"oursLabel": "a CustomResourceDefinition", "vmcontroller.RevisionLabel": "a ControllerRevision",
 	"VendorLabel": "an instance type", "label": "a role for users", "v1.OutdatedLauncherImageLabel": "a VMI",
 	"key":                           "one of hotplugpod.Labels, which are listed",
 	"v1.AutoMemoryLimitsRatioLabel": "a namespace",

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"drydock.dev/drydock/internal/rules/commontypes"
+	"drydock.dev/drydock/internal/rules/vm/commontypes"
 )
 
 func TestEachShapeIsThereOnce(t *testing.T) {

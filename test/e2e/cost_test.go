@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/bench/audit"
 	"drydock.dev/drydock/bench/proc"
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
 // Budgets of one VM.

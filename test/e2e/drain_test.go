@@ -17,8 +17,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
 // drainTime bounds a drain whose guests can all leave, on a busy machine.
@@ -111,7 +111,7 @@ func (d *drained) hasMoved(t *testing.T) {
 
 // TestDrain drains a node with two guests, and kills virt-controller while one migrates. The migrating guest must run
 // on on the other node. The drain must name the immovable guest, and exit with 0 once that guest is stopped.
-// internal/rules/evacuation and the API server's tests decide which guest moves, stays or stops for each strategy; here
+// internal/rules/migration/evacuation and the API server's tests decide which guest moves, stays or stops for each strategy; here
 // the real kubectl evicts real pods. Not parallel: other tests need the node.
 func TestDrain(t *testing.T) {
 	d := newDrained(t)

@@ -13,7 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
 // leavesAFullNodeToGrow asks for memory and CPUs for a guest whose node has neither to spare. The conditions must say

@@ -19,8 +19,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/firmware"
-	"drydock.dev/drydock/internal/rules/identity"
+	"drydock.dev/drydock/internal/rules/machine/firmware"
+	"drydock.dev/drydock/internal/rules/machine/identity"
 )
 
 // self prints the guest's view of its identity, each line with a key of partOf before it: UUID, SMBIOS fields, PCI

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestTheLifeOfAVM runs all lifecycle requests on one VM's guest. internal/rules/vmlifecycle has the table of run
+// TestTheLifeOfAVM runs all lifecycle requests on one VM's guest. internal/rules/vm/vmcontroller has the table of run
 // strategies, and test/machine tests the end of QEMU; only a guest in a real pod shows that both fit together, and that
 // no guest starts again against its strategy. internal/controller shows that a VM under Always gets another instance
 // when its guest powers off (TestAGuestThatPowersOff).

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
 // withMemoryRoom starts a VM's guest with 256 MiB of memory and a maximum of 512.

@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
 func changeTemplate(t *testing.T, namespace, name string, change func(*v1.VirtualMachineInstanceSpec)) {

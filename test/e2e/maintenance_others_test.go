@@ -12,7 +12,7 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
 // TestMaintenanceBesideOthersOfTheDisks asks for the disks of a VM while one of them is plugged into another VM's

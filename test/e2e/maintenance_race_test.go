@@ -30,7 +30,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
 	vclient "drydock.dev/drydock/internal/virtctl/client"
 )
 

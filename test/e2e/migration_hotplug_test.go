@@ -161,7 +161,7 @@ func TestHotpluggedDisksMigrate(t *testing.T) {
 
 // TestHandlersDieWhileAGuestMigrates kills each virt-handler once while a guest with hotplugged disks migrates: the
 // target's when the attachment pods get there, and the source's during the transfer. The migration must end, exactly
-// one guest must run, and its disks must be unpluggable and pluggable there. internal/rules/switchover explores at
+// one guest must run, and its disks must be unpluggable and pluggable there. internal/rules/migration/switchover explores at
 // which steps a handler may die; here a kubelet restarts it beside a running QEMU.
 func TestHandlersDieWhileAGuestMigrates(t *testing.T) {
 	ns := newNamespace(t)

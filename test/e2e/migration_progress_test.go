@@ -16,15 +16,15 @@ import (
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // memorySent matches the documented message during the transfer of memory.
 var memorySent = regexp.MustCompile(`^[0-9]+% of the memory is there: [0-9]+ MiB of [0-9]+ MiB left, ([0-9]+) MiB sent, [0-9]+ MiB/s; ` +
 	`the guest changes [0-9]+ MiB/s and would stand still for [0-9]+ ms$`)
 
-// TestAMigrationTellsHowFarItIs checks the progress that users see of migrations. internal/rules/vmistatus and
+// TestAMigrationTellsHowFarItIs checks the progress that users see of migrations. internal/rules/vmi/vmistatus and
 // virtctl's scripts cover its interval and words; only a real QEMU has figures that change, and a console that ends
 // with it.
 func TestAMigrationTellsHowFarItIs(t *testing.T) {

@@ -166,7 +166,7 @@ func slowly(t *testing.T, ns, name string) {
 
 // TestAGuestMigratesThereAndBack moves a counting guest to another node and back. It must count on and write to its
 // disks, lose no write, and be the same to itself and to others; nothing may be left on the old node.
-// internal/rules/switchover explores the decisions; only here a guest confirms them.
+// internal/rules/migration/switchover explores the decisions; only here a guest confirms them.
 func TestAGuestMigratesThereAndBack(t *testing.T) {
 	t.Parallel()
 	t.Run("with the disks of its pod", func(t *testing.T) {
@@ -287,7 +287,7 @@ func toldOfDowntimes(t *testing.T, ns string, migrations int) {
 // TestAMigrationThatFailsLeavesTheGuestWhereItIs makes the migrations of one guest fail in all ways that involve a real
 // pod, a real QEMU or a kubelet. The guest must never notice, and nothing may be left after a while. In the end its own
 // pod is deleted, upon which the VM must start again, and the VM is stopped. The API server's tests and the exploration
-// of internal/rules/switchover cover the phases and loops. All the while the guest is asked, in all its pods, whether
+// of internal/rules/migration/switchover cover the phases and loops. All the while the guest is asked, in all its pods, whether
 // it lives there, and its QEMUs log their run states: there must never be a second guest.
 func TestAMigrationThatFailsLeavesTheGuestWhereItIs(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
 // onNode returns the path on this machine of a file in a node's folders for network plugins.

@@ -353,7 +353,7 @@ func TestDisksGoWhereOnlyTheVMFits(t *testing.T) {
 }
 
 // TestAVMThatFitsNowhereRecovers has no node for a VM until one offers the requested resource: then the real scheduler
-// must place the provisioning pod, and so the disk, there. internal/rules/launcherpod covers that pod's constraints.
+// must place the provisioning pod, and so the disk, there. internal/rules/pod/launcherpod covers that pod's constraints.
 func TestAVMThatFitsNowhereRecovers(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -19,9 +19,9 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/firmware"
-	"drydock.dev/drydock/internal/rules/identity"
+	"drydock.dev/drydock/internal/rules/machine/firmware"
+	"drydock.dev/drydock/internal/rules/machine/identity"
+	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
 // TestAVMIsSnapshottedAndRestored snapshots a VM with two disks, lets its guest destroy both, and restores them, while

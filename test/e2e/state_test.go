@@ -15,8 +15,8 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/identity"
-	"drydock.dev/drydock/internal/rules/vmstate"
+	"drydock.dev/drydock/internal/rules/machine/identity"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 )
 
 // The guest's requests to its TPM (test/machine has the same): define an NV index as the owner, without passwords, and
@@ -176,5 +176,5 @@ func claimsIn(t *testing.T, ns string) []corev1.PersistentVolumeClaim {
 
 // stateOf returns the claim of a VM's state.
 func stateOf(vm *v1.VirtualMachine) *corev1.PersistentVolumeClaim {
-	return vmstate.Claim(vmstate.Next(vm), "", nil)
+	return stateclaim.Claim(stateclaim.Next(vm), "", nil)
 }

@@ -17,7 +17,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // census counts the QEMU processes of a VM on all nodes, which are namespaces of this machine, again and again.

@@ -13,19 +13,19 @@ func TestThePackagesAreThoseOfTheLintersRule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"internal/rules/guestlifecycle", "internal/rules/placement", "internal/rules/hotplug/invariant"} {
+	for _, want := range []string{"internal/rules/vmi/vmihandler", "internal/rules/storage/placement", "internal/rules/hotplug/invariant"} {
 		if !slices.Contains(all, want) {
 			t.Errorf("%s is missing in %v", want, all)
 		}
 	}
-	for _, not := range []string{"internal/rules/supported/main", "internal/controller/vmi"} {
+	for _, not := range []string{"internal/rules/object/supported/main", "internal/controller/vmi"} {
 		if slices.Contains(all, not) {
 			t.Errorf("%s is no package of rules", not)
 		}
 	}
-	some, err := rulePackages(t.Context(), "../..", []string{"hotplug", "rules/backoff"})
-	if want := []string{"internal/rules/backoff", "internal/rules/hotplug"}; err != nil || !slices.Equal(some, want) {
-		t.Errorf("hotplug and rules/backoff are %v (%v), want %v", some, err, want)
+	some, err := rulePackages(t.Context(), "../..", []string{"hotplug", "rules/object/backoff"})
+	if want := []string{"internal/rules/object/backoff", "internal/rules/hotplug"}; err != nil || !slices.Equal(some, want) {
+		t.Errorf("hotplug and rules/object/backoff are %v (%v), want %v", some, err, want)
 	}
 	if _, err := rulePackages(t.Context(), "../..", []string{"nosuch"}); err == nil || !strings.Contains(err.Error(), `"nosuch" is no rule package`) {
 		t.Errorf("a name that is unknown: %v", err)

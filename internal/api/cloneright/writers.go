@@ -12,7 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // writer is the user who wrote a source into a VM's dataVolumeTemplates, with the fields for a SubjectAccessReview.

@@ -3,7 +3,7 @@ package defaults
 import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // DataVolume annotates a new DataVolume with the source in another namespace that its creator may read, if mayClone

@@ -16,7 +16,7 @@ import (
 
 	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/supported"
+	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
 // Group is an API group in all its versions.

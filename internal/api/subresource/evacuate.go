@@ -12,9 +12,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/evacuation"
-	"drydock.dev/drydock/internal/rules/objectevent"
-	"drydock.dev/drydock/internal/rules/verb"
+	"drydock.dev/drydock/internal/rules/migration/evacuation"
+	"drydock.dev/drydock/internal/rules/object/objectevent"
+	"drydock.dev/drydock/internal/rules/vmi/verb"
 )
 
 // CancelEvacuation refuses unless an evacuation is in progress and, if a node is named, from that node.

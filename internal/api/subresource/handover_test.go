@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/nodeapi"
-	"drydock.dev/drydock/internal/rules/nodecert"
+	"drydock.dev/drydock/internal/rules/cluster/nodecert"
 )
 
 // nodes are virt-handlers, of which one has the guest.

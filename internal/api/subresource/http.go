@@ -12,7 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/version"
-	"drydock.dev/drydock/internal/rules/listbounds"
+	"drydock.dev/drydock/internal/rules/object/listbounds"
 )
 
 // maxBody bounds, in bytes, a request's body. The largest is a whole VirtualMachine.

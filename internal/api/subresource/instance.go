@@ -19,8 +19,8 @@ import (
 
 	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
-	"drydock.dev/drydock/internal/rules/nodecert"
-	"drydock.dev/drydock/internal/rules/verb"
+	"drydock.dev/drydock/internal/rules/cluster/nodecert"
+	"drydock.dev/drydock/internal/rules/vmi/verb"
 )
 
 // precondition refuses a verb that does not fit the VMI's state.

@@ -15,7 +15,7 @@ import (
 
 	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/expansion"
-	"drydock.dev/drydock/internal/rules/verb"
+	"drydock.dev/drydock/internal/rules/vmi/verb"
 )
 
 // fieldOwner names virt-api in managed fields.

@@ -22,11 +22,11 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/maintenance"
 	"drydock.dev/drydock/internal/podcreation"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/maintenancepod"
-	"drydock.dev/drydock/internal/rules/podlimits"
-	"drydock.dev/drydock/internal/rules/verb"
+	"drydock.dev/drydock/internal/rules/maintenance/maintenancepod"
+	"drydock.dev/drydock/internal/rules/pod/podlimits"
+	"drydock.dev/drydock/internal/rules/vmi/verb"
 )
 
 // Maintenance configures maintenance pods.

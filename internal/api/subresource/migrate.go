@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/rules/migration"
-	"drydock.dev/drydock/internal/rules/verb"
+	"drydock.dev/drydock/internal/rules/vmi/verb"
 )
 
 // migrationPrefix begins the names of migrations that this API creates, as in KubeVirt.

@@ -13,9 +13,9 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/maintenance"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/podstatus"
-	"drydock.dev/drydock/internal/rules/verb"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
+	"drydock.dev/drydock/internal/rules/vmi/verb"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // Queue returns which maintenance pod has the disks of a machine and which wait. vmi is the VM's, nil for none or if

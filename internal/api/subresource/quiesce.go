@@ -10,7 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
-	"drydock.dev/drydock/internal/rules/verb"
+	"drydock.dev/drydock/internal/rules/vmi/verb"
 )
 
 // defaultFreeze is how long file systems stay frozen if the request does not say.

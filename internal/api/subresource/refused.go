@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"drydock.dev/drydock/internal/answer"
-	"drydock.dev/drydock/internal/rules/supported"
+	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
 // refusedVerb is a subresource of KubeVirt that Drydock does not serve, and its alternative. KubeVirt's virtctl and

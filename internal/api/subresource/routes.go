@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
-	"drydock.dev/drydock/internal/rules/verb"
+	"drydock.dev/drydock/internal/rules/vmi/verb"
 )
 
 // GroupVersions are the served versions, the preferred one first. They are equivalent.

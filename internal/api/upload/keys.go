@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // KeysSecret names the Secret in clusterconfig.Namespace with the keys that sign tokens. An entry's name is its

@@ -36,7 +36,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
 	importerupload "drydock.dev/drydock/internal/importer/upload"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // workerIP is an address of this machine on which nothing else listens.

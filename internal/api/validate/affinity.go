@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"drydock.dev/drydock/internal/rules/quantity"
+	"drydock.dev/drydock/internal/rules/object/quantity"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"

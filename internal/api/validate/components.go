@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/components"
-	"drydock.dev/drydock/internal/rules/supported"
+	"drydock.dev/drydock/internal/rules/cluster/components"
+	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
 // ownWorkloads validates the KubeVirt object's settings for Drydock's own workloads. A valid setting must be valid in

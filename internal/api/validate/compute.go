@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/machinetype"
-	"drydock.dev/drydock/internal/rules/quantity"
+	"drydock.dev/drydock/internal/rules/machine/machinetype"
+	"drydock.dev/drydock/internal/rules/object/quantity"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
 // maxVCPUs is the maximum of a machine.

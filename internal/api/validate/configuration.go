@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/networkbinding"
-	"drydock.dev/drydock/internal/rules/quantity"
-	"drydock.dev/drydock/internal/rules/selinux"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/network/networkbinding"
+	"drydock.dev/drydock/internal/rules/object/quantity"
+	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
 
 // configuration validates the values of the supported fields of the KubeVirt object.

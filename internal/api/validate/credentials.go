@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/accesscredential"
+	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
 )
 
 // accessCredentials validates the propagation methods of keys and passwords, and that their volumes exist.

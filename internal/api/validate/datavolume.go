@@ -14,9 +14,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"drydock.dev/drydock/internal/rules/datavolume"
-	"drydock.dev/drydock/internal/rules/quantity"
-	"drydock.dev/drydock/internal/rules/supported"
+	"drydock.dev/drydock/internal/rules/object/quantity"
+	"drydock.dev/drydock/internal/rules/object/supported"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // DataVolume validates a DataVolume. old is nil on creation. Package defaults has noted whether its creator may read

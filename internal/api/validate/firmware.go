@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/machine/firmware"
 )
 
 func firmwareOf(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {

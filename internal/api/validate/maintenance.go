@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/migration"
-	"drydock.dev/drydock/internal/rules/supported"
+	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
 // MaintenancePod validates a new maintenance pod, after MaintenancePod of package defaults. of is the machine that it

@@ -20,7 +20,7 @@ import (
 
 	"drydock.dev/drydock/internal/api/admission"
 	"drydock.dev/drydock/internal/api/defaults"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // foreignManifests is the folder of others' manifests, if it exists: they are not part of the repository.

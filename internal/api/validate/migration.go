@@ -9,8 +9,8 @@ import (
 	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
 
 	"drydock.dev/drydock/internal/rules/migration"
-	"drydock.dev/drydock/internal/rules/quantity"
-	"drydock.dev/drydock/internal/rules/supported"
+	"drydock.dev/drydock/internal/rules/object/quantity"
+	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
 // Migration validates a new VirtualMachineInstanceMigration against its VMI, nil for none, and the other migrations

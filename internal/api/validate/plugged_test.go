@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // TestPluggedVolumesAreNotExchanged: if a running VM requests that its disks are copied, a new claim for a hotpluggable

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/internal/api/admission"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // Each file of testdata/refused has a wrong manifest, a line of dashes and admission's errors, one per line, all at

@@ -19,12 +19,12 @@ import (
 
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/machinetype"
-	"drydock.dev/drydock/internal/rules/supported"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/machine/firmware"
+	"drydock.dev/drydock/internal/rules/machine/machinetype"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
 // VM validates a VirtualMachine as the VirtualMachineInstance that it will become. old is nil on creation.

@@ -15,10 +15,10 @@ import (
 
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
+	"drydock.dev/drydock/internal/rules/machine/firmware"
 )
 
 var settings = clusterconfig.FromKubeVirt(nil)

@@ -10,9 +10,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/hotplugspec"
-	"drydock.dev/drydock/internal/rules/quantity"
-	"drydock.dev/drydock/internal/rules/volumeclaim"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
+	"drydock.dev/drydock/internal/rules/object/quantity"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
 const (

@@ -9,11 +9,11 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/api/defaults"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/machinetype"
-	"drydock.dev/drydock/internal/rules/selinux"
-	"drydock.dev/drydock/internal/rules/supported"
+	"drydock.dev/drydock/internal/rules/machine/machinetype"
+	"drydock.dev/drydock/internal/rules/object/supported"
+	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
 
 // annotations is the path of an object's annotations.

@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"drydock.dev/drydock/internal/certs"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/nodecert"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/nodecert"
 )
 
 // Authority signs the certificates of a test's virt-handlers.

@@ -26,8 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	certificatesclient "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/nodecert"
+	"drydock.dev/drydock/internal/rules/cluster/nodecert"
+	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
 // Holder serves with the certificate (certs.Source).

@@ -22,7 +22,7 @@ import (
 	kubetesting "k8s.io/client-go/testing"
 
 	"drydock.dev/drydock/internal/certs/certstest"
-	"drydock.dev/drydock/internal/rules/nodecert"
+	"drydock.dev/drydock/internal/rules/cluster/nodecert"
 )
 
 // signer answers requests as virt-api does, by the same decisions.

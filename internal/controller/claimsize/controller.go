@@ -27,7 +27,7 @@ import (
 
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/volumeclaim"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
 // again is the pause after a conflict, in which the cache catches up.

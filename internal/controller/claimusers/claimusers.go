@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"drydock.dev/drydock/internal/rules/vmstate"
-	"drydock.dev/drydock/internal/rules/volumeclaim"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
 // index names the index of VMIs by claim.
@@ -39,7 +39,7 @@ func claims(object client.Object) []string {
 
 // stateClaims returns the claim of the VM's state, if there is one.
 func stateClaims(vmi *v1.VirtualMachineInstance) []string {
-	if claim := vmstate.ClaimName(vmi); claim != "" {
+	if claim := stateclaim.ClaimName(vmi); claim != "" {
 		return []string{claim}
 	}
 	return nil

@@ -13,8 +13,8 @@ import (
 
 	"drydock.dev/drydock/internal/controller/maintainers"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // User names a pod or a VMI that uses a claim, other than its fillers, "" for none. dataVolume means that a

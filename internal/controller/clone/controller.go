@@ -27,7 +27,7 @@ import (
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/controller/waiting"
-	"drydock.dev/drydock/internal/rules/clone"
+	"drydock.dev/drydock/internal/rules/snapshot/clone"
 )
 
 // Reconciler is the loop. All fields are required.

@@ -26,9 +26,9 @@ import (
 
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/commontypes"
-	"drydock.dev/drydock/internal/rules/instancetype"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/vm/commontypes"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
 // Reconciler is the loop. All exported fields are required.

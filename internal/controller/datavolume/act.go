@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/datavolume"
-	"drydock.dev/drydock/internal/rules/workerpod"
+	"drydock.dev/drydock/internal/rules/pod/workerpod"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 func (r *round) apply(ctx context.Context, plan datavolume.Plan) error {

@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/workertls"
 	"drydock.dev/drydock/internal/contracts/transfer"
-	"drydock.dev/drydock/internal/rules/datavolume"
-	"drydock.dev/drydock/internal/rules/workerpod"
+	"drydock.dev/drydock/internal/rules/pod/workerpod"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // createSecretAndService creates the certificate of a worker that serves or connects, and the Service of one that serves. Both outlive

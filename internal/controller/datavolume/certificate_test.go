@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/workertls"
 	"drydock.dev/drydock/internal/certs/workertls/workertlstest"
-	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // TestAWorkersCertificateIsRenewed gives a worker that waits for its upload a certificate near its end. It must be

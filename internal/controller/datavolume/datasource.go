@@ -15,7 +15,7 @@ import (
 
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // snapshotEvery is how often the snapshot of a DataSource is read: snapshots are not watched, since clusters without

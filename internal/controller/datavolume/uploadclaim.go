@@ -23,8 +23,8 @@ import (
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/datavolume"
-	"drydock.dev/drydock/internal/rules/workerpod"
+	"drydock.dev/drydock/internal/rules/pod/workerpod"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // UploadClaims is the loop of claims that take an upload without a DataVolume, and of those that have ceased to.

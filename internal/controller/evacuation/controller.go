@@ -25,10 +25,10 @@ import (
 	"drydock.dev/drydock/internal/controller/migration"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/evacuation"
-	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	migrationrules "drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/migration/evacuation"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
 // refusalPause is the pause before a migration that the API server refused is created again.

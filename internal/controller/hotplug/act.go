@@ -18,9 +18,9 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/hotplugpod"
-	"drydock.dev/drydock/internal/rules/hotplugspec"
-	"drydock.dev/drydock/internal/rules/selinux"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
+	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
 
 // The reasons of events are KubeVirt's.

@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/selinux"
+	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
 
 // selinuxOptions returns the SELinux options of the VMI's attachment pods. While they are unknown, no pod is created:

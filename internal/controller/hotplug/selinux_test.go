@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/selinux"
+	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
 
 const launcherContext = "system_u:system_r:container_kvm_t:s0:c12,c34"

@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/hotplugpod"
-	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
 // guestPause is how often to look at the attachment pods of a guest that outlives its VMI.

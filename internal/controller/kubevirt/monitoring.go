@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/deletion"
-	"drydock.dev/drydock/internal/rules/components"
+	"drydock.dev/drydock/internal/rules/cluster/components"
 )
 
 const (

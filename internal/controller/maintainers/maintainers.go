@@ -17,31 +17,31 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // On reports whether a maintenance pod from the API server may write to one of the claims. The reader must ask the
 // API server. The machine's name in the pod is any text of the pod's author.
-func On(ctx context.Context, reader client.Reader, claims []string, pod *corev1.Pod) (vmilifecycle.Rival, bool, error) {
+func On(ctx context.Context, reader client.Reader, claims []string, pod *corev1.Pod) (vmicontroller.Rival, bool, error) {
 	var of lock.Machine
 	if name := lock.For(pod); lock.Gated(pod) && len(validation.IsDNS1123Subdomain(name)) == 0 {
 		var err error
 		if of, err = Machine(ctx, reader, types.NamespacedName{Namespace: pod.Namespace, Name: name}); err != nil {
-			return vmilifecycle.Rival{}, false, err
+			return vmicontroller.Rival{}, false, err
 		}
 	}
-	rival, is := vmilifecycle.MaintainerOn(claims, pod, of)
+	rival, is := vmicontroller.MaintainerOn(claims, pod, of)
 	return rival, is, nil
 }
 
 // OnClaim returns a maintenance pod that may write to a claim, and whether there is one. The reader must ask the API
 // server.
-func OnClaim(ctx context.Context, reader client.Reader, claim types.NamespacedName) (vmilifecycle.Rival, bool, error) {
+func OnClaim(ctx context.Context, reader client.Reader, claim types.NamespacedName) (vmicontroller.Rival, bool, error) {
 	var list corev1.PodList
 	err := reader.List(ctx, &list, client.InNamespace(claim.Namespace),
 		client.MatchingLabels{v1.AppLabel: layout.MaintenanceApp, layout.ClaimLabel(claim.Name): ""})
 	if err != nil {
-		return vmilifecycle.Rival{}, false, fmt.Errorf("asking for the maintenance pods on the claim %s: %w", claim, err)
+		return vmicontroller.Rival{}, false, fmt.Errorf("asking for the maintenance pods on the claim %s: %w", claim, err)
 	}
 	for i := range list.Items {
 		rival, is, err := On(ctx, reader, []string{claim.Name}, &list.Items[i])
@@ -49,7 +49,7 @@ func OnClaim(ctx context.Context, reader client.Reader, claim types.NamespacedNa
 			return rival, is, err
 		}
 	}
-	return vmilifecycle.Rival{}, false, nil
+	return vmicontroller.Rival{}, false, nil
 }
 
 // Machine returns the machine of the maintenance pods of a name, nil for none.

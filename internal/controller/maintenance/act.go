@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/maintenance"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
 const (

@@ -18,10 +18,10 @@ import (
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/rivals"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/maintenance"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // askForObstacles asks the API server for everything that may be in the pod's way, concurrently, since a pod waits for the
@@ -88,11 +88,11 @@ func (r *Reconciler) filling(ctx context.Context, namespace string, claims []str
 }
 
 // rivals returns the guests and the other maintenance pods that must not run beside a pod with the disks.
-func (r *Reconciler) rivals(ctx context.Context, m lock.Machine, claims []string) ([]vmilifecycle.Rival, error) {
+func (r *Reconciler) rivals(ctx context.Context, m lock.Machine, claims []string) ([]vmicontroller.Rival, error) {
 	return rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
 		Namespace: m.GetNamespace(), Name: m.GetName(), SameName: true, Claims: claims, Maintenance: true,
-		Judge: func(pod *corev1.Pod) (vmilifecycle.Rival, bool) {
-			return vmilifecycle.GuestOn(m.GetName(), claims, pod)
+		Judge: func(pod *corev1.Pod) (vmicontroller.Rival, bool) {
+			return vmicontroller.GuestOn(m.GetName(), claims, pod)
 		},
 	})
 }

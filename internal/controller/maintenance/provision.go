@@ -13,10 +13,10 @@ import (
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/expansion"
 	"drydock.dev/drydock/internal/podcreation"
-	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/maintenance"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/vmlifecycle"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
 // provisioning returns the cached provisioning pods of maintenance pods.
@@ -81,5 +81,5 @@ func (r *Reconciler) instance(ctx context.Context, m lock.Machine) (*v1.VirtualM
 	if len(refused) > 0 {
 		return nil, refused.ToAggregate()
 	}
-	return vmlifecycle.Instance(vm, expanded), nil
+	return vmcontroller.Instance(vm, expanded), nil
 }

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/commontypes"
-	"drydock.dev/drydock/internal/rules/workloadupdate"
+	"drydock.dev/drydock/internal/rules/migration/workloadupdate"
+	"drydock.dev/drydock/internal/rules/vm/commontypes"
 )
 
 // Dashboards join other metrics with these two. The labels are KubeVirt's, except run_strategy, which is Drydock's

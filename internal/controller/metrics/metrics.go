@@ -11,9 +11,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/evacuation"
 	"drydock.dev/drydock/internal/rules/migration"
-	"drydock.dev/drydock/internal/rules/workloadupdate"
+	"drydock.dev/drydock/internal/rules/migration/evacuation"
+	"drydock.dev/drydock/internal/rules/migration/workloadupdate"
 )
 
 var (

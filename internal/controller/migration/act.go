@@ -19,11 +19,11 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/podcreation"
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/migration"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 const targetPod = "the target pod"
@@ -121,7 +121,7 @@ func (r *Reconciler) writeVMI(ctx context.Context, o *migration.Observed, told m
 	if o.VMI == nil {
 		return true, nil
 	}
-	to := vmilifecycle.TellOfMigration(o.VMI, factsOf(o, told), o.Now)
+	to := vmicontroller.TellOfMigration(o.VMI, factsOf(o, told), o.Now)
 	if equality.Semantic.DeepEqual(o.VMI.Status, to.Status) && equality.Semantic.DeepEqual(o.VMI.Labels, to.Labels) {
 		return true, nil
 	}

@@ -15,9 +15,9 @@ import (
 	"drydock.dev/drydock/internal/controller/objectevents"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/hotplugpod"
-	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
 	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
 func (r *Reconciler) observe(ctx context.Context, m *v1.VirtualMachineInstanceMigration) (migration.Observed, error) {

@@ -28,7 +28,7 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/replicaset"
+	"drydock.dev/drydock/internal/rules/vmi/replicaset"
 )
 
 // Reconciler is the loop. All fields are required.

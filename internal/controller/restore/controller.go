@@ -29,7 +29,7 @@ import (
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/controller/volumesnapshot"
 	"drydock.dev/drydock/internal/controller/waiting"
-	"drydock.dev/drydock/internal/rules/restore"
+	"drydock.dev/drydock/internal/rules/snapshot/restore"
 )
 
 // Reconciler is the loop. All fields are required.

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"drydock.dev/drydock/internal/rules/restore"
+	"drydock.dev/drydock/internal/rules/snapshot/restore"
 )
 
 // A claim that has changed since it was observed, and a DataVolume that came later, may be another VM's.

@@ -21,9 +21,9 @@ import (
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/maintainers"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // index names the index of launcher pods by the stem of their VMI's name.
@@ -69,7 +69,7 @@ type Question struct {
 	SameName bool
 	// Claims are the claims that nobody else may write to.
 	Claims []string
-	Judge  func(*corev1.Pod) (vmilifecycle.Rival, bool)
+	Judge  func(*corev1.Pod) (vmicontroller.Rival, bool)
 	// Maintenance means that the machine's maintenance asks, so its own maintenance pods do not count.
 	Maintenance bool
 }
@@ -77,7 +77,7 @@ type Question struct {
 // Ask returns the rivals. The API server's lists are complete as long as the pods keep their labels. Pods that lost
 // them are found by the machine's name and by the VMIs that write to the claims. Both come from a cache, so each pod
 // is read from the API server then.
-func Ask(ctx context.Context, reader, cache client.Reader, q Question) ([]vmilifecycle.Rival, error) {
+func Ask(ctx context.Context, reader, cache client.Reader, q Question) ([]vmicontroller.Rival, error) {
 	s := &search{reader: reader, cache: cache, q: q, seen: map[string]bool{}}
 	for _, step := range []func(context.Context) error{s.byLabels, s.byName, s.byClaims} {
 		if err := step(ctx); err != nil {
@@ -92,10 +92,10 @@ type search struct {
 	q             Question
 	// seen has the names of the judged pods.
 	seen  map[string]bool
-	found []vmilifecycle.Rival
+	found []vmicontroller.Rival
 }
 
-func (s *search) add(rival vmilifecycle.Rival, is bool) {
+func (s *search) add(rival vmicontroller.Rival, is bool) {
 	if is {
 		s.found = append(s.found, rival)
 	}
@@ -201,7 +201,7 @@ func (s *search) byClaims(ctx context.Context) error {
 			return err
 		}
 		if pod != nil {
-			s.add(vmilifecycle.HolderOf(s.q.Claims, owners[name], pod))
+			s.add(vmicontroller.HolderOf(s.q.Claims, owners[name], pod))
 		}
 	}
 	return nil
@@ -209,7 +209,7 @@ func (s *search) byClaims(ctx context.Context) error {
 
 // unseen returns the names of the pods that another VMI may have and that are not judged yet.
 func (s *search) unseen(other *v1.VirtualMachineInstance) []string {
-	if other.Name == s.q.Name || vmilifecycle.WrittenBy(s.q.Claims, other) == "" {
+	if other.Name == s.q.Name || vmicontroller.WrittenBy(s.q.Claims, other) == "" {
 		return nil
 	}
 	return slices.DeleteFunc([]string{launcherpod.CurrentName(other), launcherpod.OtherName(other)}, func(name string) bool {

@@ -15,8 +15,8 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/claimusers"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // indexer adds a manager's indexes to a cache for tests.
@@ -111,7 +111,7 @@ func TestRivalsAreFoundWithoutTheirLabels(t *testing.T) {
 			})
 			found, err := Ask(t.Context(), reader, cluster, Question{
 				Namespace: "shop", Name: "web", SameName: true, Claims: []string{"data"},
-				Judge: func(pod *corev1.Pod) (vmilifecycle.Rival, bool) { return vmilifecycle.RivalOf(asks, pod) },
+				Judge: func(pod *corev1.Pod) (vmicontroller.Rival, bool) { return vmicontroller.RivalOf(asks, pod) },
 			})
 			if err != nil || len(found) != c.want {
 				t.Errorf("found %+v (%v), want %d", found, err, c.want)

@@ -20,9 +20,9 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/components"
-	"drydock.dev/drydock/internal/rules/podstatus"
-	"drydock.dev/drydock/internal/rules/schedulable"
+	"drydock.dev/drydock/internal/rules/cluster/components"
+	"drydock.dev/drydock/internal/rules/cluster/schedulable"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
 // Reconciler is the loop. Its keys are nodes. All fields are required.

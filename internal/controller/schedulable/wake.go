@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/components"
-	"drydock.dev/drydock/internal/rules/podstatus"
-	"drydock.dev/drydock/internal/rules/schedulable"
+	"drydock.dev/drydock/internal/rules/cluster/components"
+	"drydock.dev/drydock/internal/rules/cluster/schedulable"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
 // wakeups registers the watches: virt-handler is away from a node, its last guest may have gone, or virt-handler's

@@ -32,8 +32,8 @@ import (
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/vmlifecycle"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
 // Reconciler is the loop. All fields are required.
@@ -112,34 +112,34 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // decide plans, and asks the API server for the facts that the plan depends on. Afterwards the VM is nil if it is
 // gone or is not the newest version.
-func (r *Reconciler) decide(ctx context.Context, o *vmlifecycle.Observed) (plan vmlifecycle.Plan, err error) {
-	return settle.Plan(ctx, func() (vmlifecycle.Plan, vmlifecycle.Question) {
+func (r *Reconciler) decide(ctx context.Context, o *vmcontroller.Observed) (plan vmcontroller.Plan, err error) {
+	return settle.Plan(ctx, func() (vmcontroller.Plan, vmcontroller.Question) {
 		if o.VM == nil {
-			return vmlifecycle.Plan{}, ""
+			return vmcontroller.Plan{}, ""
 		}
-		plan = vmlifecycle.Decide(*o)
+		plan = vmcontroller.Decide(*o)
 		return plan, plan.Needs
-	}, func(ctx context.Context, question vmlifecycle.Question) error {
+	}, func(ctx context.Context, question vmcontroller.Question) error {
 		return r.ask(ctx, question, o, plan.VM)
 	})
 }
 
 // ask answers a question from the API server. wanted is the planned VM.
-func (r *Reconciler) ask(ctx context.Context, question vmlifecycle.Question, o *vmlifecycle.Observed, wanted *v1.VirtualMachine) error {
+func (r *Reconciler) ask(ctx context.Context, question vmcontroller.Question, o *vmcontroller.Observed, wanted *v1.VirtualMachine) error {
 	switch question {
-	case vmlifecycle.NeedStored, vmlifecycle.NeedTemplate:
+	case vmcontroller.NeedStored, vmcontroller.NeedTemplate:
 		return r.writeOutsideStatus(ctx, o, wanted)
-	case vmlifecycle.NeedVM:
+	case vmcontroller.NeedVM:
 		return r.confirmVM(ctx, o)
-	case vmlifecycle.NeedVMI:
+	case vmcontroller.NeedVMI:
 		return r.askForVMI(ctx, o)
 	}
 	return fmt.Errorf("nobody can ask for %s", question)
 }
 
 // observe gathers the facts about a VM. VM is nil if it does not exist.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmlifecycle.Observed, error) {
-	o := vmlifecycle.Observed{Now: r.Now()}
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmcontroller.Observed, error) {
+	o := vmcontroller.Observed{Now: r.Now()}
 	var vm v1.VirtualMachine
 	if err := r.Client.Get(ctx, key, &vm); err != nil {
 		r.written.Forget(key)
@@ -203,7 +203,7 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 	if name == "" {
 		return nil, nil
 	}
-	if name == vmlifecycle.RevisionName(vm) {
+	if name == vmcontroller.RevisionName(vm) {
 		r.started.forget(key)
 		return &vm.Spec.Template.Spec, nil
 	}
@@ -214,7 +214,7 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 	if err != nil || revision == nil {
 		return nil, err
 	}
-	spec, err := vmlifecycle.StartedFrom(revision)
+	spec, err := vmcontroller.StartedFrom(revision)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 // writeOutsideStatus writes the planned changes outside the status. Afterwards the VM is nil if another writer was faster, which
 // wakes the loop, or if this write completed its deletion. A version on which this write succeeds is confirmed as the
 // newest.
-func (r *Reconciler) writeOutsideStatus(ctx context.Context, o *vmlifecycle.Observed, to *v1.VirtualMachine) error {
+func (r *Reconciler) writeOutsideStatus(ctx context.Context, o *vmcontroller.Observed, to *v1.VirtualMachine) error {
 	wanted := to.DeepCopy()
 	o.VM.Status.DeepCopyInto(&wanted.Status)
 	written, err := versioned.Write(ctx, r.Client, "completing VM", o.VM, wanted)
@@ -242,7 +242,7 @@ func (r *Reconciler) writeOutsideStatus(ctx context.Context, o *vmlifecycle.Obse
 }
 
 // confirmVM asks the API server whether the observed VM is current. Another version counts as none: it wakes the loop.
-func (r *Reconciler) confirmVM(ctx context.Context, o *vmlifecycle.Observed) error {
+func (r *Reconciler) confirmVM(ctx context.Context, o *vmcontroller.Observed) error {
 	var err error
 	if o.VMConfirmed, err = versioned.Current(ctx, r.Reader, "VM", o.VM); err == nil && !o.VMConfirmed {
 		o.VM = nil
@@ -250,7 +250,7 @@ func (r *Reconciler) confirmVM(ctx context.Context, o *vmlifecycle.Observed) err
 	return err
 }
 
-func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) error {
+func (r *Reconciler) askForVMI(ctx context.Context, o *vmcontroller.Observed) error {
 	vmi, err := versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", client.ObjectKeyFromObject(o.VM))
 	o.VMI, o.VMIAsked, o.Started, o.DrainDisks = vmi, true, nil, nil
 	if err != nil || vmi == nil {
@@ -262,7 +262,7 @@ func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) err
 	return r.observeDrainDisks(ctx, o)
 }
 
-func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
+func (r *Reconciler) apply(ctx context.Context, o vmcontroller.Observed, plan vmcontroller.Plan) error {
 	if err := r.takeOwnership(ctx, o, plan); err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vml
 	return nil
 }
 
-func (r *Reconciler) takeOwnership(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
+func (r *Reconciler) takeOwnership(ctx context.Context, o vmcontroller.Observed, plan vmcontroller.Plan) error {
 	if plan.ReleaseRevisions {
 		if err := r.releaseRevisions(ctx, o.VM); err != nil {
 			return err
@@ -315,7 +315,7 @@ func (r *Reconciler) takeOwnership(ctx context.Context, o vmlifecycle.Observed, 
 	return r.adopt(ctx, o)
 }
 
-func (r *Reconciler) adopt(ctx context.Context, o vmlifecycle.Observed) error {
+func (r *Reconciler) adopt(ctx context.Context, o vmcontroller.Observed) error {
 	to := o.VMI.DeepCopy()
 	to.OwnerReferences = append(to.OwnerReferences, *metav1.NewControllerRef(o.VM, v1.VirtualMachineGroupVersionKind))
 	return versioned.Patch(ctx, r.Client, "adopting VMI", o.VMI, to)
@@ -329,7 +329,7 @@ func (r *Reconciler) syncVMI(ctx context.Context, from, to *v1.VirtualMachineIns
 
 // create creates the VMI, and first the revision with its template. It reports false if a VMI of the name exists,
 // whose event wakes the loop.
-func (r *Reconciler) create(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) (bool, error) {
+func (r *Reconciler) create(ctx context.Context, o vmcontroller.Observed, plan vmcontroller.Plan) (bool, error) {
 	revision := plan.Revision
 	if err := r.Client.Create(ctx, revision); err != nil && !apierrors.IsAlreadyExists(err) {
 		return false, fmt.Errorf("recording the template: %w", err)
@@ -352,7 +352,7 @@ func (r *Reconciler) create(ctx context.Context, o vmlifecycle.Observed, plan vm
 func (r *Reconciler) pruneRevisions(ctx context.Context, vm *v1.VirtualMachine, keep string) {
 	log := ctrl.LoggerFrom(ctx)
 	var list appsv1.ControllerRevisionList
-	err := r.Reader.List(ctx, &list, client.InNamespace(vm.Namespace), client.MatchingLabels{vmlifecycle.RevisionLabel: string(vm.UID)})
+	err := r.Reader.List(ctx, &list, client.InNamespace(vm.Namespace), client.MatchingLabels{vmcontroller.RevisionLabel: string(vm.UID)})
 	if err != nil {
 		log.Error(err, "listing the records of earlier templates")
 		return
@@ -368,12 +368,12 @@ func (r *Reconciler) pruneRevisions(ctx context.Context, vm *v1.VirtualMachine, 
 
 // reportFailedCreate writes the failure to the VM's status. It returns the error for a retry, unless the namespace is
 // terminating.
-func (r *Reconciler) reportFailedCreate(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan, cause error) error {
+func (r *Reconciler) reportFailedCreate(ctx context.Context, o vmcontroller.Observed, plan vmcontroller.Plan, cause error) error {
 	if apierrors.HasStatusCause(cause, corev1.NamespaceTerminatingCause) {
 		// The VM is deleted with its namespace, which wakes the loop.
 		return nil
 	}
-	undone := vmlifecycle.Undone(o, plan, cause.Error())
+	undone := vmcontroller.Undone(o, plan, cause.Error())
 	if equality.Semantic.DeepEqual(o.VM.Status, undone.Status) {
 		return cause
 	}
@@ -419,7 +419,7 @@ func (r *Reconciler) deleteOwned(ctx context.Context, vmi *v1.VirtualMachineInst
 	return false, nil
 }
 
-func (r *Reconciler) deleteVMI(ctx context.Context, o vmlifecycle.Observed) error {
+func (r *Reconciler) deleteVMI(ctx context.Context, o vmcontroller.Observed) error {
 	key := client.ObjectKeyFromObject(o.VM)
 	if r.deleted.Asked(key, o.VMI.UID) {
 		return nil

@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/datavolume"
-	"drydock.dev/drydock/internal/rules/vmlifecycle"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
+	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
 // dataVolumeIndex names the index of VMs by the DataVolumes that they have or name.
@@ -80,14 +80,14 @@ func deletions() predicate.Predicate {
 
 // observeDataVolumes observes the VM's DataVolumes. Those missing in the cache are read from the API server, so that
 // none is created twice.
-func (r *Reconciler) observeDataVolumes(ctx context.Context, o *vmlifecycle.Observed) error {
+func (r *Reconciler) observeDataVolumes(ctx context.Context, o *vmcontroller.Observed) error {
 	if o.VM.DeletionTimestamp != nil {
 		return nil
 	}
 	from := versioned.CacheFirst(r.Client, r.Reader)
 	for i := range o.VM.Spec.DataVolumeTemplates {
 		key := types.NamespacedName{Namespace: o.VM.Namespace, Name: o.VM.Spec.DataVolumeTemplates[i].Name}
-		observed := vmlifecycle.DataVolume{Name: key.Name}
+		observed := vmcontroller.DataVolume{Name: key.Name}
 		var err error
 		if observed.Object, err = versioned.Read[cdiv1.DataVolume](ctx, from, "the DataVolume", key); err != nil {
 			return err
@@ -113,7 +113,7 @@ func (r *Reconciler) observeDataVolumes(ctx context.Context, o *vmlifecycle.Obse
 
 // keepDataVolumes creates missing DataVolumes and adopts those that have lost their VM. A failure does not stop the
 // others.
-func (r *Reconciler) keepDataVolumes(ctx context.Context, vm *v1.VirtualMachine, plan vmlifecycle.Plan) error {
+func (r *Reconciler) keepDataVolumes(ctx context.Context, vm *v1.VirtualMachine, plan vmcontroller.Plan) error {
 	var failed []error
 	for _, dv := range plan.AdoptDataVolumes {
 		to := dv.DeepCopy()

@@ -13,20 +13,20 @@ import (
 
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/evacuation"
-	"drydock.dev/drydock/internal/rules/vmlifecycle"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/migration/evacuation"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
 // observeDrainDisks observes the disks of the VMI that a drain may move to other claims: the DataVolumes created for
 // that and, during a drain, the disks' claims.
-func (r *Reconciler) observeDrainDisks(ctx context.Context, o *vmlifecycle.Observed) error {
+func (r *Reconciler) observeDrainDisks(ctx context.Context, o *vmcontroller.Observed) error {
 	o.DrainDisks = nil
 	if o.VMI == nil || !metav1.IsControlledBy(o.VMI, o.VM) {
 		return nil
 	}
 	for _, m := range volumemigration.Exits(o.VMI) {
-		disk := vmlifecycle.DrainDisk{Move: m}
+		disk := vmcontroller.DrainDisk{Move: m}
 		var err error
 		if disk.DataVolume, err = versioned.Read[cdiv1.DataVolume](ctx, r.Client, "the DataVolume", types.NamespacedName{Namespace: o.VM.Namespace, Name: m.To}); err != nil {
 			return err
@@ -41,7 +41,7 @@ func (r *Reconciler) observeDrainDisks(ctx context.Context, o *vmlifecycle.Obser
 	return nil
 }
 
-func (r *Reconciler) dropDestinations(ctx context.Context, vm *v1.VirtualMachine, plan vmlifecycle.Plan) error {
+func (r *Reconciler) dropDestinations(ctx context.Context, vm *v1.VirtualMachine, plan vmcontroller.Plan) error {
 	for _, dv := range plan.DeleteDestinations {
 		gone, err := deletion.Exact(ctx, r.Client, dv, "DataVolume")
 		if err != nil {
@@ -56,7 +56,7 @@ func (r *Reconciler) dropDestinations(ctx context.Context, vm *v1.VirtualMachine
 }
 
 // makeDestinations creates the DataVolumes to which disks move because their node is drained.
-func (r *Reconciler) makeDestinations(ctx context.Context, vm *v1.VirtualMachine, plan vmlifecycle.Plan) error {
+func (r *Reconciler) makeDestinations(ctx context.Context, vm *v1.VirtualMachine, plan vmcontroller.Plan) error {
 	for _, dv := range plan.CreateDestinations {
 		err := r.Client.Create(ctx, dv)
 		switch {

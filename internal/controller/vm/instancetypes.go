@@ -21,33 +21,33 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/expansion"
-	"drydock.dev/drydock/internal/rules/controllerrevision"
-	"drydock.dev/drydock/internal/rules/instancetype"
-	"drydock.dev/drydock/internal/rules/vmlifecycle"
+	"drydock.dev/drydock/internal/rules/object/controllerrevision"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
+	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
 // revisions remembers the content of the revisions to which VMs refer: VMs are reconciled often, and a revision never
 // changes. The zero value is empty. It is safe for concurrent use.
 type revisions struct {
 	mu sync.Mutex
-	of map[types.NamespacedName]map[string]*vmlifecycle.Referred
+	of map[types.NamespacedName]map[string]*vmcontroller.Referred
 }
 
-func (r *revisions) get(vm types.NamespacedName, name string) *vmlifecycle.Referred {
+func (r *revisions) get(vm types.NamespacedName, name string) *vmcontroller.Referred {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.of[vm][name]
 }
 
 // put adds a revision. A VM has at most two, and two more after each change of its references.
-func (r *revisions) put(vm types.NamespacedName, name string, known *vmlifecycle.Referred) {
+func (r *revisions) put(vm types.NamespacedName, name string, known *vmcontroller.Referred) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.of == nil {
-		r.of = map[types.NamespacedName]map[string]*vmlifecycle.Referred{}
+		r.of = map[types.NamespacedName]map[string]*vmcontroller.Referred{}
 	}
 	if len(r.of[vm]) == 0 || len(r.of[vm]) > 3 {
-		r.of[vm] = map[string]*vmlifecycle.Referred{}
+		r.of[vm] = map[string]*vmcontroller.Referred{}
 	}
 	r.of[vm][name] = known
 }
@@ -58,7 +58,7 @@ func (r *revisions) forget(vm types.NamespacedName) {
 	delete(r.of, vm)
 }
 
-func (r *Reconciler) observeReferred(ctx context.Context, o *vmlifecycle.Observed) (err error) {
+func (r *Reconciler) observeReferred(ctx context.Context, o *vmcontroller.Observed) (err error) {
 	toType, toPreference := instancetype.References(o.VM)
 	if o.Type, err = r.referred(ctx, o.VM, toType); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (r *Reconciler) observeReferred(ctx context.Context, o *vmlifecycle.Observe
 	return err
 }
 
-func (r *Reconciler) referred(ctx context.Context, vm *v1.VirtualMachine, to *instancetype.Reference) (*vmlifecycle.Referred, error) {
+func (r *Reconciler) referred(ctx context.Context, vm *v1.VirtualMachine, to *instancetype.Reference) (*vmcontroller.Referred, error) {
 	if to == nil {
 		return nil, nil
 	}
@@ -80,9 +80,9 @@ func (r *Reconciler) referred(ctx context.Context, vm *v1.VirtualMachine, to *in
 	case err != nil:
 		return nil, err
 	case missing != nil:
-		return &vmlifecycle.Referred{Missing: missing.Error()}, nil
+		return &vmcontroller.Referred{Missing: missing.Error()}, nil
 	}
-	out := &vmlifecycle.Referred{Source: source}
+	out := &vmcontroller.Referred{Source: source}
 	if name == "" {
 		return out, nil
 	}
@@ -109,7 +109,7 @@ func ownerIs(vm *v1.VirtualMachine) func(metav1.OwnerReference) bool {
 }
 
 // keepRevisions creates or holds the VM's revisions, before anything is created from them.
-func (r *Reconciler) keepRevisions(ctx context.Context, vm *v1.VirtualMachine, keeps []vmlifecycle.Keep) error {
+func (r *Reconciler) keepRevisions(ctx context.Context, vm *v1.VirtualMachine, keeps []vmcontroller.Keep) error {
 	for _, keep := range keeps {
 		var err error
 		if keep.Make != nil {
@@ -146,7 +146,7 @@ func (r *Reconciler) makeRevision(ctx context.Context, vm *v1.VirtualMachine, wa
 }
 
 // holdRevision keeps a revision as long as the VM, whatever other owners it has, and adds the labels that it lacks.
-func (r *Reconciler) holdRevision(ctx context.Context, vm *v1.VirtualMachine, keep vmlifecycle.Keep) error {
+func (r *Reconciler) holdRevision(ctx context.Context, vm *v1.VirtualMachine, keep vmcontroller.Keep) error {
 	is, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", types.NamespacedName{Namespace: vm.Namespace, Name: keep.Hold})
 	if err != nil || is == nil {
 		return err
@@ -165,7 +165,7 @@ func (r *Reconciler) holdRevision(ctx context.Context, vm *v1.VirtualMachine, ke
 
 // dropRevisions releases the revisions to which the VM referred before. After a failure they stay as long as the VM.
 func (r *Reconciler) dropRevisions(ctx context.Context, from, to *v1.VirtualMachine) {
-	for _, name := range vmlifecycle.Dropped(from, to) {
+	for _, name := range vmcontroller.Dropped(from, to) {
 		if err := r.dropRevision(ctx, to, name); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "letting go of a revision that the VM went by", "revision", name)
 		}

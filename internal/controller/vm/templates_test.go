@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/rules/vmlifecycle"
+	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
 // records has some ControllerRevisions and counts the requests.
@@ -44,13 +44,13 @@ func madeFrom(vm *v1.VirtualMachine) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)},
 	}}
-	vmi.Status.VirtualMachineRevisionName = vmlifecycle.RevisionName(vm)
+	vmi.Status.VirtualMachineRevisionName = vmcontroller.RevisionName(vm)
 	return vmi
 }
 
 func TestTheRecordOfATemplateIsReadOnce(t *testing.T) {
 	one, two, four := withCores(1), withCores(2), withCores(4)
-	first, second := vmlifecycle.NewRevision(one), vmlifecycle.NewRevision(two)
+	first, second := vmcontroller.NewRevision(one), vmcontroller.NewRevision(two)
 	reader := &records{of: map[string]*appsv1.ControllerRevision{first.Name: first, second.Name: second}}
 	r := &Reconciler{Reader: reader}
 	steps := []struct {

@@ -32,12 +32,12 @@ import (
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/podcreation"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/placement"
-	"drydock.dev/drydock/internal/rules/podlimits"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/podlimits"
+	"drydock.dev/drydock/internal/rules/storage/placement"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // Reconciler is the loop. All fields are required.
@@ -103,40 +103,40 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // decide plans, and asks the API server for the facts that the plan depends on.
-func (r *Reconciler) decide(ctx context.Context, o *vmilifecycle.Observed) (vmilifecycle.Plan, error) {
-	return settle.Plan(ctx, func() (vmilifecycle.Plan, vmilifecycle.Question) {
-		plan := vmilifecycle.Decide(*o)
+func (r *Reconciler) decide(ctx context.Context, o *vmicontroller.Observed) (vmicontroller.Plan, error) {
+	return settle.Plan(ctx, func() (vmicontroller.Plan, vmicontroller.Question) {
+		plan := vmicontroller.Decide(*o)
 		return plan, plan.Needs
-	}, func(ctx context.Context, question vmilifecycle.Question) error { return r.ask(ctx, question, o) })
+	}, func(ctx context.Context, question vmicontroller.Question) error { return r.ask(ctx, question, o) })
 }
 
-func (r *Reconciler) ask(ctx context.Context, question vmilifecycle.Question, o *vmilifecycle.Observed) error {
+func (r *Reconciler) ask(ctx context.Context, question vmicontroller.Question, o *vmicontroller.Observed) error {
 	switch question {
-	case vmilifecycle.NeedPod:
+	case vmicontroller.NeedPod:
 		return r.askForPod(ctx, o)
-	case vmilifecycle.NeedOther:
+	case vmicontroller.NeedOther:
 		return r.askForOther(ctx, o)
-	case vmilifecycle.NeedOtherNode:
+	case vmicontroller.NeedOtherNode:
 		return r.askForOtherNode(ctx, o)
-	case vmilifecycle.NeedDisks:
+	case vmicontroller.NeedDisks:
 		return r.confirmDisks(ctx, o)
-	case vmilifecycle.NeedRivals:
+	case vmicontroller.NeedRivals:
 		return r.askForRivals(ctx, o)
-	case vmilifecycle.NeedVM:
+	case vmicontroller.NeedVM:
 		return r.askForVM(ctx, o)
-	case vmilifecycle.NeedNode:
+	case vmicontroller.NeedNode:
 		return r.askForNode(ctx, o)
-	case vmilifecycle.NeedWarning:
+	case vmicontroller.NeedWarning:
 		return r.askForWarning(ctx, o)
-	case vmilifecycle.NeedResources:
+	case vmicontroller.NeedResources:
 		return r.askForResources(ctx, o)
 	}
 	return fmt.Errorf("nobody can ask for %s", question)
 }
 
 // observe gathers the facts about a VMI. VMI is nil if it does not exist.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmilifecycle.Observed, error) {
-	o := vmilifecycle.Observed{Now: r.Now()}
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmicontroller.Observed, error) {
+	o := vmicontroller.Observed{Now: r.Now()}
 	var vmi v1.VirtualMachineInstance
 	if err := r.Client.Get(ctx, key, &vmi); err != nil {
 		r.written.Forget(key)
@@ -177,7 +177,7 @@ func (r *Reconciler) observePod(ctx context.Context, vmi *v1.VirtualMachineInsta
 }
 
 // askForPod asks the API server for the launcher pod that is missing in the cache.
-func (r *Reconciler) askForPod(ctx context.Context, o *vmilifecycle.Observed) error {
+func (r *Reconciler) askForPod(ctx context.Context, o *vmicontroller.Observed) error {
 	pod, err := r.storedPod(ctx, o.VMI, launcherpod.CurrentName(o.VMI))
 	if err == nil {
 		o.PodAsked, o.Pod = true, pod
@@ -186,7 +186,7 @@ func (r *Reconciler) askForPod(ctx context.Context, o *vmilifecycle.Observed) er
 }
 
 // askForOther asks the API server for the other launcher pod, and remembers since when it is gone.
-func (r *Reconciler) askForOther(ctx context.Context, o *vmilifecycle.Observed) error {
+func (r *Reconciler) askForOther(ctx context.Context, o *vmicontroller.Observed) error {
 	name := launcherpod.OtherName(o.VMI)
 	pod, err := r.storedPod(ctx, o.VMI, name)
 	if err != nil {
@@ -201,7 +201,7 @@ func (r *Reconciler) storedPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return versioned.Read[corev1.Pod](ctx, r.Reader, "the launcher pod", types.NamespacedName{Namespace: vmi.Namespace, Name: name})
 }
 
-func (r *Reconciler) askForWarning(ctx context.Context, o *vmilifecycle.Observed) error {
+func (r *Reconciler) askForWarning(ctx context.Context, o *vmicontroller.Observed) error {
 	var err error
 	if o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, o.Pod); err != nil {
 		return fmt.Errorf("looking what keeps the launcher pod: %w", err)
@@ -210,7 +210,7 @@ func (r *Reconciler) askForWarning(ctx context.Context, o *vmilifecycle.Observed
 	return nil
 }
 
-func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
+func (r *Reconciler) apply(ctx context.Context, o vmicontroller.Observed, plan vmicontroller.Plan) error {
 	if err := r.provision(ctx, o, plan); err != nil {
 		return err
 	}
@@ -242,7 +242,7 @@ func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vm
 	return deletion.Once(ctx, r.Client, &r.deleted, o.VMI, o.Pod, "the pod")
 }
 
-func (r *Reconciler) describePods(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
+func (r *Reconciler) describePods(ctx context.Context, o vmicontroller.Observed, plan vmicontroller.Plan) error {
 	if plan.OpenGate {
 		if err := r.openGate(ctx, o.Other); err != nil {
 			return err
@@ -315,13 +315,13 @@ func (r *Reconciler) reportFailedCreate(ctx context.Context, vmi *v1.VirtualMach
 		// The VMI is deleted with its namespace, which wakes the loop.
 		return nil
 	}
-	if _, err := r.patch(ctx, vmi, vmilifecycle.CreateFailed(vmi, what, cause, r.Now())); err != nil {
+	if _, err := r.patch(ctx, vmi, vmicontroller.CreateFailed(vmi, what, cause, r.Now())); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "reporting what could not be created", "what", what)
 	}
 	return cause
 }
 
-func (r *Reconciler) createPod(ctx context.Context, o vmilifecycle.Observed) error {
+func (r *Reconciler) createPod(ctx context.Context, o vmicontroller.Observed) error {
 	settings, err := r.Settings(ctx)
 	if err != nil {
 		return err
@@ -403,12 +403,12 @@ func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInsta
 		return false, err
 	}
 	r.written.Wrote(patched)
-	for _, e := range vmilifecycle.EventsOf(from, to) {
+	for _, e := range vmicontroller.EventsOf(from, to) {
 		r.recordEvents(from, nil, e)
 	}
 	return true, nil
 }
 
-func (r *Reconciler) recordEvents(vmi *v1.VirtualMachineInstance, pod runtime.Object, e vmilifecycle.Event) {
+func (r *Reconciler) recordEvents(vmi *v1.VirtualMachineInstance, pod runtime.Object, e vmicontroller.Event) {
 	r.Recorder.Eventf(vmi, pod, e.Type, e.Reason, e.Action, "%s", e.Message)
 }

@@ -11,10 +11,10 @@ import (
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/rivals"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/placement"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
-	"drydock.dev/drydock/internal/rules/volumeclaim"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/storage/placement"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // Destinations asks the API server for the claims to which disks of a VMI are to be copied, and for the guests that
@@ -46,7 +46,7 @@ func (r *Reconciler) Destinations(ctx context.Context, vmi *v1.VirtualMachineIns
 func (r *Reconciler) userOf(ctx context.Context, vmi *v1.VirtualMachineInstance, claim string) (string, error) {
 	found, err := rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
 		Namespace: vmi.Namespace, Name: vmi.Name, Claims: []string{claim},
-		Judge: func(pod *corev1.Pod) (vmilifecycle.Rival, bool) { return vmilifecycle.RivalOf(vmi, pod) },
+		Judge: func(pod *corev1.Pod) (vmicontroller.Rival, bool) { return vmicontroller.RivalOf(vmi, pod) },
 	})
 	if err != nil {
 		return "", err

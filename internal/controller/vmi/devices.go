@@ -12,9 +12,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/placement"
-	"drydock.dev/drydock/internal/rules/sriov"
+	"drydock.dev/drydock/internal/rules/network/sriov"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/storage/placement"
 )
 
 // attachmentDefinition is Multus' kind. Only the metadata of its objects is read.

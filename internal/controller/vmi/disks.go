@@ -16,16 +16,16 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/podcreation"
-	"drydock.dev/drydock/internal/rules/datavolume"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/placement"
-	"drydock.dev/drydock/internal/rules/podlimits"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
-	"drydock.dev/drydock/internal/rules/vmstate"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/podlimits"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
+	"drydock.dev/drydock/internal/rules/storage/placement"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // observeDisks observes the VMI's claims and its provisioning pod. Once the VMI has its node, only the pod matters.
-func (r *Reconciler) observeDisks(ctx context.Context, o *vmilifecycle.Observed) error {
+func (r *Reconciler) observeDisks(ctx context.Context, o *vmicontroller.Observed) error {
 	key := types.NamespacedName{Namespace: o.VMI.Namespace, Name: launcherpod.ProvisioningName(o.VMI)}
 	pod, err := versioned.Read[corev1.Pod](ctx, r.Client, "the provisioning pod", key)
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *Reconciler) createState(ctx context.Context, vmi *v1.VirtualMachineInst
 	if err != nil {
 		return err
 	}
-	claim := vmstate.Claim(vmi, class, profile)
+	claim := stateclaim.Claim(vmi, class, profile)
 	if err := r.Client.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating the PVC %s of the VM's state: %w", claim.Name, err)
 	}
@@ -104,7 +104,7 @@ func (r *Reconciler) stateClass(ctx context.Context, own string) (name string, p
 }
 
 // confirmDisks asks the API server for the claims, their DataVolumes, and the topologies of the bound ones.
-func (r *Reconciler) confirmDisks(ctx context.Context, o *vmilifecycle.Observed) error {
+func (r *Reconciler) confirmDisks(ctx context.Context, o *vmicontroller.Observed) error {
 	claims, required, err := r.Places(ctx, o.VMI, launcherpod.StartClaims(o.VMI))
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (r *Reconciler) topologies(ctx context.Context, claims []placement.Claim) (
 	return placement.Topologies(claims, volumes, nodes.Items), nil
 }
 
-func (r *Reconciler) provision(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
+func (r *Reconciler) provision(ctx context.Context, o vmicontroller.Observed, plan vmicontroller.Plan) error {
 	if plan.CreateState {
 		if err := r.createState(ctx, o.VMI); err != nil {
 			return r.reportFailedCreate(ctx, o.VMI, "the claim of the VM's state", err)

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
 // annotateNetworks sets the networks that the pod requests, "" for none. A pod that was deleted or replaced is left

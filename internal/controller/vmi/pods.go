@@ -20,9 +20,9 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/rivals"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/podstatus"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -159,10 +159,10 @@ func (m *missedPods) forget(vmi types.NamespacedName) {
 
 // askForRivals asks the API server for the guests and the maintenance pods beside which the VMI's guest must not run,
 // and for the fillers of its claims.
-func (r *Reconciler) askForRivals(ctx context.Context, o *vmilifecycle.Observed) error {
+func (r *Reconciler) askForRivals(ctx context.Context, o *vmicontroller.Observed) error {
 	found, err := rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
 		Namespace: o.VMI.Namespace, Name: o.VMI.Name, SameName: true, Claims: launcherpod.ExclusiveClaims(o.VMI),
-		Judge: func(pod *corev1.Pod) (vmilifecycle.Rival, bool) { return vmilifecycle.RivalOf(o.VMI, pod) },
+		Judge: func(pod *corev1.Pod) (vmicontroller.Rival, bool) { return vmicontroller.RivalOf(o.VMI, pod) },
 	})
 	if err != nil {
 		return err
@@ -172,20 +172,20 @@ func (r *Reconciler) askForRivals(ctx context.Context, o *vmilifecycle.Observed)
 }
 
 // askForFillers asks the API server which of the VMI's claims are not filled yet.
-func (r *Reconciler) askForFillers(ctx context.Context, o *vmilifecycle.Observed) error {
+func (r *Reconciler) askForFillers(ctx context.Context, o *vmicontroller.Observed) error {
 	for _, claim := range launcherpod.StartClaims(o.VMI) {
 		filling, err := claimusers.Filling(ctx, r.Reader, types.NamespacedName{Namespace: o.VMI.Namespace, Name: claim})
 		if err != nil {
 			return err
 		}
 		if filling != "" {
-			o.Rivals = append(o.Rivals, vmilifecycle.Rival{Claim: claim, Filling: filling})
+			o.Rivals = append(o.Rivals, vmicontroller.Rival{Claim: claim, Filling: filling})
 		}
 	}
 	return nil
 }
 
-func (r *Reconciler) askForVM(ctx context.Context, o *vmilifecycle.Observed) error {
+func (r *Reconciler) askForVM(ctx context.Context, o *vmicontroller.Observed) error {
 	vm, err := versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", client.ObjectKeyFromObject(o.VMI))
 	if err == nil {
 		o.VM, o.VMAsked = vm, true
@@ -193,7 +193,7 @@ func (r *Reconciler) askForVM(ctx context.Context, o *vmilifecycle.Observed) err
 	return err
 }
 
-func (r *Reconciler) askForNode(ctx context.Context, o *vmilifecycle.Observed) error {
+func (r *Reconciler) askForNode(ctx context.Context, o *vmicontroller.Observed) error {
 	var err error
 	if o.Node, err = r.storedNode(ctx, o.VMI.Status.NodeName); err == nil {
 		o.NodeAsked = true
@@ -201,7 +201,7 @@ func (r *Reconciler) askForNode(ctx context.Context, o *vmilifecycle.Observed) e
 	return err
 }
 
-func (r *Reconciler) askForOtherNode(ctx context.Context, o *vmilifecycle.Observed) error {
+func (r *Reconciler) askForOtherNode(ctx context.Context, o *vmicontroller.Observed) error {
 	var err error
 	if o.OtherNode, err = r.storedNode(ctx, launcherpod.OtherNode(o.VMI)); err == nil {
 		o.OtherNodeAsked = true
@@ -221,7 +221,7 @@ func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instan
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return vmilifecycle.Abandoned(pod, instance) }) {
+	if !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return vmicontroller.Abandoned(pod, instance) }) {
 		return nil
 	}
 	vmi := &v1.VirtualMachineInstance{}
@@ -230,7 +230,7 @@ func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instan
 	}
 	for _, pod := range pods {
 		// If there is no VMI, its UID is empty.
-		if !vmilifecycle.Abandoned(pod, vmi.UID) {
+		if !vmicontroller.Abandoned(pod, vmi.UID) {
 			continue
 		}
 		ctrl.LoggerFrom(ctx).Info("deleting a launcher pod whose VMI is gone", "pod", pod.Name, "uid", launcherpod.MadeFor(pod))

@@ -12,14 +12,14 @@ import (
 
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/podcreation"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/podlimits"
-	"drydock.dev/drydock/internal/rules/podresize"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/podlimits"
+	"drydock.dev/drydock/internal/rules/pod/podresize"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-func (r *Reconciler) askForResources(ctx context.Context, o *vmilifecycle.Observed) error {
+func (r *Reconciler) askForResources(ctx context.Context, o *vmicontroller.Observed) error {
 	settings, err := r.Settings(ctx)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (r *Reconciler) askForResources(ctx context.Context, o *vmilifecycle.Observ
 }
 
 // keepLimits adds the limits that the namespace required to the pod's new resources.
-func (r *Reconciler) keepLimits(ctx context.Context, o *vmilifecycle.Observed, settings clusterconfig.Settings) error {
+func (r *Reconciler) keepLimits(ctx context.Context, o *vmicontroller.Observed, settings clusterconfig.Settings) error {
 	if o.Pod == nil {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (r *Reconciler) keepLimits(ctx context.Context, o *vmilifecycle.Observed, s
 
 // resize requests the launcher pod's new resources. A refusal, for example by a quota, is reported in the VMI's
 // status and returned for a retry. vmi is the version just written.
-func (r *Reconciler) resize(ctx context.Context, o vmilifecycle.Observed, vmi *v1.VirtualMachineInstance) error {
+func (r *Reconciler) resize(ctx context.Context, o vmicontroller.Observed, vmi *v1.VirtualMachineInstance) error {
 	patch, err := podresize.Patch(o.Pod, *o.Resources)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (r *Reconciler) resize(ctx context.Context, o vmilifecycle.Observed, vmi *v
 		return nil // the pod shows it, and another pod gets another plan
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		current := r.written.Newer(vmi)
-		if _, failed := r.patch(ctx, current, vmilifecycle.ResizeRefused(current, *o.Resources, err, r.Now())); failed != nil {
+		if _, failed := r.patch(ctx, current, vmicontroller.ResizeRefused(current, *o.Resources, err, r.Now())); failed != nil {
 			ctrl.LoggerFrom(ctx).Error(failed, "reporting a pod that could not be resized")
 		}
 	}

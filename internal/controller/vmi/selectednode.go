@@ -23,9 +23,9 @@ import (
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
-	"drydock.dev/drydock/internal/rules/placement"
-	"drydock.dev/drydock/internal/rules/vmstate"
-	"drydock.dev/drydock/internal/rules/volumeclaim"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
+	"drydock.dev/drydock/internal/rules/storage/placement"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
 // These describe the event on a claim whose selected node was removed.
@@ -78,7 +78,7 @@ func claimsOf(object client.Object) []string {
 		return nil
 	}
 	names := volumeclaim.Names(vmi.Spec.Volumes)
-	if state := vmstate.ClaimName(vmi); state != "" {
+	if state := stateclaim.ClaimName(vmi); state != "" {
 		names = append(names, state)
 	}
 	return names

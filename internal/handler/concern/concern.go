@@ -30,8 +30,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/qemu/qmp"
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // CommandTimeout limits the commands of one Observe or Act. It allows for a main loop that is busy with storage.
@@ -66,7 +66,7 @@ func (q Query) Execute(ctx context.Context, command string, args, result any) er
 type Round struct {
 	VMI *v1.VirtualMachineInstance
 	// Pod is the launcher pod, nil if the node has none.
-	Pod *guestlifecycle.Pod
+	Pod *vmihandler.Pod
 	// Resources are those that the pod is to have, nil if that does not matter or is not known.
 	Resources *corev1.ResourceRequirements
 	// NICs are the interfaces that QEMU has.
@@ -104,7 +104,7 @@ type Concern[Seen any, P Plan] interface {
 	Observe(ctx context.Context, q Query, r Round) (Seen, error)
 	// Decide is pure. r may be newer than that of Observe.
 	Decide(r Round, seen Seen) P
-	Report(plan P, facts *guestlifecycle.Guest)
+	Report(plan P, facts *vmihandler.Guest)
 	// Act carries out a plan that is due.
 	Act(ctx context.Context, m Monitor, r Round, plan P) error
 }
@@ -113,21 +113,21 @@ type Concern[Seen any, P Plan] interface {
 type Runner interface {
 	handleEvent(e qmp.Event) (news bool)
 	observe(ctx context.Context, m Monitor, r Round) error
-	name() guestlifecycle.Step
+	name() vmihandler.Step
 	decide(r Round) Next
-	report(facts *guestlifecycle.Guest)
+	report(facts *vmihandler.Guest)
 	act(ctx context.Context, m Monitor, r Round) error
 }
 
 type runner[Seen any, P Plan] struct {
-	step    guestlifecycle.Step
+	step    vmihandler.Step
 	concern Concern[Seen, P]
 	seen    Seen
 	plan    P
 }
 
 // New returns the Runner of a concern. step is the name of its action.
-func New[Seen any, P Plan](step guestlifecycle.Step, c Concern[Seen, P]) Runner {
+func New[Seen any, P Plan](step vmihandler.Step, c Concern[Seen, P]) Runner {
 	return &runner[Seen, P]{step: step, concern: c}
 }
 
@@ -138,14 +138,14 @@ func (c *runner[Seen, P]) observe(ctx context.Context, m Monitor, r Round) (err 
 	return err
 }
 
-func (c *runner[Seen, P]) name() guestlifecycle.Step { return c.step }
+func (c *runner[Seen, P]) name() vmihandler.Step { return c.step }
 
 func (c *runner[Seen, P]) decide(r Round) Next {
 	c.plan = c.concern.Decide(r, c.seen)
 	return c.plan.Outcome()
 }
 
-func (c *runner[Seen, P]) report(facts *guestlifecycle.Guest) { c.concern.Report(c.plan, facts) }
+func (c *runner[Seen, P]) report(facts *vmihandler.Guest) { c.concern.Report(c.plan, facts) }
 
 func (c *runner[Seen, P]) act(ctx context.Context, m Monitor, r Round) error {
 	return c.concern.Act(ctx, m, r, c.plan)
@@ -174,7 +174,7 @@ func (l List) Observe(ctx context.Context, m Monitor, r Round, log logr.Logger) 
 // Decided is the result of a list's Decide.
 type Decided struct {
 	// Step is the action of the first concern that has one, "" for none.
-	Step guestlifecycle.Step
+	Step vmihandler.Step
 	// After is the delay until the next look, 0 to wait for an event.
 	After time.Duration
 	// Problem is that of the first concern with one.
@@ -198,14 +198,14 @@ func (l List) Decide(r Round) Decided {
 }
 
 // Report adds all concerns' facts.
-func (l List) Report(facts *guestlifecycle.Guest) {
+func (l List) Report(facts *vmihandler.Guest) {
 	for _, c := range l {
 		c.report(facts)
 	}
 }
 
 // Act carries out the plan that the concern with the given step made in the last Decide.
-func (l List) Act(ctx context.Context, m Monitor, r Round, step guestlifecycle.Step) error {
+func (l List) Act(ctx context.Context, m Monitor, r Round, step vmihandler.Step) error {
 	for _, c := range l {
 		if c.name() == step {
 			return c.act(ctx, m, r)

@@ -23,7 +23,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // Env is shared by the connections of a node.
@@ -67,7 +67,7 @@ func New(env *Env, owner Owner) *Connection { return &Connection{env: env, owner
 // Facts describe the connection and the launcher.
 type Facts struct {
 	// State is the progress of the connection. After QEMU's exit it is none, even with a link.
-	State    guestlifecycle.Link
+	State    vmihandler.Link
 	Link     *Link
 	Launcher launch.State
 	// Exit is how QEMU ended, nil if no exit is known. ExitedIn is the pod of that QEMU.

@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/launcherclient/launchertest"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // patience bounds one short wait.
@@ -33,10 +33,10 @@ func TestDecide(t *testing.T) {
 		want Facts
 	}{
 		"nothing was tried":                     {observation{}, Facts{}},
-		"an attempt is under way":               {observation{pending: true}, Facts{State: guestlifecycle.LinkPending}},
+		"an attempt is under way":               {observation{pending: true}, Facts{State: vmihandler.LinkPending}},
 		"the attempt has failed":                {observation{failure: failure}, Facts{Failure: failure}},
-		"virt-launcher is there":                {observation{linked: true, launcher: runs}, Facts{State: guestlifecycle.LinkUp, Launcher: runs}},
-		"it was told to stop the guest":         {observation{linked: true, launcher: runs, stopping: stopping}, Facts{State: guestlifecycle.LinkUp, Launcher: runs, Stopping: stopping}},
+		"virt-launcher is there":                {observation{linked: true, launcher: runs}, Facts{State: vmihandler.LinkUp, Launcher: runs}},
+		"it was told to stop the guest":         {observation{linked: true, launcher: runs, stopping: stopping}, Facts{State: vmihandler.LinkUp, Launcher: runs, Stopping: stopping}},
 		"it is gone":                            {observation{linked: true, ended: true, launcher: runs, stopping: stopping}, Facts{}},
 		"QEMU has ended":                        {observation{linked: true, launcher: runs, exit: exit}, Facts{Launcher: exited, Exit: exit}},
 		"QEMU has ended, virt-launcher as well": {observation{linked: true, ended: true, exit: exit}, Facts{Launcher: exited, Exit: exit}},
@@ -124,12 +124,12 @@ func (o *owned) await(what string, reached func(Facts) bool) Facts {
 	}
 }
 
-func up(f Facts) bool { return f.State == guestlifecycle.LinkUp }
+func up(f Facts) bool { return f.State == vmihandler.LinkUp }
 
 func TestALauncherIsReachedWhenItAppears(t *testing.T) {
 	o := own(t)
 	o.Connect(t.Context(), "p")
-	if f := o.Observe(); f.State != guestlifecycle.LinkPending {
+	if f := o.Observe(); f.State != vmihandler.LinkPending {
 		t.Errorf("before there is a launcher: %+v", f)
 	}
 	o.launcher()
@@ -174,7 +174,7 @@ func TestALauncherIsToldToStop(t *testing.T) {
 	}
 	l.Exit(launch.Exit{Reason: launch.ReasonHostShutdown})
 	f = o.await("the end", func(f Facts) bool { return f.Exit != nil && f.Link == nil })
-	if f.Launcher.Phase != launch.PhaseExited || f.Exit.Reason != launch.ReasonHostShutdown || f.Stopping != nil || f.State != guestlifecycle.LinkNone {
+	if f.Launcher.Phase != launch.PhaseExited || f.Exit.Reason != launch.ReasonHostShutdown || f.Stopping != nil || f.State != vmihandler.LinkNone {
 		t.Errorf("after the end: %+v", f)
 	}
 	select {
@@ -191,7 +191,7 @@ func TestALauncherThatVanishesIsReachedAgain(t *testing.T) {
 	f := o.await("a link", up)
 	f.Link.Stop(t.Context(), launch.Stop{}, func(error) {})
 	l.Vanish()
-	if f := o.await("its end", func(f Facts) bool { return f.Link == nil }); f.State != guestlifecycle.LinkNone || f.Exit != nil || f.Stopping != nil {
+	if f := o.await("its end", func(f Facts) bool { return f.Link == nil }); f.State != vmihandler.LinkNone || f.Exit != nil || f.Stopping != nil {
 		t.Errorf("known is %+v", f)
 	}
 	// Its successor may not have been asked yet.
@@ -217,7 +217,7 @@ func TestWhoDoesNotBelongToThePodIsNotTalkedTo(t *testing.T) {
 	l := o.launcher()
 	o.Connect(t.Context(), "p")
 	f := o.await("a failure", func(f Facts) bool { return f.Failure != nil })
-	if !errors.Is(f.Failure, stranger) || f.Link != nil || f.State != guestlifecycle.LinkNone {
+	if !errors.Is(f.Failure, stranger) || f.Link != nil || f.State != vmihandler.LinkNone {
 		t.Errorf("known is %+v", f)
 	}
 	if f := o.Observe(); f.Failure != nil {

@@ -2,7 +2,7 @@ package connection
 
 import (
 	"drydock.dev/drydock/internal/contracts/launch"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 type observation struct {
@@ -27,9 +27,9 @@ func decide(o observation) Facts {
 	case o.exit != nil:
 		f.Launcher = launch.State{Phase: launch.PhaseExited, Exit: o.exit}
 	case linked:
-		f.State, f.Launcher = guestlifecycle.LinkUp, o.launcher
+		f.State, f.Launcher = vmihandler.LinkUp, o.launcher
 	case o.pending:
-		f.State = guestlifecycle.LinkPending
+		f.State = vmihandler.LinkPending
 	}
 	return f
 }

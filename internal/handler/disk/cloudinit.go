@@ -9,8 +9,8 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/iso"
-	"drydock.dev/drydock/internal/rules/accesscredential"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
 )
 
 // Volume labels by which cloud-init finds its data sources.

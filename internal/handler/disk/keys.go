@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/iso"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/rules/accesscredential"
+	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
 )
 
 func (k Keys) addTo(files []iso.File, root *podpath.Dir) error {

@@ -16,11 +16,11 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/iso"
-	"drydock.dev/drydock/internal/rules/accesscredential"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/vmstate"
-	"drydock.dev/drydock/internal/rules/volumeclaim"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
+	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
 )
 
 // dataLabel is the default volume label.
@@ -99,7 +99,7 @@ type Raw struct {
 func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
 	plan := Plan{Ignition: machine.Ignition(vmi)}
 	var errs []error
-	if vmstate.Kept(&vmi.Spec) {
+	if stateclaim.Kept(&vmi.Spec) {
 		plan.State = &State{}
 		if machine.KeepsVariables(&vmi.Spec) {
 			plan.State.Template = machine.VariablesTemplate(&vmi.Spec)

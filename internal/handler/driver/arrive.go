@@ -11,15 +11,15 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/network"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/nichotplug"
-	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // runArrivedGuest runs the guest that has arrived. From just before it resumes, nobody may report that it never ran
 // here. The source is told as soon as QEMU reports the start: the busy guest makes QEMU's next answers slow.
-func (d *Driver) runArrivedGuest(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
+func (d *Driver) runArrivedGuest(ctx context.Context, s snapshot, o vmihandler.Observed) error {
 	of := o.VMI.Status.MigrationState.MigrationUID
 	d.log.Info("running the guest that has arrived", "migration", of)
 	arrived := nichotplug.WithNICs(o.VMI, func(name string) bool { return s.guest.NICs.Present[name] })
@@ -51,7 +51,7 @@ func (d *Driver) useIncomingTPM(vmi *v1.VirtualMachineInstance, migration types.
 	return disk.SetCurrentTPM(d.pod(), layout.IncomingTPM(string(migration)))
 }
 
-func (d *Driver) markDoomed(ctx context.Context, s *snapshot, o guestlifecycle.Observed) error {
+func (d *Driver) markDoomed(ctx context.Context, s *snapshot, o vmihandler.Observed) error {
 	if s.attached == nil || o.VMI.Status.MigrationState == nil {
 		return nil
 	}
@@ -60,8 +60,8 @@ func (d *Driver) markDoomed(ctx context.Context, s *snapshot, o guestlifecycle.O
 
 // announceTarget emits an event for a target that can't be prepared. Its virt-handler reports nothing else to the
 // VMI's owner; virt-controller gives the migration up in time.
-func (d *Driver) announceTarget(o guestlifecycle.Observed, s *snapshot) {
-	if s.role == guestlifecycle.Destination && d.failures.step.attempts == reportAfter {
+func (d *Driver) announceTarget(o vmihandler.Observed, s *snapshot) {
+	if s.role == vmihandler.Destination && d.failures.step.attempts == reportAfter {
 		d.env.Cluster.Event(o.VMI, corev1.EventTypeWarning, v1.SyncFailed.String(),
 			fmt.Sprintf("The node %s can't take the guest yet: %v", d.env.Node, d.failures.visible()))
 	}

@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/qemu/qmp"
-	"drydock.dev/drydock/internal/rules/accesscredential"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 type attached struct {
@@ -74,7 +74,7 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 	a.agent = guestagent.New(guestagent.Env{
 		Dial: func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, layout.AgentSocket) }, Places: d.env.agents,
 		Go: d.startHelper, Wake: d.wake, Credentials: credentials(link.Peer.Root, instance), Now: d.env.Now, Log: d.log,
-	}, guestlifecycle.AgentOf(instance.Status))
+	}, vmihandler.AgentOf(instance.Status))
 	a.volumes = volumes.New(volumes.Env{
 		Namespace: d.namespace, Cluster: d.env.Cluster, Opener: d.env.Volumes, Label: d.prepared.selinux.Files(),
 		Tolerated: func() int { return d.env.Settings().LessSpaceTolerated },
@@ -140,12 +140,12 @@ func (d *Driver) observeConnection() connection.Facts {
 		d.link, d.prepared = facts.Link, nil
 	}
 	d.dropDeadGuest()
-	if facts.State == guestlifecycle.LinkUp {
-		d.failures.clear(guestlifecycle.Connect)
+	if facts.State == vmihandler.LinkUp {
+		d.failures.clear(vmihandler.Connect)
 	}
 	if facts.Failure != nil {
-		d.log.Info("a step failed", "step", guestlifecycle.Connect, "reason", facts.Failure.Error())
-		d.failures.record(guestlifecycle.Connect, facts.Failure, d.env.Now())
+		d.log.Info("a step failed", "step", vmihandler.Connect, "reason", facts.Failure.Error())
+		d.failures.record(vmihandler.Connect, facts.Failure, d.env.Now())
 	}
 	return facts
 }
@@ -156,5 +156,5 @@ func (d *Driver) dropDeadGuest() {
 		return
 	}
 	d.detach()
-	d.failures.delay(guestlifecycle.Attach, errMonitorEnded, d.env.Now().Add(monitorPause))
+	d.failures.delay(vmihandler.Attach, errMonitorEnded, d.env.Now().Add(monitorPause))
 }

@@ -12,9 +12,9 @@ import (
 	"drydock.dev/drydock/internal/handler/concern/memory"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/presence"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/podresize"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/podresize"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // addConcerns makes the concerns of a QEMU. Their order is the policy: the first with something to do acts, and the
@@ -23,14 +23,14 @@ import (
 func (d *Driver) addConcerns(a *attached) {
 	a.memory = &memory.Concern{}
 	a.concerns = concern.List{
-		concern.New(guestlifecycle.SwitchLinks, links.New()),
-		concern.New(guestlifecycle.ChangeCPUs, cpus.New(cpus.Env{
+		concern.New(vmihandler.SwitchLinks, links.New()),
+		concern.New(vmihandler.ChangeCPUs, cpus.New(cpus.Env{
 			Used: a.agent.UsedCPUs, Go: d.startHelper,
 			Warn: func(vmi *v1.VirtualMachineInstance, reason, message string) {
 				d.env.Cluster.Event(vmi, corev1.EventTypeWarning, reason, message)
 			},
 		})),
-		concern.New(guestlifecycle.ChangeMemory, a.memory),
+		concern.New(vmihandler.ChangeMemory, a.memory),
 	}
 }
 
@@ -57,7 +57,7 @@ func (d *Driver) podResources(vmi *v1.VirtualMachineInstance) *corev1.ResourceRe
 
 // decideChanges has the concerns decide about a guest that is at home on this node.
 func (d *Driver) decideChanges(s *snapshot) {
-	if s.role != guestlifecycle.Home {
+	if s.role != vmihandler.Home {
 		return
 	}
 	s.round = d.roundOf(s.presence, s.guest)

@@ -12,20 +12,20 @@ import (
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/presence"
 	"drydock.dev/drydock/internal/handler/volumes"
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	migrations "drydock.dev/drydock/internal/rules/migration"
-	"drydock.dev/drydock/internal/rules/nichotplug"
-	"drydock.dev/drydock/internal/rules/vmstate"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 type snapshot struct {
 	presence   presence.Facts
 	connection connection.Facts
-	role       guestlifecycle.Role
+	role       vmihandler.Role
 	migration  decision
 	progress   *changes
 	// attached is nil if there is no QEMU. The next fields are about it.
@@ -50,7 +50,7 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 	if a := s.attached; a != nil && seen.VMI != nil {
 		a.guest.Refresh(ctx, seen.VMI.Spec.Domain.Devices.Disks)
 	}
-	if a := s.attached; a != nil && seen.VMI != nil && guestlifecycle.RoleOf(seen.VMI, d.env.Node) == guestlifecycle.Home {
+	if a := s.attached; a != nil && seen.VMI != nil && vmihandler.RoleOf(seen.VMI, d.env.Node) == vmihandler.Home {
 		a.concerns.Observe(ctx, a.guest.Monitor(), d.roundOf(seen, a.guest.Observe()), d.log)
 		s.agentAfter = a.agent.Tend(ctx, len(seen.VMI.Spec.Domain.Devices.Interfaces))
 		s.plug, s.plugAfter = a.volumes.Tend(ctx, a.guest.Monitor(), volumes.View{
@@ -63,7 +63,7 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 	d.dropDeadGuest()
 	s.presence, s.now = d.presence.Observe(), d.env.Now()
 	if s.presence.VMI != nil {
-		s.role = guestlifecycle.RoleOf(s.presence.VMI, d.env.Node)
+		s.role = vmihandler.RoleOf(s.presence.VMI, d.env.Node)
 	}
 	if s.attached = d.attached.Load(); s.attached != nil {
 		s.guest, s.agent = s.attached.guest.Observe(), s.attached.agent.Observe()
@@ -79,24 +79,24 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 
 // atNode returns the VMI as it applies to the QEMU of a node: at a migration's target, with the claims that the disks
 // are copied to.
-func atNode(vmi *v1.VirtualMachineInstance, role guestlifecycle.Role) *v1.VirtualMachineInstance {
-	if role == guestlifecycle.Destination {
+func atNode(vmi *v1.VirtualMachineInstance, role vmihandler.Role) *v1.VirtualMachineInstance {
+	if role == vmihandler.Destination {
 		return volumemigration.Target(vmi)
 	}
 	return vmi
 }
 
 // halt returns nil if the guest's CPUs have been started.
-func (s *snapshot) halt() *guestlifecycle.Halt {
+func (s *snapshot) halt() *vmihandler.Halt {
 	if s.attached == nil || !s.guest.Halted || s.presence.VMI == nil {
 		return nil
 	}
-	h := guestlifecycle.DecideHalt(s.presence.VMI, s.volumes.Plugged, s.now)
+	h := vmihandler.DecideHalt(s.presence.VMI, s.volumes.Plugged, s.now)
 	return &h
 }
 
-func (s *snapshot) observed(node string) guestlifecycle.Observed {
-	o := guestlifecycle.Observed{
+func (s *snapshot) observed(node string) vmihandler.Observed {
+	o := vmihandler.Observed{
 		VMI: s.presence.VMI, Deserted: s.presence.Deserted, Node: node, Pod: s.presence.Pod,
 		Link: s.connection.State, Launcher: s.connection.Launcher, ExitedIn: s.connection.ExitedIn, Attached: s.attached != nil,
 		Plug: s.plug, PlugAfter: s.plugAfter, Now: s.now,
@@ -117,11 +117,11 @@ func (s *snapshot) observed(node string) guestlifecycle.Observed {
 	return o
 }
 
-func (s *snapshot) facts(o guestlifecycle.Observed, failure error) guestlifecycle.Facts {
-	out := guestlifecycle.Facts{
-		Node: o.Node, Exit: s.connection.Exit, Lost: guestlifecycle.Lost(o), PodReady: o.Pod != nil && o.Pod.Ready,
+func (s *snapshot) facts(o vmihandler.Observed, failure error) vmihandler.Facts {
+	out := vmihandler.Facts{
+		Node: o.Node, Exit: s.connection.Exit, Lost: vmihandler.Lost(o), PodReady: o.Pod != nil && o.Pod.Ready,
 		PodInterrupted: o.Pod != nil && o.Pod.Interrupted,
-		Vanished:       o.Pod != nil && o.Pod.Gone && !o.Pod.Remains && o.Link != guestlifecycle.LinkUp,
+		Vanished:       o.Pod != nil && o.Pod.Gone && !o.Pod.Remains && o.Link != vmihandler.LinkUp,
 		Failure:        failure, Now: s.now,
 	}
 	if o.Pod != nil {
@@ -130,15 +130,15 @@ func (s *snapshot) facts(o guestlifecycle.Observed, failure error) guestlifecycl
 	return out
 }
 
-func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
+func (s *snapshot) describe(machineType string) *vmihandler.Guest {
 	p := s.attached.prepared
-	g := &guestlifecycle.Guest{
-		RunState: guestlifecycle.StatusOf(s.guest.RunState, s.migration.handsOver), Stalled: s.guest.Stalled,
+	g := &vmihandler.Guest{
+		RunState: vmihandler.StatusOf(s.guest.RunState, s.migration.handsOver), Stalled: s.guest.Stalled,
 		FailedDisks: s.guest.FailedDisks, PausedByUser: s.guest.PausedByUser,
 		Halt:           s.halt(),
 		MachineType:    machineType,
 		KVM:            s.guest.KVM,
-		Volumes:        map[string]guestlifecycle.Volume{},
+		Volumes:        map[string]vmihandler.Volume{},
 		SELinuxContext: p.selinux.Context(),
 		Agent:          s.agent.Answer,
 		Credentials:    s.agent.Credentials,
@@ -148,10 +148,10 @@ func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 	g.Interfaces = s.interfaces()
 	s.attached.concerns.Report(g)
 	for name, image := range p.images {
-		g.Volumes[name] = guestlifecycle.Volume{Size: image.VirtualSize, Grown: s.volumes.Grown[name], Claim: p.claims[name]}
+		g.Volumes[name] = vmihandler.Volume{Size: image.VirtualSize, Grown: s.volumes.Grown[name], Claim: p.claims[name]}
 	}
-	if state := p.claims[vmstate.Volume]; state != nil {
-		g.Volumes[vmstate.Volume] = guestlifecycle.Volume{Claim: state}
+	if state := p.claims[stateclaim.Volume]; state != nil {
+		g.Volumes[stateclaim.Volume] = vmihandler.Volume{Claim: state}
 	}
 	return g
 }
@@ -161,7 +161,7 @@ func bootOrder(instance *v1.VirtualMachineInstance, v volumes.Facts) []machine.B
 }
 
 // decideStatus returns a nil status if the node must not write it.
-func (d *Driver) decideStatus(s *snapshot) (guestlifecycle.Observed, *changes) {
+func (d *Driver) decideStatus(s *snapshot) (vmihandler.Observed, *changes) {
 	o := s.observed(d.env.Node)
 	_, known := d.env.kvm()
 	o.Unprobed = !known
@@ -170,14 +170,14 @@ func (d *Driver) decideStatus(s *snapshot) (guestlifecycle.Observed, *changes) {
 	}
 	s.migration = d.migrationDecision(s, o)
 	o.Migrate = o.Attached && s.migration.actionDue
-	if (s.guest.Migration.UnderWay() || len(s.guest.Jobs) > 0) && s.role != guestlifecycle.Destination {
+	if (s.guest.Migration.UnderWay() || len(s.guest.Jobs) > 0) && s.role != vmihandler.Destination {
 		o.Plug = false // the target finds the disks that the guest had
 	}
-	if s.role == guestlifecycle.Destination {
+	if s.role == vmihandler.Destination {
 		_, missing := hotplug.Arrivals(o.VMI, s.presence.AttachmentPods)
 		o.Awaits = len(missing) > 0
 	}
-	if s.role == guestlifecycle.Former {
+	if s.role == vmihandler.Former {
 		return o, nil // another node owns the status
 	}
 	facts := s.facts(o, s.failure(d.failures.visible()))
@@ -185,8 +185,8 @@ func (d *Driver) decideStatus(s *snapshot) (guestlifecycle.Observed, *changes) {
 	if s.migration.hidesEnd {
 		facts.Exit, facts.Lost, facts.Vanished = nil, false, false
 	}
-	if s.attached != nil && s.role == guestlifecycle.Home {
-		facts.Guest = s.describe(guestlifecycle.MachineType(o.VMI, d.env.Settings().MachineType))
+	if s.attached != nil && s.role == vmihandler.Home {
+		facts.Guest = s.describe(vmihandler.MachineType(o.VMI, d.env.Settings().MachineType))
 	}
 	changes := newChanges(o.VMI, facts)
 	o.Changed = changes.patch != nil || changes.err != nil

@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/handler/presence"
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -25,8 +25,8 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 // attachedTo is a snapshot of a guest that runs in pod p.
 func attachedTo(instance *v1.VirtualMachineInstance) snapshot {
 	return snapshot{
-		presence:   presence.Facts{VMI: instance, Pod: &guestlifecycle.Pod{UID: "p", Ready: true}},
-		connection: connection.Facts{State: guestlifecycle.LinkUp, Launcher: launch.State{Phase: launch.PhaseRunning}},
+		presence:   presence.Facts{VMI: instance, Pod: &vmihandler.Pod{UID: "p", Ready: true}},
+		connection: connection.Facts{State: vmihandler.LinkUp, Launcher: launch.State{Phase: launch.PhaseRunning}},
 		attached:   &attached{prepared: &prepared{}},
 		guest:      guest.Facts{RunState: runstate.Running}, now: noon,
 	}
@@ -38,42 +38,42 @@ func TestWhatTheNextStepIsChosenOn(t *testing.T) {
 	waiting.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstancePhaseTransitionTimestamp{
 		{Phase: v1.Running, PhaseTransitionTimestamp: metav1.NewTime(noon)},
 	}
-	plain := guestlifecycle.Observed{
-		VMI: instance, Node: "node1", Pod: &guestlifecycle.Pod{UID: "p", Ready: true}, Link: guestlifecycle.LinkUp,
+	plain := vmihandler.Observed{
+		VMI: instance, Node: "node1", Pod: &vmihandler.Pod{UID: "p", Ready: true}, Link: vmihandler.LinkUp,
 		Launcher: launch.State{Phase: launch.PhaseRunning}, Attached: true, RunState: runstate.Running, Now: noon,
 	}
 	for name, c := range map[string]struct {
 		of     *v1.VirtualMachineInstance
 		change func(*snapshot)
-		want   func(*guestlifecycle.Observed)
+		want   func(*vmihandler.Observed)
 	}{
-		"a guest that runs": {instance, func(*snapshot) {}, func(*guestlifecycle.Observed) {}},
-		"no QEMU is attached": {instance, func(s *snapshot) { s.attached = nil; s.guest.Resume = true }, func(o *guestlifecycle.Observed) {
+		"a guest that runs": {instance, func(*snapshot) {}, func(*vmihandler.Observed) {}},
+		"no QEMU is attached": {instance, func(s *snapshot) { s.attached = nil; s.guest.Resume = true }, func(o *vmihandler.Observed) {
 			o.Attached, o.RunState = false, ""
 		}},
 		"virt-launcher was told to stop": {instance, func(s *snapshot) {
 			s.connection.Stopping = &connection.Stopping{Grace: 7, Since: noon}
-		}, func(o *guestlifecycle.Observed) { o.Stopping, o.StoppingSince = new(int64(7)), noon }},
-		"the VMI is gone": {instance, func(s *snapshot) { s.presence.Deserted = true }, func(o *guestlifecycle.Observed) { o.Deserted = true }},
+		}, func(o *vmihandler.Observed) { o.Stopping, o.StoppingSince = new(int64(7)), noon }},
+		"the VMI is gone": {instance, func(s *snapshot) { s.presence.Deserted = true }, func(o *vmihandler.Observed) { o.Deserted = true }},
 		"an I/O error has stopped the guest": {instance, func(s *snapshot) {
 			s.guest = guest.Facts{RunState: runstate.IOError, Stalled: true, Resume: true, After: time.Second}
-		}, func(o *guestlifecycle.Observed) {
+		}, func(o *vmihandler.Observed) {
 			o.RunState, o.Resume, o.PlugAfter = runstate.IOError, true, time.Second
 		}},
 		"volumes are to be looked at sooner than the guest": {instance, func(s *snapshot) {
 			s.plug, s.plugAfter, s.guest.After = true, time.Second, time.Minute
-		}, func(o *guestlifecycle.Observed) { o.Plug, o.PlugAfter = true, time.Second }},
-		"an interface is to be plugged": {instance, func(s *snapshot) { s.nics.Plug = []string{"blue"} }, func(o *guestlifecycle.Observed) { o.NICs = true }},
+		}, func(o *vmihandler.Observed) { o.Plug, o.PlugAfter = true, time.Second }},
+		"an interface is to be plugged": {instance, func(s *snapshot) { s.nics.Plug = []string{"blue"} }, func(o *vmihandler.Observed) { o.NICs = true }},
 		"the guest waits for a volume that it boots from": {waiting, func(s *snapshot) {
 			s.guest = guest.Facts{RunState: runstate.Prelaunch, Halted: true}
-		}, func(o *guestlifecycle.Observed) { o.RunState, o.Halted = runstate.Prelaunch, true }},
+		}, func(o *vmihandler.Observed) { o.RunState, o.Halted = runstate.Prelaunch, true }},
 		"the volume is there": {waiting, func(s *snapshot) {
 			s.guest = guest.Facts{RunState: runstate.Prelaunch, Halted: true}
 			s.volumes.Plugged = map[string]bool{"a": true}
-		}, func(o *guestlifecycle.Observed) { o.RunState, o.Halted, o.Begin = runstate.Prelaunch, true, true }},
+		}, func(o *vmihandler.Observed) { o.RunState, o.Halted, o.Begin = runstate.Prelaunch, true, true }},
 		"a guest arrives from elsewhere": {instance, func(s *snapshot) {
 			s.guest = guest.Facts{RunState: runstate.InMigrate, After: time.Second}
-		}, func(o *guestlifecycle.Observed) { o.RunState, o.PlugAfter = runstate.InMigrate, time.Second }},
+		}, func(o *vmihandler.Observed) { o.RunState, o.PlugAfter = runstate.InMigrate, time.Second }},
 	} {
 		s, want := attachedTo(c.of), plain
 		want.VMI = c.of
@@ -87,31 +87,31 @@ func TestWhatTheNextStepIsChosenOn(t *testing.T) {
 
 func TestFactsOfAStatus(t *testing.T) {
 	exit, failure := &launch.Exit{Reason: launch.ReasonCrashed}, errors.New("no space")
-	plain := guestlifecycle.Facts{Node: "node1", PodReady: true, Now: noon}
+	plain := vmihandler.Facts{Node: "node1", PodReady: true, Now: noon}
 	for name, c := range map[string]struct {
 		change  func(*snapshot)
 		failure error
-		want    func(*guestlifecycle.Facts)
+		want    func(*vmihandler.Facts)
 	}{
-		"a guest that runs": {func(*snapshot) {}, nil, func(*guestlifecycle.Facts) {}},
-		"a step fails":      {func(*snapshot) {}, failure, func(f *guestlifecycle.Facts) { f.Failure = failure }},
-		"QEMU has ended":    {func(s *snapshot) { s.connection.Exit = exit }, nil, func(f *guestlifecycle.Facts) { f.Exit = exit }},
-		"the pod is being deleted": {func(s *snapshot) { s.presence.Pod.Interrupted = true }, nil, func(f *guestlifecycle.Facts) {
+		"a guest that runs": {func(*snapshot) {}, nil, func(*vmihandler.Facts) {}},
+		"a step fails":      {func(*snapshot) {}, failure, func(f *vmihandler.Facts) { f.Failure = failure }},
+		"QEMU has ended":    {func(s *snapshot) { s.connection.Exit = exit }, nil, func(f *vmihandler.Facts) { f.Exit = exit }},
+		"the pod is being deleted": {func(s *snapshot) { s.presence.Pod.Interrupted = true }, nil, func(f *vmihandler.Facts) {
 			f.PodInterrupted = true
 		}},
-		"the pod is gone, its launcher is not": {func(s *snapshot) { s.presence.Pod = &guestlifecycle.Pod{Gone: true} }, nil, func(f *guestlifecycle.Facts) {
+		"the pod is gone, its launcher is not": {func(s *snapshot) { s.presence.Pod = &vmihandler.Pod{Gone: true} }, nil, func(f *vmihandler.Facts) {
 			f.PodReady = false
 		}},
 		"nothing is left of the pod": {func(s *snapshot) {
-			s.presence.Pod, s.connection.State = &guestlifecycle.Pod{Gone: true}, guestlifecycle.LinkPending
-		}, nil, func(f *guestlifecycle.Facts) { f.PodReady, f.Vanished = false, true }},
+			s.presence.Pod, s.connection.State = &vmihandler.Pod{Gone: true}, vmihandler.LinkPending
+		}, nil, func(f *vmihandler.Facts) { f.PodReady, f.Vanished = false, true }},
 		"the node has something left of the pod": {func(s *snapshot) {
-			s.presence.Pod, s.connection.State = &guestlifecycle.Pod{Gone: true, Remains: true}, guestlifecycle.LinkPending
-		}, nil, func(f *guestlifecycle.Facts) { f.PodReady = false }},
+			s.presence.Pod, s.connection.State = &vmihandler.Pod{Gone: true, Remains: true}, vmihandler.LinkPending
+		}, nil, func(f *vmihandler.Facts) { f.PodReady = false }},
 		"virt-launcher knows nothing of the guest that ran": {func(s *snapshot) {
 			s.presence.VMI.Status.Phase, s.connection.Launcher.Phase = v1.Running, launch.PhaseWaiting
-		}, nil, func(f *guestlifecycle.Facts) { f.Lost = true }},
-		"there is no pod": {func(s *snapshot) { s.presence.Pod = nil }, nil, func(f *guestlifecycle.Facts) { f.PodReady = false }},
+		}, nil, func(f *vmihandler.Facts) { f.Lost = true }},
+		"there is no pod": {func(s *snapshot) { s.presence.Pod = nil }, nil, func(f *vmihandler.Facts) { f.PodReady = false }},
 	} {
 		s, want := attachedTo(scheduled("u")), plain
 		c.change(&s)
@@ -134,18 +134,18 @@ func TestWhatIsSaidOfAGuest(t *testing.T) {
 		images:     map[string]launch.PreparedImage{"root": {VirtualSize: 5}, "data": {VirtualSize: 5}},
 		claims:     volumes.Claims{"root": {ClaimName: "claim-root"}},
 	}
-	s.guest = guest.Facts{RunState: runstate.IOError, Stalled: true, FailedDisks: []guestlifecycle.FailedDisk{{Volume: "root"}}, PausedByUser: true}
-	answer := &guestlifecycle.Agent{}
+	s.guest = guest.Facts{RunState: runstate.IOError, Stalled: true, FailedDisks: []vmihandler.FailedDisk{{Volume: "root"}}, PausedByUser: true}
+	answer := &vmihandler.Agent{}
 	s.agent = guestagent.Facts{Connected: true, Answer: answer}
 	s.volumes = volumes.Facts{
-		Hotplugged: map[string]guestlifecycle.Plugged{"hot": {Phase: v1.VolumeReady}}, Grown: map[string]int64{"root": 9, "data": 3},
+		Hotplugged: map[string]vmihandler.Plugged{"hot": {Phase: v1.VolumeReady}}, Grown: map[string]int64{"root": 9, "data": 3},
 	}
-	want := &guestlifecycle.Guest{
-		RunState: runstate.IOError, Stalled: true, FailedDisks: []guestlifecycle.FailedDisk{{Volume: "root"}}, PausedByUser: true,
-		MachineType: "q35", Agent: answer, Plugged: map[string]guestlifecycle.Plugged{"hot": {Phase: v1.VolumeReady}},
-		Interfaces: []guestlifecycle.Interface{{Name: "default", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.0.2"}, PodInterface: "eth0", Queues: 1}},
+	want := &vmihandler.Guest{
+		RunState: runstate.IOError, Stalled: true, FailedDisks: []vmihandler.FailedDisk{{Volume: "root"}}, PausedByUser: true,
+		MachineType: "q35", Agent: answer, Plugged: map[string]vmihandler.Plugged{"hot": {Phase: v1.VolumeReady}},
+		Interfaces: []vmihandler.Interface{{Name: "default", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.0.2"}, PodInterface: "eth0", Queues: 1}},
 		// The rule of what the guest has looks at both sizes, as they are (guestlifecycle, sizeTold).
-		Volumes: map[string]guestlifecycle.Volume{
+		Volumes: map[string]vmihandler.Volume{
 			"root": {Size: 5, Grown: 9, Claim: s.attached.prepared.claims["root"]}, "data": {Size: 5, Grown: 3},
 		},
 	}

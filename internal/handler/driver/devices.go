@@ -9,9 +9,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/nichotplug"
-	"drydock.dev/drydock/internal/rules/sriov"
+	"drydock.dev/drydock/internal/rules/network/sriov"
 )
 
 // devices returns the node's devices in the pod for the VMI's interfaces: those that both network-status names and

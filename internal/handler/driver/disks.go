@@ -14,10 +14,10 @@ import (
 	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/handler/presence"
 	"drydock.dev/drydock/internal/handler/volumes"
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // sendPluggedDisks reports to the migration's target the disks that were plugged into the guest. It is called only
@@ -40,7 +40,7 @@ func sendPluggedDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
 // plugArrivingDisks plugs the disks that come with a guest, while QEMU waits for it.
 func (d *Driver) plugArrivingDisks(ctx context.Context, s *snapshot, seen presence.Facts) {
 	a, target := s.attached, d.moving.target
-	if a == nil || target == nil || seen.VMI == nil || guestlifecycle.RoleOf(seen.VMI, d.env.Node) != guestlifecycle.Destination {
+	if a == nil || target == nil || seen.VMI == nil || vmihandler.RoleOf(seen.VMI, d.env.Node) != vmihandler.Destination {
 		return
 	}
 	if known := a.guest.Observe().Migration; !known.Arriving() {
@@ -61,19 +61,19 @@ func (d *Driver) plugArrivingDisks(ctx context.Context, s *snapshot, seen presen
 // source that it has all of them. The source copies nothing before that.
 func (d *Driver) exportPluggedDisks(ctx context.Context, s *snapshot) {
 	target := d.moving.target
-	if target == nil || s.attached == nil || s.role != guestlifecycle.Destination || !s.volumes.Received || d.moving.plugged {
+	if target == nil || s.attached == nil || s.role != vmihandler.Destination || !s.volumes.Received || d.moving.plugged {
 		return
 	}
 	failure := &d.moving.exportFailure
-	if left := failure.remainingDelay(guestlifecycle.Attach, d.env.Now()); left > 0 {
+	if left := failure.remainingDelay(vmihandler.Attach, d.env.Now()); left > 0 {
 		s.plugAfter = backoff.Sooner(s.plugAfter, left)
 		return
 	}
 	err := s.attached.guest.Export(ctx, layout.Socket(layout.DisksSocket), mirrorsBy(s.presence.VMI, true))
-	failure.record(guestlifecycle.Attach, err, d.env.Now())
+	failure.record(vmihandler.Attach, err, d.env.Now())
 	if err != nil {
 		d.log.Info("QEMU does not take the content of plugged disks yet", "reason", err.Error())
-		s.plugAfter = backoff.Sooner(s.plugAfter, failure.remainingDelay(guestlifecycle.Attach, d.env.Now()))
+		s.plugAfter = backoff.Sooner(s.plugAfter, failure.remainingDelay(vmihandler.Attach, d.env.Now()))
 		return
 	}
 	d.moving.plugged = true

@@ -32,9 +32,9 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/presence"
 	"drydock.dev/drydock/internal/handler/volumes"
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // Network serves the guests' networks.
@@ -170,12 +170,12 @@ func (d *Driver) Run(ctx context.Context) {
 		step, after := next(o, &s)
 		d.notifyAttached(ctx)
 		after = backoff.Sooner(after, backoff.Sooner(askAgain, s.agentAfter))
-		if step == guestlifecycle.Release {
+		if step == vmihandler.Release {
 			d.log.Info("released the VMI")
 			return
 		}
 		step, after = d.failures.applyBackoff(step, after, o)
-		if step == guestlifecycle.Wait {
+		if step == vmihandler.Wait {
 			d.sleep(ctx, after, linked.Link)
 			continue
 		}
@@ -183,7 +183,7 @@ func (d *Driver) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if step != guestlifecycle.Connect { // its result is not known yet
+		if step != vmihandler.Connect { // its result is not known yet
 			d.failures.record(step, err, d.env.Now())
 		}
 		if err != nil {
@@ -193,14 +193,14 @@ func (d *Driver) Run(ctx context.Context) {
 	}
 }
 
-func next(o guestlifecycle.Observed, s *snapshot) (guestlifecycle.Step, time.Duration) {
+func next(o vmihandler.Observed, s *snapshot) (vmihandler.Step, time.Duration) {
 	switch {
-	case o.VMI != nil && s.role == guestlifecycle.Destination:
-		return guestlifecycle.NextAtDestination(o, s.migration.target.Action)
-	case o.VMI != nil && s.role == guestlifecycle.Former:
-		return guestlifecycle.NextAtFormer(o)
+	case o.VMI != nil && s.role == vmihandler.Destination:
+		return vmihandler.NextAtDestination(o, s.migration.target.Action)
+	case o.VMI != nil && s.role == vmihandler.Former:
+		return vmihandler.NextAtFormer(o)
 	}
-	return guestlifecycle.Next(o)
+	return vmihandler.Next(o)
 }
 
 // notifyAttached passes a guest to Env.Attached once it is this node's: the driver may have attached before a
@@ -242,44 +242,44 @@ func (d *Driver) sleep(ctx context.Context, limit time.Duration, link *connectio
 	}
 }
 
-func (d *Driver) act(ctx context.Context, step guestlifecycle.Step, s snapshot, o guestlifecycle.Observed, changes *changes) error {
+func (d *Driver) act(ctx context.Context, step vmihandler.Step, s snapshot, o vmihandler.Observed, changes *changes) error {
 	switch step {
-	case guestlifecycle.Connect:
+	case vmihandler.Connect:
 		d.connection.Connect(ctx, o.Pod.UID)
 		return nil
-	case guestlifecycle.Start:
+	case vmihandler.Start:
 		return d.startGuest(ctx, o.VMI, s.role)
-	case guestlifecycle.Attach:
+	case vmihandler.Attach:
 		return d.attach(ctx, o.VMI)
-	case guestlifecycle.Migrate:
-		if s.role == guestlifecycle.Destination {
+	case vmihandler.Migrate:
+		if s.role == vmihandler.Destination {
 			return d.recoverIncoming(ctx, s, o)
 		}
 		return d.migrate(ctx, s, o)
-	case guestlifecycle.Take:
+	case vmihandler.Take:
 		return d.runArrivedGuest(ctx, s, o)
-	case guestlifecycle.Stop:
+	case vmihandler.Stop:
 		return d.stop(ctx, &s, o)
-	case guestlifecycle.Kill:
+	case vmihandler.Kill:
 		d.log.Info("ending the launcher by force: it has not stopped the guest within its grace period")
 		return d.link.Kill()
-	case guestlifecycle.Report:
+	case vmihandler.Report:
 		return d.report(ctx, changes)
 	}
 	return d.actOnGuest(ctx, step, s, o)
 }
 
-func (d *Driver) actOnGuest(ctx context.Context, step guestlifecycle.Step, s snapshot, o guestlifecycle.Observed) error {
+func (d *Driver) actOnGuest(ctx context.Context, step vmihandler.Step, s snapshot, o vmihandler.Observed) error {
 	switch step {
-	case guestlifecycle.Resume:
+	case vmihandler.Resume:
 		return s.attached.guest.Resume(ctx)
-	case guestlifecycle.PlugNICs:
+	case vmihandler.PlugNICs:
 		return d.plugNICs(ctx, &s, o.VMI)
 	case s.concerns.Step:
 		return s.attached.concerns.Act(ctx, s.attached.guest.Monitor(), s.round, step)
-	case guestlifecycle.Begin:
+	case vmihandler.Begin:
 		return d.startCPUs(ctx, s)
-	case guestlifecycle.Plug:
+	case vmihandler.Plug:
 		// A failure is shown in the volume's own status, and package volumes retries it.
 		s.attached.volumes.Act(ctx, s.attached.guest.Monitor(), d.input(o.VMI, s.attached.prepared))
 	}
@@ -292,7 +292,7 @@ func (d *Driver) startCPUs(ctx context.Context, s snapshot) error {
 	if err != nil || !started {
 		return err
 	}
-	late := guestlifecycle.DecideHalt(instance, s.volumes.Plugged, d.env.Now()).LateMessage()
+	late := vmihandler.DecideHalt(instance, s.volumes.Plugged, d.env.Now()).LateMessage()
 	if late != "" {
 		d.env.Cluster.Event(instance, corev1.EventTypeWarning, reasonLate, late)
 	}

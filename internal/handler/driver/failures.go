@@ -3,8 +3,8 @@ package driver
 import (
 	"time"
 
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 const (
@@ -22,14 +22,14 @@ const (
 type failures struct{ step, report failure }
 
 type failure struct {
-	step     guestlifecycle.Step
+	step     vmihandler.Step
 	err      error
 	attempts int
 	retry    time.Time
 }
 
-func (f *failures) record(step guestlifecycle.Step, err error, now time.Time) {
-	if step == guestlifecycle.Report {
+func (f *failures) record(step vmihandler.Step, err error, now time.Time) {
+	if step == vmihandler.Report {
 		f.report.record(step, err, now)
 		return
 	}
@@ -37,11 +37,11 @@ func (f *failures) record(step guestlifecycle.Step, err error, now time.Time) {
 }
 
 // delay holds a step back until a time, as if it had failed once.
-func (f *failures) delay(step guestlifecycle.Step, err error, until time.Time) {
+func (f *failures) delay(step vmihandler.Step, err error, until time.Time) {
 	f.step = failure{step: step, err: err, attempts: 1, retry: until}
 }
 
-func (f *failures) clear(step guestlifecycle.Step) {
+func (f *failures) clear(step vmihandler.Step) {
 	if f.step.step == step {
 		f.step = failure{}
 	}
@@ -49,7 +49,7 @@ func (f *failures) clear(step guestlifecycle.Step) {
 
 // record records the result of a step. Success also clears another step's failure: this step would not have been
 // chosen with that failure still in the way.
-func (f *failure) record(step guestlifecycle.Step, err error, now time.Time) {
+func (f *failure) record(step vmihandler.Step, err error, now time.Time) {
 	if err == nil || step != f.step {
 		*f = failure{step: step}
 	}
@@ -60,21 +60,21 @@ func (f *failure) record(step guestlifecycle.Step, err error, now time.Time) {
 	}
 }
 
-func (f *failures) applyBackoff(step guestlifecycle.Step, after time.Duration, o guestlifecycle.Observed) (guestlifecycle.Step, time.Duration) {
+func (f *failures) applyBackoff(step vmihandler.Step, after time.Duration, o vmihandler.Observed) (vmihandler.Step, time.Duration) {
 	if left := f.step.remainingDelay(step, o.Now); left > 0 {
-		step, after = guestlifecycle.Wait, backoff.Sooner(after, left)
+		step, after = vmihandler.Wait, backoff.Sooner(after, left)
 		if o.Changed {
-			step = guestlifecycle.Report
+			step = vmihandler.Report
 		}
 	}
 	if left := f.report.remainingDelay(step, o.Now); left > 0 {
-		step, after = guestlifecycle.Wait, backoff.Sooner(after, left)
+		step, after = vmihandler.Wait, backoff.Sooner(after, left)
 	}
 	return step, after
 }
 
 // remainingDelay returns how long a step has to wait, 0 for a step that has not failed.
-func (f *failure) remainingDelay(step guestlifecycle.Step, now time.Time) time.Duration {
+func (f *failure) remainingDelay(step vmihandler.Step, now time.Time) time.Duration {
 	if f.err == nil || step != f.step {
 		return 0
 	}

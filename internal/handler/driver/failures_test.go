@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 var errBroken = errors.New("broken")
@@ -15,9 +15,9 @@ func TestBackOffGrowsAndEnds(t *testing.T) {
 	var f failures
 	last := time.Duration(0)
 	for attempt := 1; attempt <= 20; attempt++ {
-		f.record(guestlifecycle.Start, errBroken, now)
-		step, after := f.applyBackoff(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now})
-		if step != guestlifecycle.Wait || after < last || after > longestDelay {
+		f.record(vmihandler.Start, errBroken, now)
+		step, after := f.applyBackoff(vmihandler.Start, 0, vmihandler.Observed{Now: now})
+		if step != vmihandler.Wait || after < last || after > longestDelay {
 			t.Fatalf("after %d failures: %s for %v, before it was %v", attempt, step, after, last)
 		}
 		if said := f.visible() != nil; said != (attempt >= reportAfter) {
@@ -25,15 +25,15 @@ func TestBackOffGrowsAndEnds(t *testing.T) {
 		}
 		last = after
 		now = now.Add(after)
-		if step, _ := f.applyBackoff(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now}); step != guestlifecycle.Start {
+		if step, _ := f.applyBackoff(vmihandler.Start, 0, vmihandler.Observed{Now: now}); step != vmihandler.Start {
 			t.Fatalf("after the wait: %s", step)
 		}
 	}
 	if last != longestDelay {
 		t.Errorf("the longest wait was %v", last)
 	}
-	f.record(guestlifecycle.Start, nil, now)
-	if step, _ := f.applyBackoff(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now}); step != guestlifecycle.Start || f.visible() != nil {
+	f.record(vmihandler.Start, nil, now)
+	if step, _ := f.applyBackoff(vmihandler.Start, 0, vmihandler.Observed{Now: now}); step != vmihandler.Start || f.visible() != nil {
 		t.Error("the failure outlives its end")
 	}
 }
@@ -42,24 +42,24 @@ func TestReportsGoOnWhileAStepFails(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	var f failures
 	for range reportAfter {
-		f.record(guestlifecycle.Start, errBroken, now)
+		f.record(vmihandler.Start, errBroken, now)
 	}
-	if step, _ := f.applyBackoff(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now, Changed: true}); step != guestlifecycle.Report {
+	if step, _ := f.applyBackoff(vmihandler.Start, 0, vmihandler.Observed{Now: now, Changed: true}); step != vmihandler.Report {
 		t.Errorf("with something to say: %s", step)
 	}
-	f.record(guestlifecycle.Report, nil, now)
+	f.record(vmihandler.Report, nil, now)
 	if f.visible() == nil {
 		t.Error("a report that succeeded has ended the failure that it reported")
 	}
-	f.record(guestlifecycle.Report, errors.New("no API server"), now)
+	f.record(vmihandler.Report, errors.New("no API server"), now)
 	if !errors.Is(f.visible(), errBroken) {
 		t.Errorf("the failure of a report hides the other: %v", f.visible())
 	}
-	if step, after := f.applyBackoff(guestlifecycle.Start, 0, guestlifecycle.Observed{Now: now, Changed: true}); step != guestlifecycle.Wait || after != firstDelay {
+	if step, after := f.applyBackoff(vmihandler.Start, 0, vmihandler.Observed{Now: now, Changed: true}); step != vmihandler.Wait || after != firstDelay {
 		t.Errorf("with an API server that is away: %s for %v", step, after)
 	}
 	// Another step that succeeds shows that the first one is out of the way.
-	f.record(guestlifecycle.Attach, nil, now)
+	f.record(vmihandler.Attach, nil, now)
 	if f.visible() != nil {
 		t.Errorf("the failure is still reported: %v", f.visible())
 	}
@@ -68,12 +68,12 @@ func TestReportsGoOnWhileAStepFails(t *testing.T) {
 func TestReportsBackOffToo(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	var f failures
-	f.record(guestlifecycle.Report, errBroken, now)
-	if step, after := f.applyBackoff(guestlifecycle.Report, 0, guestlifecycle.Observed{Now: now, Changed: true}); step != guestlifecycle.Wait || after != firstDelay {
+	f.record(vmihandler.Report, errBroken, now)
+	if step, after := f.applyBackoff(vmihandler.Report, 0, vmihandler.Observed{Now: now, Changed: true}); step != vmihandler.Wait || after != firstDelay {
 		t.Errorf("%s for %v", step, after)
 	}
 	// A guest that must be stopped is, whatever the API server says.
-	if step, _ := f.applyBackoff(guestlifecycle.Stop, 0, guestlifecycle.Observed{Now: now, Changed: true}); step != guestlifecycle.Stop {
+	if step, _ := f.applyBackoff(vmihandler.Stop, 0, vmihandler.Observed{Now: now, Changed: true}); step != vmihandler.Stop {
 		t.Errorf("%s", step)
 	}
 }

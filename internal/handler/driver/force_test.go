@@ -9,7 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/qemu/diskhotplug"
-	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
 )
 
 // force is a change of the VMI as virt-api makes it for a forced removal.

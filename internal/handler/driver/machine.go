@@ -22,8 +22,8 @@ import (
 	"drydock.dev/drydock/internal/handler/launcherclient"
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/network"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 var vmis = schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "virtualmachineinstances"}
@@ -43,7 +43,7 @@ func (d *Driver) machine() (*Machine, error) {
 	if instance == nil || a == nil {
 		return nil, fmt.Errorf("the guest does not run on node %s, or virt-handler there has not connected to it yet; try again", d.env.Node)
 	}
-	if guestlifecycle.RoleOf(instance, d.env.Node) != guestlifecycle.Home {
+	if vmihandler.RoleOf(instance, d.env.Node) != vmihandler.Home {
 		return nil, fmt.Errorf("the guest is coming to node %s or has left it by a migration; try again", d.env.Node)
 	}
 	m := &Machine{attached: a, vmi: instance, network: d.env.Network, reachedInterface: reachedInterface(a.prepared.interfaces), taps: map[string]string{}}

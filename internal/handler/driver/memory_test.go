@@ -9,7 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	conditions "drydock.dev/drydock/internal/rules/condition"
+	conditions "drydock.dev/drydock/internal/rules/object/condition"
 )
 
 const mebibyte = 1 << 20

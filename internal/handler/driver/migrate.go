@@ -18,10 +18,10 @@ import (
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/migrationproxy"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/switchover"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // maxDisk bounds a disk's size, in bytes, in the computation of a migration's time limits.
@@ -71,7 +71,7 @@ type decision struct {
 // syncMigrationConnections opens the connections of the VMI's migration and closes those of any other.
 func (d *Driver) syncMigrationConnections(ctx context.Context, s *snapshot) {
 	m := d.wantedMigration(s)
-	if m == nil || d.moving.of != m.MigrationUID || d.moving.target != nil && s.role != guestlifecycle.Destination {
+	if m == nil || d.moving.of != m.MigrationUID || d.moving.target != nil && s.role != vmihandler.Destination {
 		d.moving.close()
 		d.moving = moving{}
 	}
@@ -80,7 +80,7 @@ func (d *Driver) syncMigrationConnections(ctx context.Context, s *snapshot) {
 	}
 	d.moving.of = m.MigrationUID
 	switch {
-	case s.role == guestlifecycle.Destination:
+	case s.role == vmihandler.Destination:
 		if s.attached != nil && d.moving.target == nil {
 			d.moving.target = d.expectSource(s.presence.VMI, m)
 		}
@@ -143,12 +143,12 @@ func (d *Driver) expectSource(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachi
 	return migration.NewTarget(d.migrationEnv(), idOf(vmi, m), m.SourceNode, target)
 }
 
-func (d *Driver) migrationDecision(s *snapshot, o guestlifecycle.Observed) decision {
+func (d *Driver) migrationDecision(s *snapshot, o vmihandler.Observed) decision {
 	m := o.VMI.Status.MigrationState
 	switch {
 	case m == nil || d.env.Migration == nil:
 		return decision{}
-	case s.role == guestlifecycle.Destination:
+	case s.role == vmihandler.Destination:
 		return d.targetDecision(s, o, m)
 	case m.SourceNode == d.env.Node:
 		return d.sourceDecision(s, o, m)
@@ -156,10 +156,10 @@ func (d *Driver) migrationDecision(s *snapshot, o guestlifecycle.Observed) decis
 	return decision{}
 }
 
-func (d *Driver) targetDecision(s *snapshot, o guestlifecycle.Observed, m *v1.VirtualMachineInstanceMigrationState) decision {
+func (d *Driver) targetDecision(s *snapshot, o vmihandler.Observed, m *v1.VirtualMachineInstanceMigrationState) decision {
 	known := &s.guest.Migration
 	f := switchover.TargetFacts{
-		Record: switchover.RecordOf(o.VMI, m.MigrationUID), Process: guestlifecycle.ProcessOf(o),
+		Record: switchover.RecordOf(o.VMI, m.MigrationUID), Process: vmihandler.ProcessOf(o),
 		Exit:     switchover.ExitOf(s.connection.Exit, true),
 		RunState: known.RunState, Status: known.Status,
 		Marked: known.Incoming == m.MigrationUID && known.Ran,
@@ -190,7 +190,7 @@ func (d *Driver) targetDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 	return out
 }
 
-func (d *Driver) sourceDecision(s *snapshot, o guestlifecycle.Observed, m *v1.VirtualMachineInstanceMigrationState) decision {
+func (d *Driver) sourceDecision(s *snapshot, o vmihandler.Observed, m *v1.VirtualMachineInstanceMigrationState) decision {
 	f := d.sourceFacts(s, o, m)
 	source := d.moving.source
 	out := decision{source: switchover.DecideSource(f)}
@@ -204,7 +204,7 @@ func (d *Driver) sourceDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 	out.handsOver = f.Begun && !f.Record.Failed
 	out.hidesEnd = f.Process == switchover.ProcessEnded && out.source.Action != switchover.ReportEnd
 	out.progress = progressOf(&f, &s.guest.Migration)
-	if said := sourceMigrationOf(out.source, m.MigrationUID, f.Record.AbortRequested); said != nil && s.role == guestlifecycle.Home {
+	if said := sourceMigrationOf(out.source, m.MigrationUID, f.Record.AbortRequested); said != nil && s.role == vmihandler.Home {
 		out.sourceFacts = said
 	}
 	return out
@@ -230,10 +230,10 @@ func sourceMigrationOf(step switchover.SourceStep, of types.UID, abortRequested 
 	return &said
 }
 
-func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.VirtualMachineInstanceMigrationState) switchover.SourceFacts {
+func (d *Driver) sourceFacts(s *snapshot, o vmihandler.Observed, m *v1.VirtualMachineInstanceMigrationState) switchover.SourceFacts {
 	known := &s.guest.Migration
 	f := switchover.SourceFacts{
-		Record: switchover.RecordOf(o.VMI, m.MigrationUID), Process: guestlifecycle.ProcessOf(o),
+		Record: switchover.RecordOf(o.VMI, m.MigrationUID), Process: vmihandler.ProcessOf(o),
 		Exit:     switchover.ExitOf(s.connection.Exit, false),
 		RunState: o.RunState, Settled: !s.plug && s.volumes.Settled,
 		Mirrors: mirrorsOf(machine.Mirrors(o.VMI), s.guest.Jobs, m.MigrationUID),
@@ -306,7 +306,7 @@ func (d *Driver) actionDue(action switchover.SourceAction) bool {
 	return false
 }
 
-func (d *Driver) migrate(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
+func (d *Driver) migrate(ctx context.Context, s snapshot, o vmihandler.Observed) error {
 	step, of, g := s.migration.source, o.VMI.Status.MigrationState.MigrationUID, s.attached.guest
 	d.log.Info("migrating the guest", "migration", of, "step", step.Action, "reason", step.Reason)
 	switch step.Action {
@@ -364,7 +364,7 @@ func (d *Driver) continueSwitchover(ctx context.Context, g *guest.Guest) error {
 
 // beginMigration makes QEMU send its guest to the socket that is forwarded to the target. The socket must exist
 // first: QEMU connects only once.
-func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
+func (d *Driver) beginMigration(ctx context.Context, s snapshot, o vmihandler.Observed) error {
 	source, m := d.moving.source, o.VMI.Status.MigrationState
 	if source == nil {
 		return errors.New("the way to the migration's target has ended")
@@ -377,7 +377,7 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycl
 	downtime := limits.AllowedDowntime(1)
 	source.Begins()
 	source.Allows(downtime)
-	if guestlifecycle.LosesWrites(s.guest.KVM, s.attached.memory.LastKnown()) {
+	if vmihandler.LosesWrites(s.guest.KVM, s.attached.memory.LastKnown()) {
 		d.announceStop(o.VMI, losesWritesMessage(o.VMI))
 	}
 	err := g.Begin(ctx, guest.Begin{
@@ -425,7 +425,7 @@ const mirrorTimeout = 5 * time.Second
 
 // mirrorDisks makes QEMU copy the disks that move with the guest. If the copy can't begin, the migration fails, and
 // the streams are closed so that QEMU waits for nothing.
-func (d *Driver) mirrorDisks(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
+func (d *Driver) mirrorDisks(ctx context.Context, s snapshot, o vmihandler.Observed) error {
 	source := d.moving.source
 	if source == nil {
 		return errors.New("the way to the migration's target has ended")

@@ -10,7 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // scratch is the block node of the guest's disk that is its pod's.

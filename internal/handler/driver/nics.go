@@ -12,18 +12,18 @@ import (
 
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/network"
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 	migrations "drydock.dev/drydock/internal/rules/migration"
-	"drydock.dev/drydock/internal/rules/nichotplug"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // planNICs plans changes to the interfaces of a running guest that stays on the node, or prepares them for a
 // migration.
 func (d *Driver) planNICs(s *snapshot) {
 	vmi := s.presence.VMI
-	if s.attached == nil || vmi == nil || s.role != guestlifecycle.Home || s.guest.Halted ||
+	if s.attached == nil || vmi == nil || s.role != vmihandler.Home || s.guest.Halted ||
 		s.guest.Migration.UnderWay() || len(s.guest.Jobs) > 0 {
 		return
 	}
@@ -42,7 +42,7 @@ func (d *Driver) planNICs(s *snapshot) {
 	pod := d.presence.Networks()
 	d.markLooseNICs(s, &node, pod.Version)
 	if node.Settled() {
-		d.failures.clear(guestlifecycle.PlugNICs)
+		d.failures.clear(vmihandler.PlugNICs)
 		return
 	}
 	node.InPod = pod.Attached
@@ -154,9 +154,9 @@ func (d *Driver) setInterfaces(a *attached, interfaces []network.Interface) {
 
 // interfaces returns the guest's interfaces for its status. One that is not plugged yet is left out; one that the
 // guest has not released is included.
-func (s *snapshot) interfaces() []guestlifecycle.Interface {
+func (s *snapshot) interfaces() []vmihandler.Interface {
 	vmi := s.presence.VMI
-	var list []guestlifecycle.Interface
+	var list []vmihandler.Interface
 	listed := map[string]bool{}
 	for _, i := range s.attached.prepared.interfaces {
 		other := !nichotplug.OnPodNetwork(vmi, i.Name)
@@ -164,14 +164,14 @@ func (s *snapshot) interfaces() []guestlifecycle.Interface {
 			continue
 		}
 		listed[i.Name] = true
-		list = append(list, guestlifecycle.Interface{
+		list = append(list, vmihandler.Interface{
 			Name: i.Name, MAC: i.MAC, PodInterface: i.PodInterface, IPs: i.IPs, Queues: i.Queues,
 			Multus: other, Stays: i.Stays,
 		})
 	}
 	for _, was := range vmi.Status.Interfaces {
 		if !listed[was.Name] && s.guest.NICs.Present[was.Name] && nichotplug.InGuest(vmi, was.Name) {
-			list = append(list, guestlifecycle.Interface{
+			list = append(list, vmihandler.Interface{
 				Name: was.Name, MAC: was.MAC, PodInterface: was.PodInterfaceName, Queues: int(was.QueueCount),
 				Link: v1.InterfaceState(was.LinkState), Multus: true,
 			})

@@ -14,9 +14,9 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // recoverAgain is how long a new connection for a post-copy may remain without effect. QEMU reports a connection at
@@ -65,7 +65,7 @@ func (d *Driver) postCopy(ctx context.Context, action switchover.SourceAction, o
 	return g.Recover(ctx, of, layout.Socket(layout.MigrationSocket))
 }
 
-func (d *Driver) recoverIncoming(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
+func (d *Driver) recoverIncoming(ctx context.Context, s snapshot, o vmihandler.Observed) error {
 	d.moving.recovered = d.env.Now()
 	of := o.VMI.Status.MigrationState.MigrationUID
 	d.log.Info("waiting for the rest of the guest's memory", "migration", of)

@@ -10,7 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // toldOfTheStop checks that one event says that the guest stands still, and why it does not move by post-copy.

@@ -9,9 +9,9 @@ import (
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
-	"drydock.dev/drydock/internal/rules/switchover"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // progressPatience bounds the API call that writes a migration's progress. It is shorter than the interval, so that
@@ -68,12 +68,12 @@ func (d *Driver) setDowntimeLimit(ctx context.Context, s *snapshot, vmi *v1.Virt
 
 // progress returns the status with a migration's progress, nil if it is not due or another change is to be reported
 // first. One clock reading decides whether it is due and dates it.
-func (d *Driver) progress(s *snapshot, o guestlifecycle.Observed, facts guestlifecycle.Facts) *changes {
+func (d *Driver) progress(s *snapshot, o vmihandler.Observed, facts vmihandler.Facts) *changes {
 	source, of := d.moving.source, s.migration.progress
 	if source != nil && of.Stage == vmistatus.GuestSent {
 		source.Sent()
 	}
-	if source == nil || o.Changed || s.role != guestlifecycle.Home || of.Stage == "" || !source.ProgressDue(s.now) {
+	if source == nil || o.Changed || s.role != vmihandler.Home || of.Stage == "" || !source.ProgressDue(s.now) {
 		return nil
 	}
 	if of.Stage == vmistatus.CopyingDisks {

@@ -11,9 +11,9 @@ import (
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
-	"drydock.dev/drydock/internal/rules/switchover"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // progressIs is a VMI that says how far its migration is.
@@ -92,9 +92,9 @@ func TestProgressIsDueWhenItIsDated(t *testing.T) {
 	}
 	d := &Driver{moving: moving{of: ours, source: source}}
 	told := func(at time.Time) bool {
-		s := snapshot{role: guestlifecycle.Home, now: at}
+		s := snapshot{role: vmihandler.Home, now: at}
 		s.migration.progress = vmistatus.Progress{Stage: vmistatus.SendingMemory, Total: 2, Remaining: 1}
-		return d.progress(&s, guestlifecycle.Observed{VMI: vmi}, guestlifecycle.Facts{Node: "node1", Now: at}) != nil
+		return d.progress(&s, vmihandler.Observed{VMI: vmi}, vmihandler.Facts{Node: "node1", Now: at}) != nil
 	}
 	now = began.Add(vmistatus.ProgressInterval)
 	if told(began) {

@@ -11,9 +11,9 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	conditions "drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	conditions "drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 const (
@@ -29,9 +29,9 @@ type changes struct {
 	err   error
 }
 
-func newChanges(from *v1.VirtualMachineInstance, facts guestlifecycle.Facts) *changes {
-	c := &changes{from: from, to: guestlifecycle.Status(from, facts)}
-	c.patch, c.err = guestlifecycle.Patch(from, c.to)
+func newChanges(from *v1.VirtualMachineInstance, facts vmihandler.Facts) *changes {
+	c := &changes{from: from, to: vmihandler.Status(from, facts)}
+	c.patch, c.err = vmihandler.Patch(from, c.to)
 	return c
 }
 

@@ -17,10 +17,10 @@ import (
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/volumes"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/nichotplug"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 const (
@@ -46,7 +46,7 @@ type prepared struct {
 // prepare makes everything that QEMU opens and the guest's network. All of it may exist already; runs means that QEMU
 // runs.
 func (d *Driver) prepare(ctx context.Context, instance *v1.VirtualMachineInstance, runs bool) (*prepared, error) {
-	if guestlifecycle.RoleOf(instance, d.env.Node) == guestlifecycle.Destination {
+	if vmihandler.RoleOf(instance, d.env.Node) == vmihandler.Destination {
 		instance = volumemigration.Target(instance)
 	}
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
@@ -75,7 +75,7 @@ func (d *Driver) prepareNetwork(ctx context.Context, instance *v1.VirtualMachine
 	if err != nil {
 		return nil, err
 	}
-	awaits := guestlifecycle.RoleOf(instance, d.env.Node) == guestlifecycle.Destination
+	awaits := vmihandler.RoleOf(instance, d.env.Node) == vmihandler.Destination
 	pod := network.Pod{NetNS: d.link.Peer.NetNS, ResolvConf: resolvConf, Awaits: awaits, Runs: runs, Comes: comes, Bindings: d.env.Settings().NetworkBindings}
 	if d.link.SELinux.Apart() {
 		root := d.link.Peer.Root
@@ -123,8 +123,8 @@ func PrepareDisks(ctx context.Context, pod disk.Pod, instance *v1.VirtualMachine
 	return plan.Apply(ctx, pod)
 }
 
-func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInstance, at guestlifecycle.Role) error {
-	if at == guestlifecycle.Destination {
+func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInstance, at vmihandler.Role) error {
+	if at == vmihandler.Destination {
 		// The incoming QEMU must have the same NICs as the source. Missing ones are plugged once the guest runs here.
 		instance = nichotplug.Arriving(instance)
 	}
@@ -133,10 +133,10 @@ func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInst
 		return err
 	}
 	in := d.input(instance, p)
-	if in.KVM, err = guestlifecycle.UsesKVM(instance, at, in.KVM); err != nil {
+	if in.KVM, err = vmihandler.UsesKVM(instance, at, in.KVM); err != nil {
 		return fmt.Errorf("choosing what the guest runs with: %w", err)
 	}
-	if at == guestlifecycle.Destination {
+	if at == vmihandler.Destination {
 		in.Incoming = instance.Status.MigrationState.MigrationUID
 		if has := instance.Status.CurrentCPUTopology; has != nil {
 			in.Sockets = has.Sockets
@@ -150,7 +150,7 @@ func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInst
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	d.log.Info("starting the guest", "kvm", in.KVM, "migration", in.Incoming)
-	start := launch.Start{Args: m.Args(), GracePeriodSeconds: guestlifecycle.GracePeriod(instance), Incoming: in.Incoming != "",
+	start := launch.Start{Args: m.Args(), GracePeriodSeconds: vmihandler.GracePeriod(instance), Incoming: in.Incoming != "",
 		DownwardMetrics: machine.DownwardMetrics(&instance.Spec, d.env.Node)}
 	if start.TPM, err = d.tpm(&instance.Spec, in.Incoming); err != nil {
 		return err
@@ -194,15 +194,15 @@ func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine
 
 // stop makes virt-launcher press the power button and kill QEMU after the grace period. A target's QEMU, still
 // without its guest, ends at once.
-func (d *Driver) stop(ctx context.Context, s *snapshot, o guestlifecycle.Observed) error {
-	grace := guestlifecycle.Grace(o)
-	if s.role == guestlifecycle.Destination {
+func (d *Driver) stop(ctx context.Context, s *snapshot, o vmihandler.Observed) error {
+	grace := vmihandler.Grace(o)
+	if s.role == vmihandler.Destination {
 		if err := d.markDoomed(ctx, s, o); err != nil {
 			return err
 		}
 		grace = 0
 	}
-	_, failure := guestlifecycle.Broken(o)
+	_, failure := vmihandler.Broken(o)
 	d.log.Info("stopping the guest", "gracePeriodSeconds", grace, "runState", o.RunState)
 	d.link.Stop(ctx, launch.Stop{GracePeriodSeconds: grace, Failure: failure}, func(err error) {
 		d.log.Info("virt-launcher was asked to stop the guest", "reason", err.Error())

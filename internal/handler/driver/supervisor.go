@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/hotplugpod"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
 )
 
 // Supervisor runs one driver for each VMI of the node. The watches of VMIs and pods call its methods, which never

@@ -9,11 +9,11 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/presence"
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/switchover"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 func (d *Driver) transportOffer(s *snapshot, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Transport {
@@ -24,7 +24,7 @@ func (d *Driver) transportOffer(s *snapshot, vmi *v1.VirtualMachineInstance, m *
 // and tells the source the result. The target is not ready before that, however long it takes (decision 360).
 func (d *Driver) listenForGuest(ctx context.Context, s *snapshot, seen presence.Facts) {
 	a, target := s.attached, d.moving.target
-	if a == nil || target == nil || seen.VMI == nil || target.Agreed() || guestlifecycle.RoleOf(seen.VMI, d.env.Node) != guestlifecycle.Destination {
+	if a == nil || target == nil || seen.VMI == nil || target.Agreed() || vmihandler.RoleOf(seen.VMI, d.env.Node) != vmihandler.Destination {
 		return
 	}
 	offer, heard := target.Offered()
@@ -32,9 +32,9 @@ func (d *Driver) listenForGuest(ctx context.Context, s *snapshot, seen presence.
 		return
 	}
 	failure := &d.moving.listenFailure
-	if failure.remainingDelay(guestlifecycle.Attach, d.env.Now()) == 0 {
+	if failure.remainingDelay(vmihandler.Attach, d.env.Now()) == 0 {
 		taken, err := a.guest.Listen(ctx, layout.Socket(layout.MigrationSocket), offer.Accepted(d.env.Migration.CPUs))
-		failure.record(guestlifecycle.Attach, err, d.env.Now())
+		failure.record(vmihandler.Attach, err, d.env.Now())
 		if err == nil {
 			d.log.Info("QEMU waits for its guest", "channels", taken.Channels)
 			target.Agree(taken)
@@ -42,7 +42,7 @@ func (d *Driver) listenForGuest(ctx context.Context, s *snapshot, seen presence.
 		}
 		d.log.Info("QEMU does not wait for its guest yet", "reason", err.Error())
 	}
-	s.plugAfter = backoff.Sooner(s.plugAfter, failure.remainingDelay(guestlifecycle.Attach, d.env.Now()))
+	s.plugAfter = backoff.Sooner(s.plugAfter, failure.remainingDelay(vmihandler.Attach, d.env.Now()))
 }
 
 // limitsOf returns the limits of a migration of memory and moving disks. Whether the target supports post-copy is

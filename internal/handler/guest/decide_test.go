@@ -11,8 +11,8 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 func TestDecideVerbs(t *testing.T) {
@@ -172,7 +172,7 @@ func TestASourceThatHandsItsGuestOverIsAskedAtOnce(t *testing.T) {
 
 func TestWhatIsKnownOfAGuest(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	failed := []guestlifecycle.FailedDisk{{Volume: "root"}}
+	failed := []vmihandler.FailedDisk{{Volume: "root"}}
 	said := func(state string, waits, paused bool) answers {
 		a := answers{runState: state, waits: waits, paused: paused}
 		if state == runstate.IOError {

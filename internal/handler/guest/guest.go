@@ -24,7 +24,7 @@ import (
 	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/qemu/qmp"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // commandTimeout allows for a main loop that is busy with storage.
@@ -81,11 +81,11 @@ type Facts struct {
 	// Stalled means that an I/O error has stopped the guest, or had until a moment ago. FailedDisks are the affected
 	// disks, as far as known.
 	Stalled     bool
-	FailedDisks []guestlifecycle.FailedDisk
+	FailedDisks []vmihandler.FailedDisk
 	// PausedByUser means that the guest stays stopped even when the disks work again.
 	PausedByUser bool
 	// Halted means that this QEMU waits for volumes before it runs its CPUs for the
-	// first time (guestlifecycle.Halt).
+	// first time (vmihandler.Halt).
 	Halted bool
 	// Resume means that the guest should be told to continue now. Attempts counts how often it was after an I/O
 	// error.

@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // These tests run against a model of QEMU's monitor (qmptest), which QEMU conforms to.
@@ -196,7 +196,7 @@ func TestAnIOErrorStopsAGuest(t *testing.T) {
 	w := open(t, qemu)
 	qemu.FailDisk(machine.DiskID("data"), "nospace")
 	f := w.await("an I/O error", in(runstate.IOError))
-	if want := []guestlifecycle.FailedDisk{{Volume: "data", Full: true}}; !f.Stalled || f.Resume || f.After <= 0 || !slices.Equal(f.FailedDisks, want) {
+	if want := []vmihandler.FailedDisk{{Volume: "data", Full: true}}; !f.Stalled || f.Resume || f.After <= 0 || !slices.Equal(f.FailedDisks, want) {
 		t.Errorf("known is %+v, want the failed disks %v and when to resume", f, want)
 	}
 	// It is told to continue when its time has come, and fails again at once.

@@ -14,9 +14,9 @@ import (
 	"drydock.dev/drydock/internal/qemu/memoryhotplug"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // Migration is the state of a QEMU as the source or the target of migrations.
@@ -267,7 +267,7 @@ func (g *Guest) losesWrites(ctx context.Context) (bool, error) {
 	if is == nil || err != nil {
 		return false, err
 	}
-	return guestlifecycle.LosesWrites(g.kvm, guestlifecycle.Memory{Requested: is.Requested, Size: is.Size}), nil
+	return vmihandler.LosesWrites(g.kvm, vmihandler.Memory{Requested: is.Requested, Size: is.Size}), nil
 }
 
 // pauseForMigration marks the guest before it stops it: if virt-handler dies in between, the guest runs. The caller

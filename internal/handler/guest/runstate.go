@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 type runStatus struct {
@@ -107,7 +107,7 @@ type blockDevice struct {
 	IOStatus string `json:"io-status"`
 }
 
-func (g *Guest) queryFailedDisks(ctx context.Context, disks []v1.Disk) ([]guestlifecycle.FailedDisk, error) {
+func (g *Guest) queryFailedDisks(ctx context.Context, disks []v1.Disk) ([]vmihandler.FailedDisk, error) {
 	var devices []blockDevice
 	if err := g.monitor.Execute(ctx, "query-block", nil, &devices); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (g *Guest) queryFailedDisks(ctx context.Context, disks []v1.Disk) ([]guestl
 
 // failedDisks returns the VMI's disks with an error, in the spec's order, each once: a QEMU that its guest has taken
 // over may answer anything.
-func failedDisks(devices []blockDevice, disks []v1.Disk) []guestlifecycle.FailedDisk {
+func failedDisks(devices []blockDevice, disks []v1.Disk) []vmihandler.FailedDisk {
 	errs := map[string]string{}
 	for _, device := range devices {
 		if device.IOStatus != "failed" && device.IOStatus != "nospace" {
@@ -128,10 +128,10 @@ func failedDisks(devices []blockDevice, disks []v1.Disk) []guestlifecycle.Failed
 			errs[part] = device.IOStatus
 		}
 	}
-	var failed []guestlifecycle.FailedDisk
+	var failed []vmihandler.FailedDisk
 	for i := range disks {
 		if status, ok := errs[machine.DiskID(disks[i].Name)]; ok {
-			failed = append(failed, guestlifecycle.FailedDisk{Volume: disks[i].Name, Full: status == "nospace"})
+			failed = append(failed, vmihandler.FailedDisk{Volume: disks[i].Name, Full: status == "nospace"})
 		}
 	}
 	return failed

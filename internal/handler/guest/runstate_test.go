@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 func TestWhichDisksHaveFailed(t *testing.T) {
@@ -21,7 +21,7 @@ func TestWhichDisksHaveFailed(t *testing.T) {
 		{Device: "disk-sda", IOStatus: "\x1b[2J"},
 		{},
 	}
-	want := []guestlifecycle.FailedDisk{{Volume: "root"}, {Volume: "data", Full: true}}
+	want := []vmihandler.FailedDisk{{Volume: "root"}, {Volume: "data", Full: true}}
 	if diff := cmp.Diff(want, failedDisks(devices, disks)); diff != "" {
 		t.Errorf("failed disks (-want +got):\n%s", diff)
 	}

@@ -5,8 +5,8 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // knownState is the known state of one QEMU. It is a value: each function returns the next one.
@@ -14,8 +14,8 @@ type knownState struct {
 	runState string
 	// stall records an I/O error that has stopped the guest, failedDisks where, and paused that its user has paused
 	// it, too.
-	stall       guestlifecycle.Stall
-	failedDisks []guestlifecycle.FailedDisk
+	stall       vmihandler.Stall
+	failedDisks []vmihandler.FailedDisk
 	paused      bool
 	// halted means that the CPUs wait for volumes and have never been started, started that they have. A started QEMU
 	// never becomes halted.
@@ -37,7 +37,7 @@ type answers struct {
 	migration     Migration
 	jobs          []Job
 	// failed has the disks with an error. They are queried in the run state io-error only.
-	failed []guestlifecycle.FailedDisk
+	failed []vmihandler.FailedDisk
 }
 
 // markersMatter reports whether QEMU's markers and migration matter in a run state.

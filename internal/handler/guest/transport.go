@@ -8,7 +8,7 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/qmp"
-	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
 // capabilitiesOf returns the capabilities that a transport needs on both sides. It lists each one, since QEMU keeps

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
 func TestAGuestMovesBySeveralConnections(t *testing.T) {

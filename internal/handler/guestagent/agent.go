@@ -22,9 +22,9 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/agent"
 	"drydock.dev/drydock/internal/qemu/qmp"
-	"drydock.dev/drydock/internal/rules/accesscredential"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // timeout limits one conversation with the guest agent, including the wait for another one (a probe's) to end.
@@ -65,9 +65,9 @@ type Agent struct {
 	open, heard bool
 	// answer is the agent's last answer, nil for none. It is kept for a while after the agent has gone, and is never
 	// modified.
-	answer *guestlifecycle.Agent
+	answer *vmihandler.Agent
 	// credentials is the result of the last attempt to set them, nil before the first.
-	credentials *guestlifecycle.Credentials
+	credentials *vmihandler.Credentials
 	asked       time.Time
 
 	// The fields below are Tend's. absentSince is when the port was found closed, zero without an answer to forget.
@@ -82,14 +82,14 @@ type Facts struct {
 	Connected bool
 	// Answer is the agent's last answer, nil if there is none or the agent has been gone for long. It must not be
 	// modified.
-	Answer *guestlifecycle.Agent
+	Answer *vmihandler.Agent
 	// Credentials is the result of the last attempt to set access credentials, nil before the first.
-	Credentials *guestlifecycle.Credentials
+	Credentials *vmihandler.Credentials
 }
 
 // New returns the Agent of a QEMU before its monitor is connected. known is the agent's answer to an earlier
 // virt-handler, which stays until the next answer.
-func New(env Env, known *guestlifecycle.Agent) *Agent { return &Agent{env: env, answer: known} }
+func New(env Env, known *vmihandler.Agent) *Agent { return &Agent{env: env, answer: known} }
 
 // Observe returns the current facts.
 func (a *Agent) Observe() Facts {
@@ -183,7 +183,7 @@ func (a *Agent) Close() {
 // pollAgent queries the agent until its answer is complete, and then at intervals: each time for the addresses, less
 // often for everything.
 func (a *Agent) pollAgent(ctx context.Context, interfaces int, pause time.Duration) {
-	var last *guestlifecycle.Agent
+	var last *vmihandler.Agent
 	known, sinceAll := false, 0
 	for look := 0; ; look++ {
 		wait := pollInterval
@@ -228,7 +228,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // storeAnswer stores an answer unless the agent has gone, and reports whether it differs from the last one.
-func (a *Agent) storeAnswer(ctx context.Context, answer *guestlifecycle.Agent) bool {
+func (a *Agent) storeAnswer(ctx context.Context, answer *vmihandler.Agent) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if ctx.Err() != nil || reflect.DeepEqual(a.answer, answer) {

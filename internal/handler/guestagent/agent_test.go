@@ -19,7 +19,7 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/qmptest"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // guest is a guest whose agent answers from a table.
@@ -109,7 +109,7 @@ type watched struct {
 	wakes atomic.Int32
 }
 
-func watch(t *testing.T, g *guest, known *guestlifecycle.Agent) *watched {
+func watch(t *testing.T, g *guest, known *vmihandler.Agent) *watched {
 	w := &watched{t: t, woken: make(chan struct{}, 1)}
 	w.Agent = New(Env{
 		Dial: g.dial, Places: NewPlaces(), Go: func(f func()) { w.helpers.Go(f) }, Now: time.Now, Log: logr.Discard(),
@@ -296,7 +296,7 @@ func TestAnAgentThatAppearsAllTheTimeIsNotAskedAllTheTime(t *testing.T) {
 func TestWhatAnEarlierHandlerKnewStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &guest{absent: true}
-		known := &guestlifecycle.Agent{}
+		known := &vmihandler.Agent{}
 		known.OS.ID = "known"
 		w := watch(t, g, known)
 		w.run(func() {

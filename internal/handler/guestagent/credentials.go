@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/qemu/agent"
-	"drydock.dev/drydock/internal/rules/accesscredential"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 const (
@@ -58,7 +58,7 @@ func (a *Agent) syncCredentials(ctx context.Context, pause time.Duration) {
 }
 
 func (a *Agent) setCredentialsStatus(err error) {
-	now := &guestlifecycle.Credentials{}
+	now := &vmihandler.Credentials{}
 	if err != nil {
 		now.Failure = truncateTo(err.Error(), maxFailure)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"drydock.dev/drydock/internal/rules/accesscredential"
+	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
 )
 
 // pod has the Secrets of a guest, as a launcher's files do.

@@ -3,7 +3,7 @@ package guestagent
 import (
 	"time"
 
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // firstWaits are the waits before the first queries of a new agent: it is often up before the guest's network, and
@@ -69,7 +69,7 @@ func decide(o observation) decision {
 }
 
 // complete reports whether the answer has an address for each of the guest's interfaces.
-func complete(answer *guestlifecycle.Agent, interfaces int) bool {
+func complete(answer *vmihandler.Agent, interfaces int) bool {
 	addressed := 0
 	for _, i := range answer.Interfaces {
 		if len(i.IPs) > 0 {

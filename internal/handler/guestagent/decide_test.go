@@ -6,7 +6,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 func TestDecide(t *testing.T) {
@@ -37,7 +37,7 @@ func TestDecide(t *testing.T) {
 }
 
 func TestAnAnswerIsCompleteWithAnAddressForEachInterface(t *testing.T) {
-	answer := &guestlifecycle.Agent{Interfaces: []v1.VirtualMachineInstanceNetworkInterface{{IPs: []string{"10.0.0.2"}}, {}}}
+	answer := &vmihandler.Agent{Interfaces: []v1.VirtualMachineInstanceNetworkInterface{{IPs: []string{"10.0.0.2"}}, {}}}
 	for interfaces, want := range map[int]bool{0: true, 1: true, 2: false} {
 		if got := complete(answer, interfaces); got != want {
 			t.Errorf("for %d interfaces: %v", interfaces, got)

@@ -8,15 +8,15 @@ import (
 
 	"drydock.dev/drydock/internal/handler/guestinfo"
 	"drydock.dev/drydock/internal/qemu/agent"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // ErrNotConnected is the error of users' queries while the port is closed.
 var ErrNotConnected = errors.New("VMI does not have guest agent connected")
 
 // ask queries the agent for the VMI's status. With last, it queries the addresses and takes the rest from last.
-func (a *Agent) ask(ctx context.Context, last *guestlifecycle.Agent) (*guestlifecycle.Agent, error) {
-	answer := &guestlifecycle.Agent{}
+func (a *Agent) ask(ctx context.Context, last *vmihandler.Agent) (*vmihandler.Agent, error) {
+	answer := &vmihandler.Agent{}
 	err := a.Talk(ctx, func(ctx context.Context, c *agent.Client) error {
 		if last != nil {
 			*answer = *last
@@ -33,7 +33,7 @@ func (a *Agent) ask(ctx context.Context, last *guestlifecycle.Agent) (*guestlife
 	return answer, err
 }
 
-func querySystem(ctx context.Context, c *agent.Client, answer *guestlifecycle.Agent) error {
+func querySystem(ctx context.Context, c *agent.Client, answer *vmihandler.Agent) error {
 	system, err := c.OSInfo(ctx)
 	if err != nil && !agent.Unsupported(err) {
 		return err
@@ -42,11 +42,11 @@ func querySystem(ctx context.Context, c *agent.Client, answer *guestlifecycle.Ag
 	info, err := c.Info(ctx)
 	switch {
 	case agent.Unsupported(err):
-		answer.Commands = &guestlifecycle.Commands{Missing: []string{"guest-info"}}
+		answer.Commands = &vmihandler.Commands{Missing: []string{"guest-info"}}
 	case err != nil:
 		return err
 	default:
-		answer.Commands = guestlifecycle.CommandsOf(enabled(info))
+		answer.Commands = vmihandler.CommandsOf(enabled(info))
 	}
 	return nil
 }

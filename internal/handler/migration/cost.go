@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
 // Cost is the cost of a migration as its source knows it. A field is 0 if unknown: an earlier virt-handler saw its

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
-	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
 func TestWhatAMigrationHasCost(t *testing.T) {

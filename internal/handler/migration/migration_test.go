@@ -21,7 +21,7 @@ import (
 	"drydock.dev/drydock/internal/certs/certstest"
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/handler/migrationproxy"
-	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
 // These tests have the two sides of a migration talk over TLS, as on two nodes.

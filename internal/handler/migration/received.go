@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
-	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
 // received has the other side's facts from all connections. It is safe for concurrent use.

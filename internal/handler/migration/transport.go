@@ -4,7 +4,7 @@ import (
 	"sync"
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
-	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
 // transport is one side's transport. The first value counts, since QEMU has been set to it. It is safe for concurrent

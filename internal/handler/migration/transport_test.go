@@ -3,7 +3,7 @@ package migration
 import (
 	"testing"
 
-	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
 // TestTheTargetIsReadyForWhatTheSourceHasOffered: not before it has been offered, and is what QEMU was set to.

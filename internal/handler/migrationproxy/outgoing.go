@@ -12,8 +12,8 @@ import (
 	"github.com/go-logr/logr"
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/nodecert"
+	"drydock.dev/drydock/internal/rules/cluster/nodecert"
+	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
 // Outgoing connects a source to the virt-handler of its migration's target. All fields but Limits are required.

@@ -15,7 +15,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/greeting"
-	"drydock.dev/drydock/internal/rules/nodecert"
+	"drydock.dev/drydock/internal/rules/cluster/nodecert"
 )
 
 // Server accepts the migrations to this node.

@@ -21,8 +21,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/networkbinding"
-	"drydock.dev/drydock/internal/rules/nichotplug"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
+	"drydock.dev/drydock/internal/rules/network/networkbinding"
 )
 
 // Pod is Setup's view of a launcher pod.

@@ -10,7 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/networkbinding"
+	"drydock.dev/drydock/internal/rules/network/networkbinding"
 )
 
 // known are the registered bindings of these tests.

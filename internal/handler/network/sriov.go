@@ -5,8 +5,8 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"drydock.dev/drydock/internal/rules/nichotplug"
-	"drydock.dev/drydock/internal/rules/sriov"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
+	"drydock.dev/drydock/internal/rules/network/sriov"
 )
 
 // setupDevice finds the interface's device of the node. It makes nothing: the network plugin has set the device up,

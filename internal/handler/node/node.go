@@ -26,7 +26,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
-	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
 // prefixes belong to labels that a node has once per capability.
@@ -108,7 +108,7 @@ const (
 // Run labels the node, retrying until it succeeds, and again after the kubelet offers the devices, and returns.
 //
 // virt-controller writes false for a node that virt-handler has left, and only while the devices are not offered
-// (package rules/schedulable). Such a write may come after virt-handler's return, but not after the last look here.
+// (package rules/cluster/schedulable). Such a write may come after virt-handler's return, but not after the last look here.
 func (l *Labeler) Run(ctx context.Context) error {
 	l.retryUntil(ctx, backoff.Doubling(firstDelay, longestDelay), func(bool) bool { return true })
 	l.retryUntil(ctx, backoff.Doubling(firstLook, longestLook), func(offered bool) bool { return offered })

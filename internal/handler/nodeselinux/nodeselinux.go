@@ -11,7 +11,7 @@ import (
 	"os"
 
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/rules/selinux"
+	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
 
 // Kernel is the used part of the kernel's interface.

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
-	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // Ask queries the API server for objects that the caches lack. It returns when to query again, 0 for never. hold means
@@ -59,7 +59,7 @@ func (p *Presence) storeUncached(stored *v1.VirtualMachineInstance) (after time.
 	switch {
 	case stored.Labels[v1.NodeNameLabel] == p.env.Node, stored.Labels[v1.MigrationTargetNodeNameLabel] == p.env.Node:
 		p.vmi, after = stored, askPause
-	case guestlifecycle.RoleOf(stored, p.env.Node) == guestlifecycle.Former:
+	case vmihandler.RoleOf(stored, p.env.Node) == vmihandler.Former:
 		p.vmi, p.absent.former = stored, true
 	default:
 		p.vmi = nil

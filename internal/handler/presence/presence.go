@@ -21,13 +21,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/nichotplug"
-	"drydock.dev/drydock/internal/rules/podresize"
-	"drydock.dev/drydock/internal/rules/podstatus"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
+	"drydock.dev/drydock/internal/rules/pod/podresize"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // Cluster is the used part of the API server.
@@ -77,7 +77,7 @@ type Facts struct {
 	// Deserted means that the VMI does not exist, by the API server's answer.
 	Deserted bool
 	// Pod is the launcher pod, nil when the node has none.
-	Pod            *guestlifecycle.Pod
+	Pod            *vmihandler.Pod
 	AttachmentPods []hotplug.Pod
 }
 
@@ -203,21 +203,21 @@ func launcherPod(instance *v1.VirtualMachineInstance, pods []*corev1.Pod) *corev
 }
 
 // The caller holds p.mu.
-func (p *Presence) pod() *guestlifecycle.Pod {
+func (p *Presence) pod() *vmihandler.Pod {
 	if shown := launcherPod(p.vmi, p.pods); shown != nil || p.vmi == nil || p.absent.pod == "" {
 		return podOf(shown)
 	}
 	_, err := os.Lstat(filepath.Join(p.env.Pods, string(p.absent.pod)))
-	return &guestlifecycle.Pod{
+	return &vmihandler.Pod{
 		UID: p.absent.pod, Gone: true, Remains: !os.IsNotExist(err), Disruption: vmistatus.Disruption{Reason: vmistatus.ReasonPodEnded},
 	}
 }
 
-func podOf(pod *corev1.Pod) *guestlifecycle.Pod {
+func podOf(pod *corev1.Pod) *vmihandler.Pod {
 	if pod == nil {
 		return nil
 	}
-	p := &guestlifecycle.Pod{
+	p := &vmihandler.Pod{
 		UID:      pod.UID,
 		Finished: podstatus.Terminal(pod), Resources: podresize.Actual(pod),
 	}
@@ -225,6 +225,6 @@ func podOf(pod *corev1.Pod) *guestlifecycle.Pod {
 		p.Ready = ready.Status == corev1.ConditionTrue
 	}
 	p.Terminating, p.Disruption = pod.DeletionTimestamp != nil, vmistatus.DisruptionOf(pod)
-	p.Interrupted = p.Terminating || vmilifecycle.MarksNodeLost(pod)
+	p.Interrupted = p.Terminating || vmicontroller.MarksNodeLost(pod)
 	return p
 }

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/nichotplug"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 func newPod(namespace, uid string) *corev1.Pod {
@@ -232,7 +232,7 @@ func TestAPodThatIsGone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, want := s.Observe().Pod, (guestlifecycle.Pod{UID: "p", Gone: true, Remains: left, Disruption: ended}); got == nil || *got != want {
+		if got, want := s.Observe().Pod, (vmihandler.Pod{UID: "p", Gone: true, Remains: left, Disruption: ended}); got == nil || *got != want {
 			t.Errorf("the pod is %+v, want %+v", got, want)
 		}
 	}
@@ -279,20 +279,20 @@ func TestTheNewestVMIIsKnown(t *testing.T) {
 func TestWhatMattersOfAPod(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*corev1.Pod)
-		want   guestlifecycle.Pod
+		want   vmihandler.Pod
 	}{
-		"nothing is known": {func(*corev1.Pod) {}, guestlifecycle.Pod{UID: "p"}},
+		"nothing is known": {func(*corev1.Pod) {}, vmihandler.Pod{UID: "p"}},
 		"it is ready": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		}, guestlifecycle.Pod{UID: "p", Ready: true}},
+		}, vmihandler.Pod{UID: "p", Ready: true}},
 		"it is not ready": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
-		}, guestlifecycle.Pod{UID: "p"}},
-		"it is being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }, guestlifecycle.Pod{UID: "p", Interrupted: true, Terminating: true, Disruption: ended}},
+		}, vmihandler.Pod{UID: "p"}},
+		"it is being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }, vmihandler.Pod{UID: "p", Interrupted: true, Terminating: true, Disruption: ended}},
 		"it is evicted": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
-		}, guestlifecycle.Pod{UID: "p", Disruption: vmistatus.Disruption{Reason: vmistatus.ReasonEvicted}}},
-		"it has ended": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, guestlifecycle.Pod{UID: "p", Finished: true}},
+		}, vmihandler.Pod{UID: "p", Disruption: vmistatus.Disruption{Reason: vmistatus.ReasonEvicted}}},
+		"it has ended": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, vmihandler.Pod{UID: "p", Finished: true}},
 	} {
 		p := newPod("shop", "p")
 		c.change(p)

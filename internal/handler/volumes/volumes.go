@@ -23,11 +23,11 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/qemu/qmp"
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/vmstate"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // commandTimeout limits the queries to QEMU in one look, and one command.
@@ -146,7 +146,7 @@ func (v *Volumes) updateDisks(ctx context.Context, m diskhotplug.Monitor, view V
 		VMI: view.VMI, Record: record, AttachmentPods: view.AttachmentPods, Halted: view.Halted, Still: view.Still,
 	})
 	if err != nil {
-		v.env.Log.Info("a step failed", "step", guestlifecycle.Plug, "reason", err.Error())
+		v.env.Log.Info("a step failed", "step", vmihandler.Plug, "reason", err.Error())
 	}
 	return due, after
 }
@@ -164,7 +164,7 @@ func (v *Volumes) Receive(ctx context.Context, m diskhotplug.Monitor, a Arrival)
 	defer cancel()
 	due, after, err := v.worker.Look(ctx, m, view)
 	if err != nil {
-		v.env.Log.Info("a step failed", "step", guestlifecycle.Plug, "reason", err.Error())
+		v.env.Log.Info("a step failed", "step", vmihandler.Plug, "reason", err.Error())
 	}
 	return due, after
 }
@@ -178,7 +178,7 @@ func (v *Volumes) Act(ctx context.Context, m diskhotplug.Monitor, in machine.Inp
 // Facts are the state of a guest's volumes.
 type Facts struct {
 	// Hotplugged are the volumes with a status from the last Tend for this version of the VMI.
-	Hotplugged map[string]guestlifecycle.Plugged
+	Hotplugged map[string]vmihandler.Plugged
 	// Plugged are the volumes of the spec that QEMU has.
 	Plugged map[string]bool
 	// Grown are the sizes of grown disks, in bytes.
@@ -192,11 +192,11 @@ type Facts struct {
 
 // Observe returns the state for the status of a VMI. It queries nothing.
 func (v *Volumes) Observe(instance *v1.VirtualMachineInstance) Facts {
-	facts := Facts{Hotplugged: map[string]guestlifecycle.Plugged{}, Plugged: v.worker.Plugged(instance)}
+	facts := Facts{Hotplugged: map[string]vmihandler.Plugged{}, Plugged: v.worker.Plugged(instance)}
 	facts.Plugs, facts.Settled = v.worker.Still()
 	facts.Received = v.worker.Received(instance)
 	for name, f := range v.worker.Facts(instance) {
-		facts.Hotplugged[name] = guestlifecycle.Plugged{
+		facts.Hotplugged[name] = vmihandler.Plugged{
 			Phase: f.Phase, Reason: f.Reason, Message: f.Message,
 			PodName: f.PodName, PodUID: f.PodUID, Size: f.Size,
 		}
@@ -229,9 +229,9 @@ type Claims map[string]*v1.PersistentVolumeClaimInfo
 // ReadClaims reads a VMI's claims.
 func ReadClaims(ctx context.Context, cluster Cluster, instance *v1.VirtualMachineInstance) (Claims, error) {
 	claims := Claims{}
-	for volume, name := range guestlifecycle.Claims(instance) {
+	for volume, name := range vmihandler.Claims(instance) {
 		claim, err := cluster.Claim(ctx, instance.Namespace, name)
-		if volume == vmstate.Volume && apierrors.IsNotFound(err) {
+		if volume == stateclaim.Volume && apierrors.IsNotFound(err) {
 			// The guest may run without it: another VM of the name has adopted the VMI (decision 441).
 			continue
 		}

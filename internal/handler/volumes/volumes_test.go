@@ -25,7 +25,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/vmstate"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 )
 
 // These tests use a model of QEMU's monitor (qmptest), which is tested against QEMU, and folders that no kubelet has
@@ -351,7 +351,7 @@ func TestAStateThatIsGoneKeepsNobodyFromAGuest(t *testing.T) {
 	instance.Name, instance.Namespace = "web", "shop"
 	instance.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: new(true)}
 	claims, err := ReadClaims(t.Context(), &storage{}, instance)
-	if err != nil || len(claims) != 1 || claims[vmstate.Volume].ClaimName != vmstate.ClaimName(instance) {
+	if err != nil || len(claims) != 1 || claims[stateclaim.Volume].ClaimName != stateclaim.ClaimName(instance) {
 		t.Errorf("%+v, %v", claims, err)
 	}
 	if claims, err = ReadClaims(t.Context(), &withoutClaims{}, instance); err != nil || len(claims) != 0 {

@@ -5,7 +5,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 )
 
 // A migration may copy a disk to another claim. Until the guest has arrived, the VMI's spec and status

@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
 )
 
 // virt-handler, QEMU and the guest. virt-handler's own function decides its actions and reports, for each volume

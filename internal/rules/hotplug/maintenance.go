@@ -8,7 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // A guest and another VM's maintenance pod exclude each other on a plugged claim (decision 460):

@@ -10,8 +10,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/switchover"
-	"drydock.dev/drydock/internal/rules/volumeclaim"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
 // How volumes follow a guest to another node. Each step waits for the one before it.

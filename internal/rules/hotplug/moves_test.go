@@ -10,7 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/exploration"
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 )
 
 // Migrations in the model: a guest goes to the other of two nodes. The real functions decide when its migration may

@@ -1,6 +1,6 @@
 package hotplug
 
-import "drydock.dev/drydock/internal/rules/hotplugspec"
+import "drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
 
 // ReservedRefusal is the message for a user who writes one of the reserved annotations.
 const ReservedRefusal = "only Drydock's components keep this record of a VMI's volumes"

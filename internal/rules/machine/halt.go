@@ -6,7 +6,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
-	"drydock.dev/drydock/internal/rules/volumeclaim"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
 // Markers are objects without effect in QEMU (-object, object-add). They keep state that QEMU has

@@ -6,7 +6,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/volumeclaim"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
 // maxSCSIDisks is the number of LUNs that guests scan by default. QEMU supports more.

@@ -6,7 +6,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/machinetype"
+	"drydock.dev/drydock/internal/rules/machine/machinetype"
 )
 
 const (

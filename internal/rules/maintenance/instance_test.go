@@ -10,9 +10,9 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/exploration"
-	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // The model of a VMI without a VM: its handover and its lock are writes of the same object. A launcher pod is bound as
@@ -94,21 +94,21 @@ func instanceGuest(s *state, add adder) {
 // handsOverInstance reports whether the VMI's loop hands a VMI without a VM over to its node.
 func handsOverInstance(vm machineState) bool {
 	vmi := vm.standAlone()
-	plan := vmilifecycle.Decide(vmilifecycle.Observed{VMI: vmi, Pod: launcherOf(vmi), RivalsAsked: true, VMAsked: true, Now: now})
+	plan := vmicontroller.Decide(vmicontroller.Observed{VMI: vmi, Pod: launcherOf(vmi), RivalsAsked: true, VMAsked: true, Now: now})
 	return !vm.handed && plan.VMI.Status.Phase == v1.Scheduled
 }
 
 // shutsDown reports whether the loop ends the guest of a VMI.
 func shutsDown(vm machineState) bool {
 	vmi := vm.standAlone()
-	return vm.handed && vmilifecycle.Decide(vmilifecycle.Observed{VMI: vmi, Pod: launcherOf(vmi), Now: now}).DeletePod
+	return vm.handed && vmicontroller.Decide(vmicontroller.Observed{VMI: vmi, Pod: launcherOf(vmi), Now: now}).DeletePod
 }
 
 // beginsAnew reports whether the loop resets a VMI whose guest has ended.
 func beginsAnew(vm machineState) bool {
 	vmi := vm.standAlone()
 	vmi.Status.Phase = v1.Succeeded
-	return vmilifecycle.Decide(vmilifecycle.Observed{VMI: vmi, PodAsked: true, Now: now}).VMI.Status.Phase == v1.Pending
+	return vmicontroller.Decide(vmicontroller.Observed{VMI: vmi, PodAsked: true, Now: now}).VMI.Status.Phase == v1.Pending
 }
 
 var instanceScenarios = []scenario{
@@ -174,7 +174,7 @@ func TestWhatIsInTheWayOfAVMI(t *testing.T) {
 		"it is to run":     {vmi(v1.Running, runs), Look{}, "the VMI is to run: set its spec.startStrategy to Maintenance"},
 		"it is shut down":  {vmi(v1.Running), Look{}, "the VMI's guest is being shut down (phase Running)"},
 		"it has ended":     {vmi(v1.Failed), Look{}, "the VMI's guest has ended, and its pod is being taken away"},
-		"its launcher pod": {vmi(v1.Pending), Look{Rivals: []vmilifecycle.Rival{{Pod: "p", VMI: "vm"}}}, "the launcher pod p of the VMI has not ended"},
+		"its launcher pod": {vmi(v1.Pending), Look{Rivals: []vmicontroller.Rival{{Pod: "p", VMI: "vm"}}}, "the launcher pod p of the VMI has not ended"},
 	} {
 		if got := Obstacle(c.vmi, newPod("a"), &c.look); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

@@ -11,13 +11,13 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/placement"
-	"drydock.dev/drydock/internal/rules/podstatus"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
-	"drydock.dev/drydock/internal/rules/vmistatus"
-	"drydock.dev/drydock/internal/rules/vmstate"
-	"drydock.dev/drydock/internal/rules/volumeclaim"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
+	"drydock.dev/drydock/internal/rules/storage/placement"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // Look has the possible obstacles to a maintenance pod, from the API server.
@@ -26,8 +26,8 @@ type Look struct {
 	VMI *v1.VirtualMachineInstance
 	VM  *v1.VirtualMachine
 	// Rivals are the guests and other maintenance pods beside which the pod must not run
-	// (vmilifecycle.GuestOn, vmilifecycle.MaintainerOn).
-	Rivals []vmilifecycle.Rival
+	// (vmicontroller.GuestOn, vmicontroller.MaintainerOn).
+	Rivals []vmicontroller.Rival
 	// Users are Drydock's other pods on the claims: attachment pods, and pods that fill, upload or copy claims.
 	Users       []*corev1.Pod
 	DataVolumes []*cdiv1.DataVolume
@@ -67,10 +67,10 @@ func Claims(m lock.Machine, pod *corev1.Pod) []string {
 func disksOf(m lock.Machine) (volumes []v1.Volume, state string) {
 	switch m := m.(type) {
 	case *v1.VirtualMachineInstance:
-		return m.Spec.Volumes, vmstate.ClaimName(m)
+		return m.Spec.Volumes, stateclaim.ClaimName(m)
 	case *v1.VirtualMachine:
 		if m.Spec.Template != nil {
-			return m.Spec.Template.Spec.Volumes, vmstate.ClaimOf(m)
+			return m.Spec.Template.Spec.Volumes, stateclaim.ClaimOf(m)
 		}
 	}
 	return nil, ""
@@ -159,7 +159,7 @@ func ofVMI(vmi *v1.VirtualMachineInstance, look *Look) string {
 	return ""
 }
 
-func ofRival(r vmilifecycle.Rival, of string) string {
+func ofRival(r vmicontroller.Rival, of string) string {
 	switch {
 	case r.Maintains != "":
 		return fmt.Sprintf("the maintenance pod %s of %s uses the claim %s", r.Pod, r.Maintains, r.Claim)

@@ -10,10 +10,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/placement"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
-	"drydock.dev/drydock/internal/rules/vmstate"
+	"drydock.dev/drydock/internal/rules/storage/placement"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // place places the disks of the next pod where the machine fits, by the same rule as for a start (package
@@ -58,7 +58,7 @@ func (d *decision) place(next *corev1.Pod) bool {
 // Instance returns the VMI that has the machine's disks.
 func Instance(m lock.Machine) *v1.VirtualMachineInstance {
 	if vm, is := m.(*v1.VirtualMachine); is {
-		return vmstate.Next(vm)
+		return stateclaim.Next(vm)
 	}
 	return m.(*v1.VirtualMachineInstance)
 }
@@ -81,7 +81,7 @@ func namesOf(claims []placement.Claim) []string {
 
 func placing(disks placement.Plan, pod *corev1.Pod) string {
 	why := disks.Message
-	if unplaced := vmilifecycle.Unplaced(disks, pod); unplaced != nil && unplaced.Message != why {
+	if unplaced := vmicontroller.Unplaced(disks, pod); unplaced != nil && unplaced.Message != why {
 		why = fmt.Sprintf("%s; %s", why, unplaced.Message)
 	}
 	return why

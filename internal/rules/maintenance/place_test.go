@@ -9,9 +9,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"drydock.dev/drydock/internal/rules/placement"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
-	"drydock.dev/drydock/internal/rules/vmstate"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
+	"drydock.dev/drydock/internal/rules/storage/placement"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // placingCase is a view of disks that wait for a node, and the expected plan.
@@ -81,7 +81,7 @@ func TestDisksArePlacedForMaintenanceAsForAStart(t *testing.T) {
 		"it is being filled":                               {o: with(look(places(filling))), why: "waiting for DataVolumes to be filled: root"},
 		"a claim is not there":                             {o: with(look(places(waiting, placement.Claim{Name: "data"}))), why: "these claims do not exist: data"},
 		"that of the VM's state is not there before a start": {
-			o:    Observed{Machine: state, Pods: pods(newPod("a")), Look: look(places(waiting, placement.Claim{Name: vmstate.ClaimOf(state)}))},
+			o:    Observed{Machine: state, Pods: pods(newPod("a")), Look: look(places(waiting, placement.Claim{Name: stateclaim.ClaimOf(state)}))},
 			step: Provision, pod: "a", claims: []string{"root"}, why: finding,
 		},
 		"the disks are apart": {
@@ -94,7 +94,7 @@ func TestDisksArePlacedForMaintenanceAsForAStart(t *testing.T) {
 		"all are filled: the pod goes first":          {o: with(look(filled), provisions("a")), step: Unprovision, pod: "provisions-a"},
 		"all are filled: the VM is locked":            {o: with(look(filled)), step: Lock, pod: "a"},
 		"the VM has been started":                     {o: with(look(func(l *Look) { l.VMI = &v1.VirtualMachineInstance{} }), provisions("a")), step: Unprovision, pod: "provisions-a"},
-		"a guest writes to one of them":               {o: with(look(func(l *Look) { l.Rivals = []vmilifecycle.Rival{{Pod: "p"}} })), why: "the launcher pod p of the VM has not ended"},
+		"a guest writes to one of them":               {o: with(look(func(l *Look) { l.Rivals = []vmicontroller.Rival{{Pod: "p"}} })), why: "the launcher pod p of the VM has not ended"},
 		"another pod of the VM's has not ended":       {o: Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("z", lifted, bound)), Look: look()}, why: "the maintenance pod z of the VM has not ended"},
 		"one of a pod whose turn is later":            {o: Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("b")), Provisioning: pods(provisions("b")), Look: look()}, step: Unprovision, pod: "provisions-b"},
 		"a provisioning pod is left while one has it": {o: Observed{Machine: newVM(held, open), HolderAsked: true, Holder: newPod("a", lifted, bound), Provisioning: pods(provisions("a"))}, step: Unprovision, pod: "provisions-a"},

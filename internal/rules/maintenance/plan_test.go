@@ -12,7 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 var now = time.Date(2026, 11, 24, 1, 2, 3, 0, time.UTC)
@@ -182,10 +182,10 @@ func TestWhatIsInTheWay(t *testing.T) {
 		"a restore":         {newVM(func(vm *v1.VirtualMachine) { vm.Status.RestoreInProgress = &cut }), Look{}, "the VM is being restored by the VirtualMachineRestore cut"},
 		"its deletion":      {newVM(going), Look{}, "the VM is being deleted"},
 		"a VMI":             {newVM(), Look{VMI: &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}}, `the VM has a virtual machine instance in phase "Running", which has to go first`},
-		"its guest":         {newVM(), Look{Rivals: []vmilifecycle.Rival{{Pod: "p", VMI: "vm"}}}, "the launcher pod p of the VM has not ended"},
-		"another's guest":   {newVM(), Look{Rivals: []vmilifecycle.Rival{{Pod: "p", VMI: "other", Claim: "data"}}}, "the claim data is written to by the guest of VMI other (pod p)"},
-		"another's pod":     {newVM(), Look{Rivals: []vmilifecycle.Rival{{Pod: "p", Maintains: "other", Claim: "data"}}}, "the maintenance pod p of other uses the claim data"},
-		"itself":            {newVM(), Look{Rivals: []vmilifecycle.Rival{{Pod: "a", UID: "a-uid"}}}, ""},
+		"its guest":         {newVM(), Look{Rivals: []vmicontroller.Rival{{Pod: "p", VMI: "vm"}}}, "the launcher pod p of the VM has not ended"},
+		"another's guest":   {newVM(), Look{Rivals: []vmicontroller.Rival{{Pod: "p", VMI: "other", Claim: "data"}}}, "the claim data is written to by the guest of VMI other (pod p)"},
+		"another's pod":     {newVM(), Look{Rivals: []vmicontroller.Rival{{Pod: "p", Maintains: "other", Claim: "data"}}}, "the maintenance pod p of other uses the claim data"},
+		"itself":            {newVM(), Look{Rivals: []vmicontroller.Rival{{Pod: "a", UID: "a-uid"}}}, ""},
 		"a worker":          {newVM(), Look{Users: pods(newPod("done", finished), newPod("fills", onClaim("x", "pod-claim")))}, "the pod fills uses the claim pod-claim; the lock is taken when it has ended"},
 		"a plugged disk":    {newVM(), Look{Users: pods(newPod("plug", onClaim("pod-claim"), attaches("other")))}, "the claim pod-claim is plugged into the guest of VMI other (pod plug)"},
 		"an upload":         {newVM(), Look{Filling: "the claim data awaits an upload"}, "the claim data awaits an upload"},

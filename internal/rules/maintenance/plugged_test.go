@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/exploration"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // The model of a machine's claim that is plugged into the running guest of another VMI.
@@ -34,7 +34,7 @@ func (s *state) taken() bool {
 			continue
 		}
 		pod.Labels[layout.ClaimLabel(dataClaim)] = ""
-		if _, is := vmilifecycle.MaintainerOn([]string{dataClaim}, pod, s.vm.machine()); is {
+		if _, is := vmicontroller.MaintainerOn([]string{dataClaim}, pod, s.vm.machine()); is {
 			return true
 		}
 	}

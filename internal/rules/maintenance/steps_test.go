@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/validate"
-	"drydock.dev/drydock/internal/rules/vmilifecycle"
-	"drydock.dev/drydock/internal/rules/vmlifecycle"
+	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
 // step is a transition. disturbs means that it need not happen.
@@ -61,7 +61,7 @@ func (l leader) observed() Observed {
 		o.Look = &Look{PluggedAsked: l.pluggedAsked, Plugged: plug{recorded: l.plugged}.seenPlugged(o.Machine)}
 		switch {
 		case l.guest && l.vm.instance:
-			o.Look.Rivals = []vmilifecycle.Rival{{Pod: "launcher"}}
+			o.Look.Rivals = []vmicontroller.Rival{{Pod: "launcher"}}
 		case l.guest:
 			o.Look.VMI = &v1.VirtualMachineInstance{}
 		}
@@ -260,7 +260,7 @@ func guest(s *state, add adder) {
 func (sc *scenario) creates(vm machineState) bool {
 	answer, known := sc.news[vm]
 	if !known {
-		answer = vmlifecycle.Decide(vmlifecycle.Observed{VM: vm.object(), VMConfirmed: true, VMIAsked: true, Now: now}).Create != nil
+		answer = vmcontroller.Decide(vmcontroller.Observed{VM: vm.object(), VMConfirmed: true, VMIAsked: true, Now: now}).Create != nil
 		sc.news[vm] = answer
 	}
 	return answer
@@ -272,7 +272,7 @@ func (sc *scenario) handsOver(vm machineState) bool {
 	if !known {
 		object := vm.object()
 		vmi, pod := instance{}.object(object)
-		plan := vmilifecycle.Decide(vmilifecycle.Observed{VMI: vmi, Pod: pod, RivalsAsked: true, VM: object, VMAsked: true, Now: now})
+		plan := vmicontroller.Decide(vmicontroller.Observed{VMI: vmi, Pod: pod, RivalsAsked: true, VM: object, VMAsked: true, Now: now})
 		answer = plan.VMI.Status.Phase == v1.Scheduled
 		sc.hands[vm] = answer
 	}

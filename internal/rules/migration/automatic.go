@@ -9,7 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
 // Automatic returns a migration that Drydock asks for, in the form that admission gives it. reason

@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/switchover"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // immovable is the prefix of the reason why a VMI can't be migrated. Messages of the condition

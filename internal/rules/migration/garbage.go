@@ -7,7 +7,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
 const (

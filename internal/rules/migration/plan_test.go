@@ -14,8 +14,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/objectevent"
-	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/object/objectevent"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // noon is the time when the target pod was made and the VMI handed over, unless a test says otherwise.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/rules/hotplug"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 )
 
 // destinationInterval is how often unsuitable destination claims are checked.

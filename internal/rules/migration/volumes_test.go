@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/placement"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/storage/placement"
 )
 
 var toNew = volumemigration.Move{Volume: "root", From: "old", To: "new"}

@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
-	"drydock.dev/drydock/internal/rules/vmstate"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 )
 
 var (
@@ -130,7 +130,7 @@ func newBackup(s *snapshotv1.VirtualMachineSnapshot, disk Disk, group string) sn
 
 // volumeSnapshotName returns the name of a volume's VolumeSnapshot. No volume can have that of the VM's state.
 func volumeSnapshotName(s *snapshotv1.VirtualMachineSnapshot, volume string) string {
-	if volume == vmstate.Volume {
+	if volume == stateclaim.Volume {
 		return fmt.Sprintf("vmsnapshot-%s-state", s.UID)
 	}
 	return fmt.Sprintf("vmsnapshot-%s-volume-%s", s.UID, volume)

@@ -10,9 +10,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"drydock.dev/drydock/internal/rules/datavolume"
-	"drydock.dev/drydock/internal/rules/vmstate"
-	"drydock.dev/drydock/internal/rules/volumeclaim"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
 // Class is a VolumeSnapshotClass or VolumeGroupSnapshotClass.
@@ -37,8 +37,8 @@ func OnClaims(volumes []v1.Volume) [][2]string {
 // Kept returns the volumes that a snapshot includes: those on claims, and the claim of the VM's state.
 func Kept(vm *v1.VirtualMachine) [][2]string {
 	out := OnClaims(vm.Spec.Template.Spec.Volumes)
-	if claim := vmstate.ClaimOf(vm); claim != "" {
-		out = append(out, [2]string{vmstate.Volume, claim})
+	if claim := stateclaim.ClaimOf(vm); claim != "" {
+		out = append(out, [2]string{stateclaim.Volume, claim})
 	}
 	return out
 }
@@ -46,13 +46,13 @@ func Kept(vm *v1.VirtualMachine) [][2]string {
 // Append adds the disk of a volume in Kept. A VM that has never had a guest has no state yet, and a
 // claim of another owner is not the VM's state, whatever its name.
 func Append(disks []Disk, vm *v1.VirtualMachine, disk Disk) []Disk {
-	if disk.Volume != vmstate.Volume {
+	if disk.Volume != stateclaim.Volume {
 		return append(disks, disk)
 	}
 	if disk.Claim == nil || disk.Claim.DeletionTimestamp == nil && disk.Claim.Status.Phase != corev1.ClaimBound {
 		return disks
 	}
-	if err := vmstate.Check(vmstate.Next(vm), disk.Claim); err != nil && (disk.Waits == "" || !metav1.IsControlledBy(disk.Claim, vm)) {
+	if err := stateclaim.Check(stateclaim.Next(vm), disk.Claim); err != nil && (disk.Waits == "" || !metav1.IsControlledBy(disk.Claim, vm)) {
 		disk.Class, disk.Waits, disk.Why = "", "", fmt.Sprintf("%s (%v)", disk.Volume, err)
 	}
 	return append(disks, disk)

@@ -9,7 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"drydock.dev/drydock/internal/rules/vmstate"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 )
 
 func TestOnClaims(t *testing.T) {
@@ -69,7 +69,7 @@ func keeping() *v1.VirtualMachine {
 
 func TestTheVMsStateIsKept(t *testing.T) {
 	vm := keeping()
-	state := vmstate.ClaimName(vmstate.Next(vm))
+	state := stateclaim.ClaimName(stateclaim.Next(vm))
 	if got := Kept(vm); !slices.Equal(got, [][2]string{{"a", "dv"}, {"vm/state", state}}) {
 		t.Errorf("a snapshot is to keep %v", got)
 	}
@@ -106,13 +106,13 @@ func TestWhoseStateIsKept(t *testing.T) {
 		"one that goes before it is bound":  {[]func(*corev1.PersistentVolumeClaim){unbound, going}, "", false, "", "", "the claim persistent-state-for-vm-hp6cnfmu55 of the volume vm/state is being deleted"},
 		"that of another VM of this name's": {[]func(*corev1.PersistentVolumeClaim){func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences[0].UID = "v2" }}, "csi", false, "", notIts, ""},
 	} {
-		claim := vmstate.Claim(vmstate.Next(vm), "", nil)
+		claim := stateclaim.Claim(stateclaim.Next(vm), "", nil)
 		claim.Status.Phase = corev1.ClaimBound
 		for _, edit := range c.edits {
 			edit(claim)
 		}
 		others := []Disk{disk("a", "slow")}
-		got := Append(others, vm, NewDisk([2]string{vmstate.Volume, claim.Name}, claim, nil, c.driver, classes))
+		got := Append(others, vm, NewDisk([2]string{stateclaim.Volume, claim.Name}, claim, nil, c.driver, classes))
 		if c.none {
 			if len(got) != 1 {
 				t.Errorf("%s: got %+v", name, got[1:])
@@ -123,7 +123,7 @@ func TestWhoseStateIsKept(t *testing.T) {
 			t.Errorf("%s: got %+v", name, got[1:])
 		}
 	}
-	if got := Append(nil, vm, NewDisk([2]string{vmstate.Volume, "c"}, nil, nil, "", nil)); len(got) != 0 {
+	if got := Append(nil, vm, NewDisk([2]string{stateclaim.Volume, "c"}, nil, nil, "", nil)); len(got) != 0 {
 		t.Errorf("a VM without a state has %+v", got)
 	}
 	if got := Append(nil, vm, NewDisk([2]string{"a", "c"}, nil, nil, "", nil)); len(got) != 1 {
@@ -132,7 +132,7 @@ func TestWhoseStateIsKept(t *testing.T) {
 }
 
 func TestTheStatesCutHasANameOfItsOwn(t *testing.T) {
-	o := observed(inProgress, locked, func(o *Observed) { o.Disks = []Disk{disk("state", "fast"), disk(vmstate.Volume, "fast")} })
+	o := observed(inProgress, locked, func(o *Observed) { o.Disks = []Disk{disk("state", "fast"), disk(stateclaim.Volume, "fast")} })
 	content := Decide(o).Content
 	var got []string
 	for _, b := range content.Spec.VolumeBackups {

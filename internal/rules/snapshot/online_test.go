@@ -12,7 +12,7 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
-	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
 // runs gives the VM a guest.

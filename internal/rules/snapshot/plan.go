@@ -11,9 +11,9 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
 // Finalizer keeps a snapshot until its VM is unlocked.

@@ -8,7 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
-	"drydock.dev/drydock/internal/rules/instancetype"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
 // ControllerRevisions store the first observed state of a VM's instance type and preference. The content becomes

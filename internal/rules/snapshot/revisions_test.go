@@ -9,8 +9,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
-	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/instancetype"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
 // shaped gives the VM an instance type whose revision is in its status, and a preference whose revision is in its spec.

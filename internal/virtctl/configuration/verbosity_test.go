@@ -5,7 +5,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
 // virtctl does not import the rules of components, so this test compares its messages about them with the rules.

@@ -6,7 +6,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/accesscredential"
+	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
 )
 
 // virtctl does not import the rules of components. They must accept every byte that it writes into a Secret: one

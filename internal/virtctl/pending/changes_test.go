@@ -12,9 +12,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/migrationrequired"
-	"drydock.dev/drydock/internal/rules/nichotplug"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
+	"drydock.dev/drydock/internal/rules/migration/migrationrequired"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
 // on is an interface of the VMI with its network, and whether the guest has it.

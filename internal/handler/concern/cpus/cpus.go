@@ -1,7 +1,7 @@
 // Package cpus plugs virtual CPUs into a running guest, and asks the guest to release some. It is a concern
 // (package concern).
 //
-// guestlifecycle.WantedCPUs is the rule. slots.go decides which CPUs come and go, and when the guest is asked again.
+// vmihandler.WantedCPUs is the rule. slots.go decides which CPUs come and go, and when the guest is asked again.
 package cpus
 
 import (
@@ -15,9 +15,9 @@ import (
 
 	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/qemu/qmp"
-	"drydock.dev/drydock/internal/rules/backoff"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
-	"drydock.dev/drydock/internal/rules/podresize"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/pod/podresize"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 const (
@@ -68,7 +68,7 @@ func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 // Observe implements concern.Concern. It asks nothing about a guest without room for more CPUs.
 func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round) (Seen, error) {
 	var err error
-	if guestlifecycle.CanChangeCPUs(r.VMI) && c.outdated() {
+	if vmihandler.CanChangeCPUs(r.VMI) && c.outdated() {
 		ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 		defer cancel()
 		err = c.update(ctx, q)
@@ -106,7 +106,7 @@ func wanted(r concern.Round, seen Seen) int {
 	if !podresize.CPUsAnnounced(r.VMI) || r.Migrating || r.Resources == nil {
 		return 0
 	}
-	return guestlifecycle.WantedCPUs(r.VMI, seen.count(), r.RunState, r.KVM, r.Pod, *r.Resources)
+	return vmihandler.WantedCPUs(r.VMI, seen.count(), r.RunState, r.KVM, r.Pod, *r.Resources)
 }
 
 // Decide implements concern.Concern.
@@ -122,7 +122,7 @@ func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 }
 
 // Report implements concern.Concern.
-func (*Concern) Report(plan Plan, facts *guestlifecycle.Guest) { facts.VCPUs = plan.Has }
+func (*Concern) Report(plan Plan, facts *vmihandler.Guest) { facts.VCPUs = plan.Has }
 
 // Act implements concern.Concern. QEMU reports later whether the guest has released CPUs.
 func (c *Concern) Act(ctx context.Context, m concern.Monitor, r concern.Round, plan Plan) error {

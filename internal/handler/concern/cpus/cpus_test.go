@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // places are slots of one thread each, with a CPU in the first ones.
@@ -181,7 +181,7 @@ func round(sockets uint32) concern.Round {
 	vmi.Status.Phase = v1.Running
 	vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceVCPUChange, Status: corev1.ConditionTrue}}
 	return concern.Round{
-		VMI: vmi, Pod: &guestlifecycle.Pod{Resources: &enough}, Resources: &enough, RunState: runstate.Running, KVM: true, Now: noon,
+		VMI: vmi, Pod: &vmihandler.Pod{Resources: &enough}, Resources: &enough, RunState: runstate.Running, KVM: true, Now: noon,
 	}
 }
 

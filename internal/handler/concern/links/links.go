@@ -16,9 +16,9 @@ import (
 
 	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/qemu/qmp"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/nichotplug"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 // Seen has the link states that were set, by interface.
@@ -107,7 +107,7 @@ func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 }
 
 // Report implements concern.Concern.
-func (*Concern) Report(plan Plan, facts *guestlifecycle.Guest) {
+func (*Concern) Report(plan Plan, facts *vmihandler.Guest) {
 	for i := range facts.Interfaces {
 		if state, known := plan.Has[facts.Interfaces[i].Name]; known {
 			facts.Interfaces[i].Link = state

@@ -11,8 +11,8 @@ import (
 	"drydock.dev/drydock/internal/handler/concern/concerntest"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/qmptest"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 const (
@@ -159,9 +159,9 @@ func TestTheLinkOfANewDeviceIsSwitchedAgain(t *testing.T) {
 }
 
 func TestLinksInTheStatus(t *testing.T) {
-	facts := guestlifecycle.Guest{Interfaces: []guestlifecycle.Interface{{Name: "default"}, {Name: "blue", Link: down}, {Name: "green", Link: up}}}
+	facts := vmihandler.Guest{Interfaces: []vmihandler.Interface{{Name: "default"}, {Name: "blue", Link: down}, {Name: "green", Link: up}}}
 	New().Report(Plan{Has: Seen{"default": up, "green": down}}, &facts)
-	want := []guestlifecycle.Interface{{Name: "default", Link: up}, {Name: "blue", Link: down}, {Name: "green", Link: down}}
+	want := []vmihandler.Interface{{Name: "default", Link: up}, {Name: "blue", Link: down}, {Name: "green", Link: down}}
 	if diff := cmp.Diff(want, facts.Interfaces); diff != "" {
 		t.Errorf("interfaces (-want +got):\n%s", diff)
 	}

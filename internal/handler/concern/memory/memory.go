@@ -1,7 +1,7 @@
 // Package memory gives a running guest memory beyond that at its start, and takes it back. It is a concern
 // (package concern).
 //
-// guestlifecycle.DecideMemory is the rule. The guest takes and releases memory in its own time; the package keeps since
+// vmihandler.DecideMemory is the rule. The guest takes and releases memory in its own time; the package keeps since
 // when it has not.
 package memory
 
@@ -17,9 +17,9 @@ import (
 	"drydock.dev/drydock/internal/qemu/memoryhotplug"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/podresize"
+	"drydock.dev/drydock/internal/rules/pod/podresize"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 const (
@@ -89,16 +89,16 @@ func (s Seen) problem(now time.Time) string {
 	return fmt.Sprintf("the guest does not give its memory back: it has kept %s, of which it is to keep %s, for %v; its system may be using it", amount(s.size), amount(s.requested), patience)
 }
 
-func (s Seen) facts() guestlifecycle.Memory {
-	return guestlifecycle.Memory{Known: s.known, Requested: s.requested, Size: s.reportedSize}
+func (s Seen) facts() vmihandler.Memory {
+	return vmihandler.Memory{Known: s.known, Requested: s.requested, Size: s.reportedSize}
 }
 
 // Plan is the next step.
 type Plan struct {
 	concern.Next
-	guestlifecycle.MemoryStep
+	vmihandler.MemoryStep
 	// Has is the guest's memory now.
-	Has guestlifecycle.Memory
+	Has vmihandler.Memory
 }
 
 // Concern is the memory of one guest.
@@ -108,7 +108,7 @@ type Concern struct {
 }
 
 // LastKnown returns the last known facts.
-func (c *Concern) LastKnown() guestlifecycle.Memory {
+func (c *Concern) LastKnown() vmihandler.Memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.seen.facts()
@@ -127,7 +127,7 @@ func (c *Concern) HandleEvent(e qmp.Event) bool {
 // Observe implements concern.Concern. It asks nothing about a guest without room for more memory.
 func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round) (Seen, error) {
 	var err error
-	if guestlifecycle.CanChangeMemory(r.VMI) && c.outdated() {
+	if vmihandler.CanChangeMemory(r.VMI) && c.outdated() {
 		ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 		defer cancel()
 		err = c.update(ctx, q, r.Now)
@@ -172,14 +172,14 @@ func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 		p.Problem = seen.problem(r.Now)
 	}
 	if podresize.MemoryAnnounced(r.VMI) && !r.Migrating && r.Resources != nil {
-		p.MemoryStep = guestlifecycle.DecideMemory(r.VMI, p.Has, r.RunState, r.Pod, *r.Resources)
+		p.MemoryStep = vmihandler.DecideMemory(r.VMI, p.Has, r.RunState, r.Pod, *r.Resources)
 	}
 	p.Due = p.Set && r.Reported()
 	return p
 }
 
 // Report implements concern.Concern.
-func (*Concern) Report(plan Plan, facts *guestlifecycle.Guest) {
+func (*Concern) Report(plan Plan, facts *vmihandler.Guest) {
 	facts.Memory, facts.MemoryGiven = plan.Has, plan.Given
 }
 

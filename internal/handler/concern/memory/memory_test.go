@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/handler/concern/concerntest"
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
 const mebibyte = 1 << 20
@@ -29,7 +29,7 @@ func round(size string) concern.Round {
 	vmi.Status.Memory = &v1.MemoryStatus{GuestAtBoot: new(resource.MustParse("64Mi")), GuestRequested: new(resource.MustParse(size))}
 	vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceMemoryChange, Status: corev1.ConditionTrue}}
 	return concern.Round{
-		VMI: vmi, Pod: &guestlifecycle.Pod{Resources: &enough}, Resources: &enough, RunState: runstate.Running, Now: noon,
+		VMI: vmi, Pod: &vmihandler.Pod{Resources: &enough}, Resources: &enough, RunState: runstate.Running, Now: noon,
 	}
 }
 
@@ -78,7 +78,7 @@ func TestWhatIsToldOfMemory(t *testing.T) {
 }
 
 func isKnown(given, has int64) func(Plan) bool {
-	want := guestlifecycle.Memory{Known: true, Requested: given * mebibyte, Size: has * mebibyte}
+	want := vmihandler.Memory{Known: true, Requested: given * mebibyte, Size: has * mebibyte}
 	return func(p Plan) bool { return p.Has == want }
 }
 
@@ -87,7 +87,7 @@ func TestMemoryIsGivenAndTaken(t *testing.T) {
 	c := &Concern{}
 	d := concerntest.Drive(t, qemu, c, round("64Mi"))
 	give := func(size int64) error {
-		return d.Act(Plan{MemoryStep: guestlifecycle.MemoryStep{Set: true, To: size}})
+		return d.Act(Plan{MemoryStep: vmihandler.MemoryStep{Set: true, To: size}})
 	}
 	if m := c.LastKnown(); m.Known {
 		t.Errorf("nobody has asked, and it has %+v", m)
@@ -142,10 +142,10 @@ func TestWhenMemoryIsChanged(t *testing.T) {
 	half := none.with(64*mebibyte, 0, noon.Add(-5*time.Second))
 	kept := none.with(64*mebibyte, 0, noon.Add(-time.Minute))
 	const problem = "the guest does not take the memory that it is given: it has taken 0 of 64Mi for 1m0s; its system may have no driver for virtio-mem, or may not bring memory into use"
-	has := func(requested int64) guestlifecycle.Memory {
-		return guestlifecycle.Memory{Known: true, Requested: requested * mebibyte}
+	has := func(requested int64) vmihandler.Memory {
+		return vmihandler.Memory{Known: true, Requested: requested * mebibyte}
 	}
-	given := func(size int64) guestlifecycle.MemoryStep { return guestlifecycle.MemoryStep{Given: size * mebibyte} }
+	given := func(size int64) vmihandler.MemoryStep { return vmihandler.MemoryStep{Given: size * mebibyte} }
 	for name, test := range map[string]struct {
 		size   string
 		seen   Seen
@@ -155,16 +155,16 @@ func TestWhenMemoryIsChanged(t *testing.T) {
 		"nothing is known": {"128Mi", Seen{}, func(*concern.Round) {}, Plan{}},
 		"it has all":       {"64Mi", none, func(*concern.Round) {}, Plan{Has: has(0)}},
 		"more": {"128Mi", none, func(*concern.Round) {}, Plan{
-			Next: concern.Next{Due: true}, Has: has(0), MemoryStep: guestlifecycle.MemoryStep{Given: 64 * mebibyte, Set: true, To: 64 * mebibyte},
+			Next: concern.Next{Due: true}, Has: has(0), MemoryStep: vmihandler.MemoryStep{Given: 64 * mebibyte, Set: true, To: 64 * mebibyte},
 		}},
 		"more, before the status says so": {"128Mi", none, func(r *concern.Round) {
 			r.VMI.Status.Memory.GuestRequested = new(resource.MustParse("64Mi"))
 		}, Plan{Has: has(0), MemoryStep: given(64)}},
 		"more, before the guest is reported": {"128Mi", none, func(r *concern.Round) { r.VMI.Status.Phase = v1.Scheduled }, Plan{
-			Has: has(0), MemoryStep: guestlifecycle.MemoryStep{Given: 64 * mebibyte, Set: true, To: 64 * mebibyte},
+			Has: has(0), MemoryStep: vmihandler.MemoryStep{Given: 64 * mebibyte, Set: true, To: 64 * mebibyte},
 		}},
 		"less": {"64Mi", half, func(*concern.Round) {}, Plan{
-			Next: concern.Next{Due: true, After: 5 * time.Second}, Has: has(64), MemoryStep: guestlifecycle.MemoryStep{Given: 64 * mebibyte, Set: true},
+			Next: concern.Next{Due: true, After: 5 * time.Second}, Has: has(64), MemoryStep: vmihandler.MemoryStep{Given: 64 * mebibyte, Set: true},
 		}},
 		"it has not taken it for long": {"128Mi", kept, func(*concern.Round) {}, Plan{
 			Next: concern.Next{Problem: problem}, Has: has(64), MemoryStep: given(64),

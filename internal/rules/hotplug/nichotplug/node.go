@@ -1,0 +1,242 @@
+package nichotplug
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+)
+
+const (
+	// askPause is the interval between requests to release an interface.
+	askPause = 10 * time.Second
+	// plugPause is the interval for plugging an interface again: a guest may release it, and the
+	// pod's report may be wrong.
+	plugPause = 10 * time.Second
+	// departPatience is how long a migrating guest may take to release devices that can't migrate.
+	departPatience = 3 * askPause
+)
+
+// Node has the secondary interfaces of a guest that runs on the node and is not migrating.
+type Node struct {
+	VMI     *v1.VirtualMachineInstance
+	InPod   Attached
+	Devices Devices
+	// NICs are QEMU's, of any network, by interface name. Gone are NICs whose backends are left.
+	NICs, Gone map[string]bool
+	// Loose are NICs that virt-handler has not connected to the pod since it started or since they
+	// were unwanted: the pod's interface may have been replaced.
+	Loose map[string]bool
+	// Asked is the time of the last request to release an interface, Since of the first, Plugged of the last plug.
+	Asked, Since, Plugged map[string]time.Time
+	// Unsure means that an earlier virt-handler may have left remains of unplugged interfaces in the pod.
+	Unsure bool
+	Now    time.Time
+}
+
+// Step is virt-handler's next step. The zero value is none.
+type Step struct {
+	// The interfaces to plug, to request from the guest, and to connect to the pod again, in the
+	// order of the spec and of their names.
+	Plug, Unplug, Reconnect []string
+	// Clear are the interfaces whose backends are to be removed. Tidy removes all links from the
+	// pod except those of Keep.
+	Clear, Keep []string
+	Tidy        bool
+	// Kept are interfaces that the guest has not released in time.
+	Kept  []string
+	After time.Duration
+}
+
+// Problem returns an error for the guest's owner.
+func (s *Step) Problem() error {
+	if len(s.Kept) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the guest has not released interfaces that are to be unplugged (%s): its system may lack PCI hotplug, or use them",
+		strings.Join(s.Kept, ", "))
+}
+
+// Any reports whether there is something to do.
+func (s *Step) Any() bool {
+	return len(s.Plug)+len(s.Unplug)+len(s.Reconnect)+len(s.Clear) > 0 || s.Tidy
+}
+
+// Settled reports whether there is nothing to do whatever the pod has, as usual.
+func (n *Node) Settled() bool {
+	networks := false
+	for i := range n.VMI.Spec.Domain.Devices.Interfaces {
+		iface := &n.VMI.Spec.Domain.Devices.Interfaces[i]
+		if !OnMultus(n.VMI, iface.Name) {
+			continue
+		}
+		networks = true
+		if iface.State != v1.InterfaceStateAbsent && (!n.NICs[iface.Name] || n.Loose[iface.Name]) {
+			return false
+		}
+	}
+	return len(n.Gone) == 0 && (!networks || !n.Unsure) && len(Leaving(n.VMI, n.NICs)) == 0
+}
+
+// Next returns the next step.
+func (n *Node) Next() Step {
+	s := Step{Keep: slices.Sorted(maps.Keys(n.NICs))}
+	wanted := map[string]bool{}
+	for i := range n.VMI.Spec.Domain.Devices.Interfaces {
+		iface := &n.VMI.Spec.Domain.Devices.Interfaces[i]
+		switch {
+		case !OnMultus(n.VMI, iface.Name):
+			wanted[iface.Name] = true
+		case iface.State == v1.InterfaceStateAbsent:
+			if n.Unsure && !n.NICs[iface.Name] {
+				s.Clear = append(s.Clear, iface.Name)
+			}
+		default:
+			wanted[iface.Name] = true
+			n.plug(&s, iface)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.NICs)) {
+		if !wanted[name] {
+			n.release(&s, name, askPause)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.Gone)) {
+		if !slices.Contains(s.Clear, name) {
+			s.Clear = append(s.Clear, name)
+		}
+	}
+	s.Tidy = n.Unsure || len(n.Gone) > 0
+	return s
+}
+
+// Depart returns the step before a migration, which can't take devices of the node along. They are
+// plugged again at either node when the migration has ended.
+func (n *Node) Depart() Step {
+	var s Step
+	for _, name := range DevicesOf(n.VMI, n.NICs) {
+		n.release(&s, name, departPatience)
+	}
+	return s
+}
+
+// DevicesOf returns the NICs that are devices of the node.
+func DevicesOf(vmi *v1.VirtualMachineInstance, nics map[string]bool) []string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(nics)) {
+		if iface := launcherpod.InterfaceOf(vmi, name); iface != nil && iface.SRIOV != nil {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// release plans a repeated request to the guest. An interface that exceeds its patience is kept.
+func (n *Node) release(s *Step, name string, patience time.Duration) {
+	if _, asked := n.Since[name]; asked && pause(n.Since, name, patience, n.Now) == 0 {
+		s.Kept = append(s.Kept, name)
+	}
+	if left := pause(n.Asked, name, askPause, n.Now); left > 0 {
+		s.After = backoff.Sooner(s.After, left)
+		return
+	}
+	s.Unplug = append(s.Unplug, name)
+}
+
+func (n *Node) plug(s *Step, iface *v1.Interface) {
+	name := iface.Name
+	there := n.NICs[name]
+	if there && !n.Loose[name] {
+		return
+	}
+	if !there {
+		s.Keep = append(s.Keep, name)
+	}
+	a := AttachmentOf(n.VMI, name)
+	if a == nil || !n.InPod.lists(*a) || !there && iface.SRIOV != nil && n.Devices[a.Interface] == "" {
+		return
+	}
+	if left := pause(n.Plugged, name, plugPause, n.Now); left > 0 {
+		s.After = backoff.Sooner(s.After, left)
+		return
+	}
+	if there {
+		s.Reconnect = append(s.Reconnect, name)
+		return
+	}
+	s.Plug = append(s.Plug, name)
+}
+
+func pause(done map[string]time.Time, name string, length time.Duration, now time.Time) time.Duration {
+	at, known := done[name]
+	if !known {
+		return 0
+	}
+	return max(at.Add(length).Sub(now), 0)
+}
+
+// Leaving returns the NICs that the VMI does not want any more. They don't migrate.
+func Leaving(vmi *v1.VirtualMachineInstance, nics map[string]bool) []string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(nics)) {
+		if iface := launcherpod.InterfaceOf(vmi, name); iface == nil || iface.State == v1.InterfaceStateAbsent {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// Reported reports whether the status, which a migration's target relies on, shows exactly QEMU's secondary NICs.
+func Reported(vmi *v1.VirtualMachineInstance, nics map[string]bool) bool {
+	for i := range vmi.Spec.Networks {
+		if name := vmi.Spec.Networks[i].Name; vmi.Spec.Networks[i].Multus != nil && InGuest(vmi, name) != nics[name] {
+			return false
+		}
+	}
+	return true
+}
+
+// Arriving returns the VMI for QEMU at a migration's target: with the interfaces that the status
+// shows in the guest, except devices of the node.
+func Arriving(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+	return WithNICs(vmi, func(name string) bool { return InGuest(vmi, name) && launcherpod.InterfaceOf(vmi, name).SRIOV == nil })
+}
+
+// WithNICs returns the VMI with all secondary interfaces absent for which has is false. It shares
+// data with vmi and must not be changed.
+func WithNICs(vmi *v1.VirtualMachineInstance, has func(name string) bool) *v1.VirtualMachineInstance {
+	out := *vmi
+	out.Spec.Domain.Devices.Interfaces = slices.Clone(vmi.Spec.Domain.Devices.Interfaces)
+	for i := range out.Spec.Domain.Devices.Interfaces {
+		if iface := &out.Spec.Domain.Devices.Interfaces[i]; OnMultus(vmi, iface.Name) && !has(iface.Name) {
+			iface.State = v1.InterfaceStateAbsent
+		}
+	}
+	return &out
+}
+
+// OnMultus reports whether an interface is on a Multus network.
+func OnMultus(vmi *v1.VirtualMachineInstance, name string) bool { return networkOf(vmi, name) != nil }
+
+// OnPodNetwork reports whether the VMI has the interface on the pod network: QEMU has it from the start.
+func OnPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
+	return launcherpod.InterfaceOf(vmi, name) != nil && !OnMultus(vmi, name)
+}
+
+// IsLinkOf reports whether a link in a launcher pod is a bridge or tap of these interfaces, or not
+// one that virt-handler makes for secondary interfaces.
+func IsLinkOf(link string, names []string) bool {
+	if !madeLink.MatchString(link) {
+		return true
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		return link == layout.SecondaryLink("k6t-", name) || link == layout.SecondaryLink("tap", name)
+	})
+}

@@ -1,0 +1,207 @@
+// Package maintenancepod renders the pod that gives a user access to the disks of a stopped VM, and lists the
+// disks that a VM offers.
+//
+// It owns the content of that pod, not when it runs: its label is the lock, and virt-controller removes its
+// scheduling gate. It is pure: it must not import a client, read a clock or authorize a request.
+package maintenancepod
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/maintenance"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/selinux"
+)
+
+const (
+	// graceSeconds is the time for a terminated command to finish its writes.
+	graceSeconds = 30
+	// idleSeconds ends an abandoned shell: a lost connection leaves the terminal open, and the waiting shell
+	// would keep the VM locked.
+	idleSeconds = "3600"
+	idleEnv     = "TMOUT"
+	// QEMU's needs for libguestfs's appliance, beside the tools.
+	cpuRequest, memoryRequest = "100m", "512Mi"
+)
+
+// Input is the input of Render.
+type Input struct {
+	// VM has its instance type and preference expanded.
+	VM       *v1.VirtualMachine
+	Request  *maintenance.Request
+	Settings clusterconfig.Settings
+	// Image is the default of the request's.
+	Image string
+	// Token distinguishes this pod from the VM's others and is in its name.
+	Token string
+	// Claims are the existing ones of the function Claims, by name.
+	Claims map[string]*corev1.PersistentVolumeClaim
+}
+
+// Render returns the pod. Its errors are for the user, who must change the VM or the request.
+func Render(in Input) (*corev1.Pod, error) {
+	if in.VM.Spec.Template == nil {
+		return nil, errors.New("the VM has no template, and so no disks")
+	}
+	disks, err := disksOf(in.VM, in.Request)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkClaims(in.VM, disks, in.Claims); err != nil {
+		return nil, err
+	}
+	resources, err := resources(in, disks)
+	if err != nil {
+		return nil, err
+	}
+	vmi := stateclaim.Next(in.VM)
+	pod := &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: layout.ReplicaName("maintenance-"+in.VM.Name, in.Token), Namespace: in.VM.Namespace,
+			Labels: map[string]string{layout.MaintenanceForLabel: layout.LabelValue(in.VM.Name)},
+		},
+		Spec: corev1.PodSpec{
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			TerminationGracePeriodSeconds: new(int64(graceSeconds)),
+			AutomountServiceAccountToken:  new(false),
+			EnableServiceLinks:            new(false),
+			ImagePullSecrets:              pullSecrets(&vmi.Spec),
+			SecurityContext:               podSecurity(in),
+			Containers:                    []corev1.Container{container(in, resources)},
+		},
+	}
+	if d := in.Request.DeadlineSeconds; d > 0 {
+		pod.Spec.ActiveDeadlineSeconds = &d
+	}
+	launcherpod.Constrain(&pod.Spec, vmi, in.Settings)
+	for _, d := range disks {
+		addDisk(&pod.Spec, d, in.Claims[d.claim])
+	}
+	return pod, nil
+}
+
+func container(in Input, resources corev1.ResourceRequirements) corev1.Container {
+	r := in.Request
+	c := corev1.Container{
+		Name: layout.MaintenanceContainer, Image: in.Image, ImagePullPolicy: in.Settings.ImagePullPolicy,
+		Command: slices.Clone(r.Command), Args: slices.Clone(r.Args), Resources: resources,
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+	}
+	if r.Image != "" {
+		c.Image = r.Image
+	}
+	if r.ImagePullPolicy != "" {
+		c.ImagePullPolicy = corev1.PullPolicy(r.ImagePullPolicy)
+	}
+	if r.Interactive {
+		c.Stdin, c.StdinOnce, c.TTY = true, true, true
+		c.Env = []corev1.EnvVar{{Name: idleEnv, Value: idleSeconds}}
+	}
+	return c
+}
+
+// podSecurity is that of the pods that run QEMU: QEMU's user owns a disk, and on a node with labeled file
+// systems only the same SELinux type can access it.
+func podSecurity(in Input) *corev1.PodSecurityContext {
+	user, group := int64(layout.QEMUUser), int64(layout.QEMUUser)
+	if in.Request.UID != nil {
+		user = *in.Request.UID
+	}
+	if in.Request.FSGroup != nil {
+		group = *in.Request.FSGroup
+	}
+	return &corev1.PodSecurityContext{
+		RunAsUser: &user, RunAsGroup: new(int64(layout.QEMUUser)), RunAsNonRoot: new(user != 0), FSGroup: &group,
+		FSGroupChangePolicy: new(corev1.FSGroupChangeOnRootMismatch),
+		SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		SELinuxOptions:      selinux.LauncherOptions(in.Settings.SELinuxLauncherType),
+	}
+}
+
+// resources returns the requested resources. A pod that binds a claim also requests the VM's, because the
+// claim's node is from then on the VM's.
+func resources(in Input, disks []disk) (corev1.ResourceRequirements, error) {
+	out := corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpuRequest), corev1.ResourceMemory: resource.MustParse(memoryRequest),
+		},
+		Limits: corev1.ResourceList{},
+	}
+	if err := quantities(out.Requests, in.Request.Resources.Requests, "requests"); err != nil {
+		return out, err
+	}
+	if err := quantities(out.Limits, in.Request.Resources.Limits, "limits"); err != nil {
+		return out, err
+	}
+	if slices.ContainsFunc(disks, func(d disk) bool { return in.Claims[d.claim].Spec.VolumeName == "" }) {
+		guest, err := launcherpod.Requests(stateclaim.Next(in.VM), in.Settings)
+		if err != nil {
+			return out, fmt.Errorf("reckoning what the VM needs of a node: %w", err)
+		}
+		for name, q := range guest {
+			if own, has := out.Requests[name]; !has || own.Cmp(q) < 0 {
+				out.Requests[name] = q
+			}
+		}
+	}
+	if in.Request.KVM && !in.Settings.UseEmulation {
+		out.Limits[layout.ResourceKVM] = resource.MustParse("1")
+	}
+	launcherpod.LimitCountable(out)
+	for name, limit := range out.Limits {
+		// The API server refuses a request above the limit, so a default request yields to it.
+		_, asked := in.Request.Resources.Requests[string(name)]
+		if own, has := out.Requests[name]; has && !asked && limit.Cmp(own) < 0 {
+			out.Requests[name] = limit
+		}
+	}
+	return out, nil
+}
+
+func quantities(into corev1.ResourceList, texts map[string]string, what string) error {
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		q, err := resource.ParseQuantity(texts[name])
+		if err != nil {
+			return fmt.Errorf("resources.%s.%s: %q is no quantity: %w", what, name, texts[name], err)
+		}
+		into[corev1.ResourceName(name)] = q
+	}
+	return nil
+}
+
+// pullSecrets returns the secrets of the VM's images without duplicates: a mirror of the installation's own
+// image is often in the same registry.
+func pullSecrets(spec *v1.VirtualMachineInstanceSpec) []corev1.LocalObjectReference {
+	var names []string
+	if f := spec.Domain.Firmware; f != nil && f.KernelBoot != nil && f.KernelBoot.Container != nil {
+		names = append(names, f.KernelBoot.Container.ImagePullSecret)
+	}
+	for i := range spec.Volumes {
+		if c := spec.Volumes[i].ContainerDisk; c != nil {
+			names = append(names, c.ImagePullSecret)
+		}
+	}
+	var out []corev1.LocalObjectReference
+	for _, name := range names {
+		reference := corev1.LocalObjectReference{Name: name}
+		if name != "" && !slices.Contains(out, reference) {
+			out = append(out, reference)
+		}
+	}
+	return out
+}

@@ -1,0 +1,106 @@
+package evacuation
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/object/objectevent"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
+)
+
+// Eviction is a request to evict a pod, with the API server's objects.
+type Eviction struct {
+	// Pod is nil if it does not exist.
+	Pod *corev1.Pod
+	// VMI is the one that the pod names, nil if it does not exist. Everybody who creates pods can name one.
+	VMI *v1.VirtualMachineInstance
+	// VM is the VMI's, nil if it has none. It is read only where HeldByDisks of package migration is true.
+	VM *v1.VirtualMachine
+	// Cluster is the cluster's strategy.
+	Cluster v1.EvictionStrategy
+}
+
+// Answer is the response to an eviction.
+type Answer struct {
+	Allowed bool
+	// Mark requests that the VMI is marked (function Mark) before the eviction is refused.
+	Mark bool
+	// Message is the reason for a refusal, "" if the eviction is allowed.
+	Message string
+}
+
+var allowed = Answer{Allowed: true}
+
+// Triggered begins the message, in KubeVirt's words, by which the descheduler recognizes that an evacuation is
+// under way.
+const Triggered = "Eviction triggered evacuation of VMI"
+
+// Judge decides about an eviction. Only a pod that the VMI names by its UID is protected: a guest
+// runs in no other, and tenants can't write the VMI's status.
+//
+//	pod of the guest    None: allowed; External, LiveMigrateIfPossible: marked
+//	                    LiveMigrate: marked, or refused with the reason why it can't be migrated
+//	pod of the target   refused, unless the strategy is None
+//	any other           allowed
+//
+// Whenever it allows the eviction of a pod that is neither ending nor left, the pod's budget
+// (Budget) must allow it as well. Otherwise the answers with and without virt-api would differ.
+func Judge(e Eviction) Answer {
+	pod, vmi := e.Pod, e.VMI
+	switch {
+	case pod == nil, pod.DeletionTimestamp != nil, podstatus.Terminal(pod):
+		return allowed
+	case vmi == nil, vmi.IsFinal(), vmi.DeletionTimestamp != nil, launcherpod.BondOf(pod, vmi) != launcherpod.Chosen:
+		return allowed
+	}
+	strategy := Strategy(vmi, e.Cluster)
+	switch {
+	case strategy == v1.EvictionStrategyNone:
+		return allowed
+	case pod.Name != launcherpod.CurrentName(vmi):
+		return judgeOther(pod, vmi)
+	case strategy == v1.EvictionStrategyExternal:
+		return refuseAndMark(vmi, "its evictionStrategy is External, and whoever looks after it has to move or stop it")
+	}
+	return judgeGuest(e, strategy)
+}
+
+// judgeOther decides about a pod of the VMI that its guest is not in: a migration's target or the pod that it
+// has left.
+func judgeOther(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Answer {
+	if ms := vmi.Status.MigrationState; !migration.InFlight(vmi) || ms.TargetPod != pod.Name {
+		return allowed
+	}
+	return Answer{Message: fmt.Sprintf("the guest of VMI %q is being migrated to this pod; it is moved on when it has arrived", name(vmi))}
+}
+
+// judgeGuest decides about the current pod of a guest that is to be migrated.
+func judgeGuest(e Eviction, strategy v1.EvictionStrategy) Answer {
+	vmi := e.VMI
+	err := migration.Movable(vmi)
+	switch {
+	case vmi.Status.Phase == v1.Scheduled:
+		return refuseAndMark(vmi, "it is migrated away as soon as it runs")
+	case err == nil:
+		return refuseAndMark(vmi, "it is being migrated to another node")
+	case len(DiskMoves(e.VM, vmi)) > 0:
+		return refuseAndMark(vmi, copying(e.VM))
+	case strategy == v1.EvictionStrategyLiveMigrateIfPossible:
+		return refuseAndMark(vmi, objectevent.Fit(fmt.Sprintf("it is being stopped, because it can't be migrated: %v", err)))
+	}
+	return Answer{Message: objectevent.Fit(fmt.Sprintf("VMI %q has the evictionStrategy LiveMigrate and can't be migrated: %v; stop it, or do what is needed for its migration", name(vmi), err))}
+}
+
+// refuseAndMark refuses an eviction with a message about the evacuation that it has triggered.
+func refuseAndMark(vmi *v1.VirtualMachineInstance, what string) Answer {
+	return Answer{
+		Mark:    vmi.Status.EvacuationNodeName != vmi.Status.NodeName,
+		Message: fmt.Sprintf("%s %q: %s", Triggered, name(vmi), what),
+	}
+}
+
+func name(vmi *v1.VirtualMachineInstance) string { return vmi.Namespace + "/" + vmi.Name }

@@ -1,0 +1,167 @@
+package switchover_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+)
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+func TestLimitsOfAMigration(t *testing.T) {
+	defaults := switchover.Limits{Completion: 150 * time.Second, Stall: 150 * time.Second, Downtime: 100 * time.Millisecond}
+	with := func(edit func(*switchover.Limits)) switchover.Limits {
+		l := defaults
+		edit(&l)
+		return l
+	}
+	within := func(completion, stall time.Duration) switchover.Limits {
+		return with(func(l *switchover.Limits) { l.Completion, l.Stall = completion, stall })
+	}
+	const forever = math.MaxInt64 / time.Second * time.Second
+	tests := map[string]struct {
+		config *v1.VMIMConfigurationOptions
+		size   int64
+		want   switchover.Limits
+	}{
+		"nothing is set":                 {nil, gib, defaults},
+		"an empty configuration":         {&v1.VMIMConfigurationOptions{}, gib, defaults},
+		"next to nothing moves":          {nil, 1, defaults},
+		"nothing moves":                  {nil, 0, defaults},
+		"one byte more than a GiB":       {nil, gib + 1, with(func(l *switchover.Limits) { l.Completion = 300 * time.Second })},
+		"two GiB":                        {nil, 2 * gib, with(func(l *switchover.Limits) { l.Completion = 300 * time.Second })},
+		"limits of their own":            {&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(int64(10)), ProgressTimeout: new(int64(20))}, 4 * gib, within(40*time.Second, 20*time.Second)},
+		"no limits":                      {&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(int64(0)), ProgressTimeout: new(int64(0))}, gib, within(0, 0)},
+		"negative limits are none":       {&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(int64(-1)), ProgressTimeout: new(int64(-1))}, gib, within(0, 0)},
+		"limits beyond all time":         {&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(int64(math.MaxInt64)), ProgressTimeout: new(int64(math.MaxInt64))}, 8 * gib, within(forever, forever)},
+		"the largest that fits":          {&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(math.MaxInt64 / int64(time.Second) / 5)}, 5 * gib, with(func(l *switchover.Limits) { l.Completion = forever - time.Second })},
+		"the smallest that does not fit": {&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(math.MaxInt64/int64(time.Second)/5 + 1)}, 5 * gib, with(func(l *switchover.Limits) { l.Completion = forever })},
+		"a bandwidth":                    {&v1.VMIMConfigurationOptions{BandwidthPerMigration: new(resource.MustParse("64Mi"))}, gib, with(func(l *switchover.Limits) { l.Bandwidth = 64 * mib })},
+		"a negative bandwidth":           {&v1.VMIMConfigurationOptions{BandwidthPerMigration: new(resource.MustParse("-1"))}, gib, defaults},
+		"a downtime":                     {&v1.VMIMConfigurationOptions{MaxDowntimeMs: new(uint64(900))}, gib, with(func(l *switchover.Limits) { l.Downtime = 900 * time.Millisecond })},
+		"a downtime beyond QEMU's most":  {&v1.VMIMConfigurationOptions{MaxDowntimeMs: new(uint64(math.MaxUint64))}, gib, with(func(l *switchover.Limits) { l.Downtime = 2000 * time.Second })},
+		"no downtime":                    {&v1.VMIMConfigurationOptions{MaxDowntimeMs: new(uint64(0))}, gib, with(func(l *switchover.Limits) { l.Downtime = time.Millisecond })},
+		"auto-converge":                  {&v1.VMIMConfigurationOptions{AllowAutoConverge: new(true)}, gib, with(func(l *switchover.Limits) { l.AutoConverge = true })},
+		"post-copy":                      {&v1.VMIMConfigurationOptions{AllowPostCopy: new(true)}, gib, with(func(l *switchover.Limits) { l.PostCopy, l.Pause = true, true })},
+		"post-copy, undisrupted":         {&v1.VMIMConfigurationOptions{AllowPostCopy: new(true), AllowWorkloadDisruption: new(false)}, gib, defaults},
+		"disruption only":                {&v1.VMIMConfigurationOptions{AllowWorkloadDisruption: new(true)}, gib, with(func(l *switchover.Limits) { l.Pause = true })},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := switchover.LimitsOf(test.config, test.size); got != test.want {
+				t.Errorf("the limits are %+v, expected %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestProgressOfAMigration(t *testing.T) {
+	var p switchover.Progress
+	for _, step := range []struct {
+		at, moved   time.Duration
+		transferred int64
+	}{{1, 1, 10}, {2, 1, 10}, {3, 3, 11}, {4, 3, 11}, {5, 3, 5}, {6, 6, 6}} {
+		p = p.Add(switchover.Sample{Elapsed: step.at, Transferred: step.transferred})
+		if p.Moved != step.moved || p.Last.Elapsed != step.at {
+			t.Errorf("at %d, with %d transferred, it moved last at %d, expected %d", step.at, step.transferred, p.Moved, step.moved)
+		}
+	}
+}
+
+func TestConvergence(t *testing.T) {
+	limits := switchover.Limits{Completion: 150 * time.Second, Stall: 20 * time.Second}
+	limited := func(edit func(*switchover.Limits)) switchover.Limits {
+		l := limits
+		edit(&l)
+		return l
+	}
+	at := func(elapsed, moved time.Duration) switchover.Progress {
+		return switchover.Progress{Moved: moved, Last: switchover.Sample{
+			Elapsed: elapsed, Transferred: 3 * gib, Remaining: 3 * gib / 2, DirtyRate: 120 * mib, Throughput: 64 * mib}}
+	}
+	now := at(150*time.Second, 150*time.Second)
+	slow := now
+	slow.Last.DirtyRate = 64*mib - 1
+	even := now
+	even.Last.DirtyRate = 64 * mib
+	small := slow
+	small.Last.Remaining = mib + 1
+	gives := func(reason string) switchover.Convergence {
+		return switchover.Convergence{Action: switchover.GiveUp, Reason: reason}
+	}
+	goesOn := switchover.Convergence{}
+	const busy = "the guest dirties memory at 120 MiB/s, and the migration transfers 64 MiB/s, so it has not ended after 2m30s; "
+	tests := map[string]struct {
+		progress switchover.Progress
+		limits   switchover.Limits
+		want     switchover.Convergence
+	}{
+		"it has just begun":           {switchover.Progress{}, limits, goesOn},
+		"almost out of time":          {at(150*time.Second-1, 149*time.Second), limits, goesOn},
+		"almost stalled":              {at(30*time.Second, 10*time.Second+1), limits, goesOn},
+		"stalled":                     {at(30*time.Second, 10*time.Second), limits, gives("the migration has transferred nothing for 20s; check the network between the nodes")},
+		"stalled, with post-copy":     {at(200*time.Second, 10*time.Second), limited(func(l *switchover.Limits) { l.PostCopy, l.Pause = true, true }), gives("the migration has transferred nothing for 3m10s; check the network between the nodes")},
+		"stalled without a limit":     {at(100*time.Second, 0), limited(func(l *switchover.Limits) { l.Stall = 0 }), goesOn},
+		"out of time without a limit": {now, limited(func(l *switchover.Limits) { l.Completion = 0 }), goesOn},
+		"out of time, with post-copy": {now, limited(func(l *switchover.Limits) { l.PostCopy, l.Pause = true, true }), switchover.Convergence{Action: switchover.ConvergeByPostCopy}},
+		"out of time, with a pause":   {now, limited(func(l *switchover.Limits) { l.Pause = true }), switchover.Convergence{Action: switchover.ConvergeByPause}},
+		"paused almost as long":       {at(300*time.Second-1, 299*time.Second), limited(func(l *switchover.Limits) { l.Pause = true }), switchover.Convergence{Action: switchover.ConvergeByPause}},
+		"paused as long as it was copied": {at(300*time.Second, 299*time.Second), limited(func(l *switchover.Limits) { l.Pause = true }),
+			gives("the guest was stopped for 2m30s to be sent, and 1.5 GiB are left at 64 MiB/s; raise completionTimeoutPerGiB")},
+		"paused, with a bandwidth": {at(300*time.Second, 299*time.Second), limited(func(l *switchover.Limits) { l.Pause, l.Bandwidth = true, 64*mib }),
+			gives("the guest was stopped for 2m30s to be sent, and 1.5 GiB are left at 64 MiB/s; raise completionTimeoutPerGiB or bandwidthPerMigration, which is 64 MiB/s")},
+		"paused after a short time": {at(151*time.Second, 150*time.Second), limited(func(l *switchover.Limits) { l.Completion, l.Pause = 2*time.Second, true }), switchover.Convergence{Action: switchover.ConvergeByPause}},
+		"paused too long after a short time": {at(152*time.Second, 150*time.Second), limited(func(l *switchover.Limits) { l.Completion, l.Pause = 2*time.Second, true }),
+			gives("the guest was stopped for 2m30s to be sent, and 1.5 GiB are left at 64 MiB/s; raise completionTimeoutPerGiB")},
+		"paused, with a limit beyond all time": {at(math.MaxInt64, math.MaxInt64), limited(func(l *switchover.Limits) { l.Completion, l.Pause = math.MaxInt64-1, true }), switchover.Convergence{Action: switchover.ConvergeByPause}},
+		"the guest is too busy":                {now, limits, gives(busy + "allow auto-converge or allow post-copy")},
+		"too busy with auto-converge":          {now, limited(func(l *switchover.Limits) { l.AutoConverge = true }), gives(busy + "allow post-copy")},
+		"too busy for the bandwidth":           {now, limited(func(l *switchover.Limits) { l.Bandwidth = 64 * mib }), gives(busy + "allow auto-converge or allow post-copy or raise bandwidthPerMigration, which is 64 MiB/s")},
+		"as busy as the connection":            {even, limits, gives("the guest dirties memory at 64 MiB/s, and the migration transfers 64 MiB/s, so it has not ended after 2m30s; allow auto-converge or allow post-copy")},
+		"there is too much of it":              {slow, limits, gives("1.5 GiB are left after 2m30s at 64 MiB/s; raise completionTimeoutPerGiB")},
+		"too much for the bandwidth":           {slow, limited(func(l *switchover.Limits) { l.Bandwidth = gib }), gives("1.5 GiB are left after 2m30s at 64 MiB/s; raise completionTimeoutPerGiB or raise bandwidthPerMigration, which is 1.0 GiB/s")},
+		"a begun MiB counts as one":            {small, limits, gives("2 MiB are left after 2m30s at 64 MiB/s; raise completionTimeoutPerGiB")},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := switchover.DecideConvergence(test.progress, test.limits); got != test.want {
+				t.Errorf("it decides %+v, expected %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestHowLongAGuestMayStandStill(t *testing.T) {
+	limits := switchover.LimitsOf(nil, gib)
+	for round, want := range map[int64]time.Duration{
+		-1: 20 * time.Millisecond, 0: 20 * time.Millisecond, 1: 20 * time.Millisecond, 3: 20 * time.Millisecond, 4: 40 * time.Millisecond,
+		5: 80 * time.Millisecond, 6: 100 * time.Millisecond, 7: 100 * time.Millisecond, 1 << 60: 100 * time.Millisecond,
+	} {
+		if got := limits.AllowedDowntime(round); got != want {
+			t.Errorf("in round %d: %v, want %v", round, got, want)
+		}
+	}
+}
+
+func TestAGuestMayStandStillForAsLongAsItsPolicySays(t *testing.T) {
+	for _, c := range []struct {
+		most  uint64
+		round int64
+		want  time.Duration
+	}{
+		{900, 1, 20 * time.Millisecond}, {900, 6, 160 * time.Millisecond}, {900, 100, 900 * time.Millisecond}, {5, 1, 5 * time.Millisecond}, {5, 100, 5 * time.Millisecond},
+	} {
+		limits := switchover.LimitsOf(&v1.VMIMConfigurationOptions{MaxDowntimeMs: &c.most}, gib)
+		if got := limits.AllowedDowntime(c.round); got != c.want {
+			t.Errorf("at most %d ms, in round %d: %v, want %v", c.most, c.round, got, c.want)
+		}
+	}
+}

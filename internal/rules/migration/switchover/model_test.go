@@ -1,0 +1,284 @@
+package switchover_test
+
+import (
+	"fmt"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+)
+
+// The model: one migration of one VMI, with both QEMUs as observed, and all other parts. A state is a value of fixed
+// size, so that it is its own key. QEMU obeys one virt-handler at a time, so a command takes effect in the state in
+// which it was decided; a write to the VMI may follow from an older version, and is refused then.
+
+// side is one of the two pods, with its node and its virt-handler.
+type side uint8
+
+const (
+	source side = iota
+	target
+)
+
+var sides = [...]string{"source", "target"}
+
+// sourceQEMU is the state of the QEMU in which the guest runs at first.
+type sourceQEMU uint8
+
+const (
+	srcRuns sourceQEMU = iota
+	srcCopies
+	srcPreSwitchover
+	srcDevice
+	// srcPostCopy is the moment at which the guest still continues here after an error.
+	srcPostCopy
+	srcPostCopyFirm
+	srcPostCopyPaused
+	// srcPostCopyFailed follows an error at the end of the post-copy. The guest stands still.
+	srcPostCopyFailed
+	srcSent
+	// srcBack has begun the migration, and runs the guest.
+	srcBack
+	srcEnded
+)
+
+var sourceNames = [...]string{"runs", "copies", "pre-switchover", "device", "post-copy", "post-copy-firm", "post-copy-paused", "post-copy-failed", "sent", "back", "ended"}
+
+func (q sourceQEMU) runs() bool { return q == srcRuns || q == srcCopies || q == srcBack }
+
+// answers is QEMU's answer.
+func (q sourceQEMU) answers() (runState string, status migrationstatus.Status, postCopyBytes int64) {
+	switch q {
+	case srcRuns:
+		return runstate.Running, migrationstatus.None, 0
+	case srcCopies:
+		return runstate.Running, migrationstatus.Active, 0
+	case srcPreSwitchover:
+		return "finish-migrate", migrationstatus.PreSwitchover, 0
+	case srcDevice:
+		return "finish-migrate", migrationstatus.Device, 0
+	case srcPostCopy:
+		return "finish-migrate", migrationstatus.PostCopyActive, 0
+	case srcPostCopyFirm:
+		return "finish-migrate", migrationstatus.PostCopyActive, 1
+	case srcPostCopyPaused:
+		return "finish-migrate", migrationstatus.PostCopyPaused, 1
+	case srcPostCopyFailed:
+		return runstate.PausedToMigrate, migrationstatus.Failed, 0
+	case srcSent:
+		return runstate.PostMigrate, migrationstatus.Completed, 0
+	}
+	return runstate.Running, migrationstatus.Failed, 0
+}
+
+// targetQEMU is the state of the QEMU that the guest is to reach.
+type targetQEMU uint8
+
+const (
+	tgtNotStarted targetQEMU = iota
+	tgtIncoming
+	tgtLoaded
+	tgtMarked
+	tgtRuns
+	tgtEnded
+)
+
+var targetNames = [...]string{"not started", "incoming", "loaded", "marked", "runs", "ended"}
+
+// node is the state of a node.
+type node uint8
+
+const (
+	answers node = iota
+	silent
+	// fenced means that nothing runs on it, and that somebody has declared so.
+	fenced
+)
+
+// pod is a stored launcher pod.
+type pod struct {
+	gone, final, deleting bool
+}
+
+func (p pod) going() bool { return p.gone || p.deleting }
+
+// handler is a node's virt-handler.
+type handler struct {
+	up   bool
+	view switchover.Record
+	// Its received messages: Ready, Ran and Never at the source, Released at the target.
+	ready, ran, never, released bool
+	// streams: it has begun the migration. unmarked is TargetFacts.Unmarked.
+	streams, unmarked bool
+	// asked is the source QEMU's state when it was asked for its migration: QEMU runs on meanwhile.
+	asked sourceQEMU
+	// exit is QEMU's end as far as virt-handler knows.
+	exit switchover.Exit
+}
+
+// leader is a virt-controller with old views.
+type leader struct {
+	looked bool
+	sight  sight
+}
+
+// state is the whole model.
+type state struct {
+	vmi switchover.Record
+	// cancel: the VirtualMachineInstanceMigration is being deleted.
+	cancel bool
+	src    sourceQEMU
+	tgt    targetQEMU
+	// whole: the target has all of the guest's memory. byPostCopy: the source was told to switch to post-copy.
+	whole, byPostCopy bool
+	// left: QEMU at the source has the marker that its guest never continues there.
+	left bool
+	// doomed: QEMU at the target reports that it will be killed; killing: virt-launcher was told.
+	doomed, killing bool
+	// hasRun: the target has run the guest. stale: the guest has continued at the source since the target loaded it.
+	hasRun, stale bool
+	// stream: the connection between the QEMUs is up.
+	stream bool
+	// copies are those of its disks, and copyLink their connection. same: both sides have the guest's writes.
+	copies   copies
+	copyLink bool
+	same     bool
+	exits    [2]switchover.Exit
+	pods     [2]pod
+	nodes    [2]node
+	handlers [2]handler
+	// Messages between the virt-handlers.
+	ready, released, ran, never bool
+	old                         leader
+	// second is a second target pod: 1 when it exists, 2 when its QEMU listens, 3 when that has ended.
+	second uint8
+	faults int8
+}
+
+func (s *state) String() string {
+	text := fmt.Sprintf("source %s, target %s", sourceNames[s.src], targetNames[s.tgt])
+	if s.copies != cpNone {
+		text += ", disks " + copyNames[s.copies]
+	}
+	if s.tgt > tgtIncoming && s.tgt < tgtEnded && !s.whole {
+		text += " in part"
+	}
+	r := s.vmi
+	for _, mark := range []struct {
+		name string
+		set  bool
+	}{
+		{"started", r.Started}, {"failed", r.Failed}, {"completed", r.Completed}, {"abort", r.AbortRequested},
+		{"abort failed", r.AbortFailed}, {"source dropped", !r.SourceNamed}, {"target dropped", !r.TargetNamed},
+		{"switched", r.Switched}, {"deleting", r.Deleting}, {"final", r.Final}, {"cut", !s.stream && s.src != srcRuns && s.src != srcEnded},
+		{"source pod going", s.pods[source].going()}, {"target pod going", s.pods[target].going()},
+		{"source handler down", !s.handlers[source].up}, {"target handler down", !s.handlers[target].up},
+		{"source node silent", s.nodes[source] == silent}, {"target node silent", s.nodes[target] == silent},
+		{"stale", s.stale}, {"to be killed", s.doomed && s.tgt != tgtEnded}, {"second pod", s.second > 0},
+	} {
+		if mark.set {
+			text += ", " + mark.name
+		}
+	}
+	return text
+}
+
+func (s *state) initial(sc *scenario) {
+	*s = state{faults: sc.faults}
+	s.vmi = switchover.Record{Current: true, SourceNamed: true, TargetNamed: true}
+	if sc.ready {
+		s.vmi.Addressed, s.tgt = true, tgtIncoming
+	}
+	for i := range s.handlers {
+		s.handlers[i] = handler{up: true, view: s.vmi}
+	}
+	s.handlers[target].unmarked = true
+	if sc.disks {
+		s.copies = cpMissing
+	}
+}
+
+// alive reports whether a pod's processes run.
+func (s *state) alive(i side) bool {
+	if i == source {
+		return s.src != srcEnded
+	}
+	return s.tgt != tgtEnded
+}
+
+// connected reports whether the virt-handlers can communicate.
+func (s *state) connected() bool {
+	return s.handlers[source].up && s.handlers[target].up && s.nodes[source] == answers && s.nodes[target] == answers
+}
+
+// end ends a pod's processes. With word, virt-launcher reports how.
+func (s *state) end(i side, word bool) {
+	exit := switchover.Exit{Known: word}
+	if i == source {
+		exit.Sent, exit.Ran = word && s.src == srcSent, word
+		s.src = srcEnded
+	} else {
+		exit.Ran = word && s.tgt == tgtRuns
+		s.tgt, s.doomed, s.killing = tgtEnded, false, false
+	}
+	s.exits[i], s.stream, s.copyLink = exit, false, false
+	if s.handlers[i].up {
+		s.handlers[i].exit = exit
+	}
+}
+
+// exitSeen is a virt-handler's knowledge of its QEMU's end.
+func (s *state) exitSeen(i side) switchover.Exit {
+	if p := s.pods[i]; p.final && !p.gone && s.nodes[i] == answers {
+		return s.exits[i]
+	}
+	return s.handlers[i].exit
+}
+
+func (s *state) sourceFacts() switchover.SourceFacts {
+	h := s.handlers[source]
+	f := switchover.SourceFacts{
+		Record: h.view, Process: switchover.ProcessRuns, Begun: s.src != srcRuns, Left: s.left, Streams: h.streams, Settled: true, Mirrors: s.copies.answers(),
+		Connected: s.connected(), Ready: h.ready, Ran: h.ran, Never: h.never,
+	}
+	_, f.Status, f.PostCopyBytes = h.asked.answers()
+	f.RunState, _, _ = s.src.answers()
+	if s.src == srcPostCopyFailed && s.left {
+		f.RunState = runstate.PostMigrate
+	}
+	if s.src == srcEnded {
+		f.Process, f.Exit = switchover.ProcessEnded, s.exitSeen(source)
+	}
+	return f
+}
+
+func (s *state) targetFacts() switchover.TargetFacts {
+	h := s.handlers[target]
+	f := switchover.TargetFacts{
+		Record: h.view, Named: true, Terminating: s.nodes[target] == answers && s.pods[target].going(), Process: switchover.ProcessRuns,
+		Released: h.released, Unmarked: h.unmarked, Doomed: s.doomed, Marked: s.tgt == tgtMarked || s.tgt == tgtRuns, RunState: "paused",
+	}
+	switch {
+	case s.whole:
+		f.Status = migrationstatus.Completed
+	case s.src == srcPostCopyPaused || !s.stream:
+		f.Status = migrationstatus.PostCopyPaused
+	default:
+		f.Status = migrationstatus.PostCopyActive
+	}
+	switch s.tgt {
+	case tgtNotStarted:
+		f.Process = switchover.ProcessNotStarted
+	case tgtIncoming:
+		f.RunState, f.Status = runstate.InMigrate, migrationstatus.Active
+	case tgtRuns:
+		f.RunState = runstate.Running
+	case tgtEnded:
+		f.Process, f.Exit = switchover.ProcessEnded, s.exitSeen(target)
+	}
+	return f
+}
+
+// overdue is more than a virt-handler waits for in pre-switchover and in device.
+const overdue = time.Hour

@@ -1,0 +1,188 @@
+package volumemigration
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
+)
+
+// When a node is drained, disks that only this node reaches are moved to new claims in the same way
+// as to a user's: the VM's template names them (decision 342).
+
+const (
+	// DrainAnnotation on a VM lets a drain move its disks to other claims, if the value is DrainMigrate.
+	DrainAnnotation = "drydock.dev/drain-local-disks"
+	// DrainMigrate permits the migration.
+	DrainMigrate = "Migrate"
+
+	// DrainLabel on a DataVolume that was made for a drain is the VM's UID.
+	DrainLabel = "drydock.dev/drain-destination"
+	// DrainedVM is an annotation with the VM's name.
+	DrainedVM = "drydock.dev/drained-vm"
+)
+
+// DrainAllowed reports whether the VM's owner lets a drain move its disks, which changes the claims in its template.
+func DrainAllowed(vm *v1.VirtualMachine) bool {
+	return ByMigration(&vm.Spec) && vm.Annotations[DrainAnnotation] == DrainMigrate
+}
+
+// Exits returns the move off the node for each volume that could be migrated, needed or not. The claim's
+// name depends on the guest's pod: it was never a guest's disk before, and changes with the pod.
+func Exits(vmi *v1.VirtualMachineInstance) []Move {
+	var moves []Move
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		if from := volumeclaim.Disk(&v.VolumeSource); from != "" && volumeclaim.Written(&v.VolumeSource) != "" {
+			moves = append(moves, exit(vmi, v.Name, from))
+		}
+	}
+	return moves
+}
+
+func exit(vmi *v1.VirtualMachineInstance, volume, from string) Move {
+	of := fmt.Sprintf("%s %s %s %s", vmi.UID, launcherpod.CurrentName(vmi), volume, from)
+	return Move{Volume: volume, From: from, To: layout.PodName("", vmi.Name+"-"+volume, "-"+layout.LongDigest(of))}
+}
+
+// Local returns the moves of all disks that only the guest's node reaches, and the reasons against them.
+func Local(vmi *v1.VirtualMachineInstance) (moves []Move, refusals []string) {
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		local, why := judgeLocal(vmi, v)
+		switch {
+		case why != "":
+			refusals = append(refusals, fmt.Sprintf("volume %s can't be migrated: %s", v.Name, why))
+		case local:
+			moves = append(moves, exit(vmi, v.Name, volumeclaim.Disk(&v.VolumeSource)))
+		}
+	}
+	return moves, refusals
+}
+
+// judgeLocal reports whether the volume keeps the guest on its node until it is moved, or why it can't be moved.
+func judgeLocal(vmi *v1.VirtualMachineInstance, v *v1.Volume) (local bool, why string) {
+	claim, onClaim := volumeclaim.Of(&v.VolumeSource)
+	info := claimInfo(vmi, v.Name)
+	switch {
+	case v.HostDisk != nil:
+		return false, fileOfNode(v.HostDisk)
+	case !onClaim:
+		return false, ""
+	case info == nil && machine.Hotpluggable(v):
+		return false, "" // it is being plugged or unplugged
+	case info == nil || info.ClaimName != claim.Name, machine.Hotpluggable(v) && len(info.AccessModes) == 0:
+		return false, fmt.Sprintf("what its claim %s is has not been reported yet", claim.Name)
+	case slices.Contains(info.AccessModes, corev1.ReadWriteMany), claim.Backing && slices.Contains(info.AccessModes, corev1.ReadOnlyMany):
+		return false, ""
+	case claim.Backing || claim.ReadOnly:
+		return false, "its claim is only read"
+	}
+	why = unfitDisk(&vmi.Spec, v.Name)
+	if why == "" && machine.Hotpluggable(v) {
+		why = unready(vmi, Move{Volume: v.Name, From: claim.Name})
+	}
+	return why == "", why
+}
+
+func fileOfNode(disk *v1.HostDisk) string {
+	if disk.Shared != nil && *disk.Shared {
+		return ""
+	}
+	return "it is a file on this node"
+}
+
+func claimInfo(vmi *v1.VirtualMachineInstance, volume string) *v1.PersistentVolumeClaimInfo {
+	for i := range vmi.Status.VolumeStatus {
+		if s := &vmi.Status.VolumeStatus[i]; s.Name == volume {
+			return s.PersistentVolumeClaimInfo
+		}
+	}
+	return nil
+}
+
+// Names reports whether the template has the move's volume on its new claim.
+func (m Move) Names(template *v1.VirtualMachineInstanceSpec) bool {
+	return claimOf(template, m.Volume) == m.To
+}
+
+// Open reports whether the template has each volume on one of its move's two claims. Otherwise a
+// user wants another claim.
+func Open(template *v1.VirtualMachineInstanceSpec, moves []Move) bool {
+	return !slices.ContainsFunc(moves, func(m Move) bool {
+		return !m.Names(template) && claimOf(template, m.Volume) != m.From
+	})
+}
+
+// Name writes the new claims into the VM's template, and their names into its dataVolumeTemplates,
+// since each of these must be a volume's. Their sources stay.
+func Name(vm *v1.VirtualMachine, moves []Move) {
+	for _, m := range moves {
+		if v := volumeclaim.Named(vm.Spec.Template.Spec.Volumes, m.Volume); v != nil && claimOf(&vm.Spec.Template.Spec, m.Volume) == m.From {
+			v.VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: m.To, Hotpluggable: machine.Hotpluggable(v)}}
+			renameTemplate(vm, m.From, m.To)
+		}
+	}
+}
+
+// TakeBack writes the VMI's current claims back into the VM's template where that names the moves' new ones.
+func TakeBack(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, moves []Move) {
+	for _, m := range moves {
+		v, is := volumeclaim.Named(vm.Spec.Template.Spec.Volumes, m.Volume), volumeclaim.Named(vmi.Spec.Volumes, m.Volume)
+		if v != nil && is != nil && m.Names(&vm.Spec.Template.Spec) {
+			v.VolumeSource = *is.VolumeSource.DeepCopy()
+			renameTemplate(vm, m.To, m.From)
+		}
+	}
+}
+
+func renameTemplate(vm *v1.VirtualMachine, from, to string) {
+	for i := range vm.Spec.DataVolumeTemplates {
+		if t := &vm.Spec.DataVolumeTemplates[i]; t.Name == from {
+			t.Name = to
+		}
+	}
+}
+
+// NewDestination returns the DataVolume of a new claim that is like the old one and as large. owned
+// makes the VM its owner, like the old one's.
+func NewDestination(vm *v1.VirtualMachine, move Move, old *corev1.PersistentVolumeClaim, owned bool) *cdiv1.DataVolume {
+	size := old.Spec.Resources.Requests.Storage()
+	if given := old.Status.Capacity.Storage(); given.Cmp(*size) > 0 {
+		size = given
+	}
+	dv := &cdiv1.DataVolume{
+		TypeMeta: metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "DataVolume"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: vm.Namespace, Name: move.To,
+			Labels:      map[string]string{DrainLabel: string(vm.UID)},
+			Annotations: map[string]string{DrainedVM: vm.Name},
+		},
+		Spec: cdiv1.DataVolumeSpec{
+			Source: &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}},
+			PVC: &corev1.PersistentVolumeClaimSpec{
+				AccessModes: slices.Clone(old.Spec.AccessModes), VolumeMode: old.Spec.VolumeMode, StorageClassName: old.Spec.StorageClassName,
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size.DeepCopy()}},
+			},
+			PriorityClassName: vm.Spec.Template.Spec.PriorityClassName,
+		},
+	}
+	if owned {
+		datavolume.GiveTo(vm, dv)
+	}
+	return dv
+}
+
+// MadeForDrain reports whether the DataVolume was made for a drain of the VM and is not being deleted.
+func MadeForDrain(dv *cdiv1.DataVolume, vm *v1.VirtualMachine) bool {
+	return dv.DeletionTimestamp == nil && dv.Labels[DrainLabel] == string(vm.UID)
+}

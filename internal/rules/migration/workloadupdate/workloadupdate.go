@@ -1,0 +1,221 @@
+// Package workloadupdate decides which guests are moved to a pod of the newest image, and how: by a
+// migration, or by an eviction of the pod, which stops its guest.
+//
+//	             another image,
+//	             MigrationRequired or VolumesChange
+//	up to date ──────────────────────────> outdated ──> migration (LiveMigrate)   ──> up to date
+//	                                           └──────> eviction  (Evict), in batches: the VM starts it again
+//
+// The only state is the time of the last batch of evictions: the rest follows from the pod's image in
+// a VMI's status and from the existing migrations. It must not import a client.
+package workloadupdate
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/migration/evacuation"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
+)
+
+// KubeVirt's defaults for the batches of evictions.
+const (
+	defaultBatch    = 10
+	defaultInterval = time.Minute
+)
+
+// Cluster is the input of a plan.
+type Cluster struct {
+	VMIs       []*v1.VirtualMachineInstance
+	Migrations []*v1.VirtualMachineInstanceMigration
+	// Image is that of new launcher pods.
+	Image    string
+	Strategy v1.KubeVirtWorkloadUpdateStrategy
+	// Eviction is the cluster's eviction strategy, MostMigrations the maximum number of concurrent migrations.
+	Eviction       v1.EvictionStrategy
+	MostMigrations uint32
+	// LastBatch is the time of the last evictions. A new process uses its own start.
+	LastBatch time.Time
+	Now       time.Time
+}
+
+// Plan is the list of actions.
+type Plan struct {
+	// Outdated is the number of guests in pods of another image.
+	Outdated int
+	// Label and Unlabel are the VMIs that get or lose the label OutdatedLauncherImageLabel.
+	Label, Unlabel []*v1.VirtualMachineInstance
+	// Migrate are migrations to create. Their names follow from their purpose.
+	Migrate []*v1.VirtualMachineInstanceMigration
+	// Cancel are migrations that are no longer needed.
+	Cancel []*v1.VirtualMachineInstanceMigration
+	// Evict are the VMIs of one batch whose pods are to be evicted.
+	Evict []*v1.VirtualMachineInstance
+	// After requests another look, zero for none.
+	After time.Duration
+}
+
+type planning struct {
+	Cluster
+	plan Plan
+	// of has the migrations by VMI; underway counts this package's that have not ended.
+	of       map[types.NamespacedName][]*v1.VirtualMachineInstanceMigration
+	underway uint32
+}
+
+// Decide plans for all VMIs, the oldest first.
+func Decide(c Cluster) Plan {
+	p := &planning{Cluster: c, of: map[types.NamespacedName][]*v1.VirtualMachineInstanceMigration{}}
+	for _, m := range c.Migrations {
+		key := types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}
+		p.of[key] = append(p.of[key], m)
+		if migration.MadeFor(m, v1.WorkloadUpdateMigrationAnnotation) && !m.IsFinal() {
+			p.underway++
+		}
+	}
+	for _, vmi := range oldestFirst(c.VMIs) {
+		p.planVMI(vmi)
+	}
+	p.cutBatch()
+	return p.plan
+}
+
+func oldestFirst(vmis []*v1.VirtualMachineInstance) []*v1.VirtualMachineInstance {
+	return slices.SortedFunc(slices.Values(vmis), func(a, b *v1.VirtualMachineInstance) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+func (p *planning) planVMI(vmi *v1.VirtualMachineInstance) {
+	outdated := Outdated(vmi, p.Image)
+	if outdated {
+		p.plan.Outdated++
+	}
+	if vmi.DeletionTimestamp != nil {
+		return
+	}
+	p.label(vmi, outdated)
+	volumes := condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange)
+	if !outdated && !volumes && !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired) {
+		p.cancel(vmi)
+		return
+	}
+	if busy(vmi) {
+		return
+	}
+	movable := migration.Movable(vmi) == nil
+	switch {
+	case movable && (volumes || p.by(v1.WorkloadUpdateMethodLiveMigrate)):
+		// The VM itself requests a migration of volumes.
+		p.migrate(vmi)
+	case outdated && p.by(v1.WorkloadUpdateMethodEvict) && (movable || !protected(vmi, p.Eviction)):
+		p.plan.Evict = append(p.plan.Evict, vmi)
+	}
+}
+
+// busy reports whether a guest must wait: it is starting or stopping; it is already being moved, for whatever
+// reason, and thereby gets a newer pod; or its node does not answer, so that its state is unknown. An eviction
+// would be redundant, and would take another guest's place.
+func busy(vmi *v1.VirtualMachineInstance) bool {
+	return vmi.Status.Phase != v1.Running || vmi.IsMarkedForEviction() || migration.InFlight(vmi) ||
+		vmistatus.Interrupted(vmi) || vmistatus.Unanswered(vmi)
+}
+
+// label keeps a VMI's label current.
+func (p *planning) label(vmi *v1.VirtualMachineInstance, outdated bool) {
+	switch _, labeled := vmi.Labels[v1.OutdatedLauncherImageLabel]; {
+	case outdated && !labeled:
+		p.plan.Label = append(p.plan.Label, vmi)
+	case !outdated && labeled:
+		p.plan.Unlabel = append(p.plan.Unlabel, vmi)
+	}
+}
+
+// Outdated reports whether a VMI's guest may run in a pod of another image.
+func Outdated(vmi *v1.VirtualMachineInstance, image string) bool {
+	in := vmi.Status.LauncherContainerImageVersion
+	return in != "" && in != image && (vmi.Status.Phase == v1.Running || vmi.Status.Phase == v1.Scheduled)
+}
+
+func (p *planning) by(method v1.WorkloadUpdateMethod) bool {
+	return slices.Contains(p.Strategy.WorkloadUpdateMethods, method)
+}
+
+// protected reports whether an eviction of an unmigratable guest would be refused; it must not take a place in
+// every batch.
+func protected(vmi *v1.VirtualMachineInstance, cluster v1.EvictionStrategy) bool {
+	switch evacuation.Strategy(vmi, cluster) {
+	case v1.EvictionStrategyNone, v1.EvictionStrategyLiveMigrateIfPossible:
+		return false
+	}
+	return true
+}
+
+// migrate creates a migration unless one is pending or has just ended. It creates no more than may run, so that
+// waiting guests need no object.
+func (p *planning) migrate(vmi *v1.VirtualMachineInstance) {
+	of := p.of[types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name}]
+	pending := func(m *v1.VirtualMachineInstanceMigration) bool { return !m.IsFinal() }
+	if p.underway >= p.MostMigrations || slices.ContainsFunc(of, pending) {
+		// Their end causes the next look.
+		return
+	}
+	if left := migration.Pause(of, p.Now); left > 0 {
+		p.plan.After = backoff.Sooner(p.plan.After, left)
+		return
+	}
+	p.underway++
+	p.plan.Migrate = append(p.plan.Migrate, migration.Automatic(vmi, v1.WorkloadUpdateMigrationAnnotation, "",
+		layout.PodName("kubevirt-workload-update-", vmi.Name, "-"+layout.LongDigest(string(vmi.UID)+" "+p.Image+" "+migration.LastFor(of, v1.WorkloadUpdateMigrationAnnotation)))))
+}
+
+// cancel cancels migrations for a change that was reverted. One that was handed over goes on.
+func (p *planning) cancel(vmi *v1.VirtualMachineInstance) {
+	for _, m := range p.of[types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name}] {
+		begun := m.TargetIsHandedOff() || vmi.Status.MigrationState != nil && vmi.Status.MigrationState.MigrationUID == m.UID
+		if migration.MadeFor(m, v1.WorkloadUpdateMigrationAnnotation) && !m.IsFinal() && m.DeletionTimestamp == nil && !begun {
+			p.plan.Cancel = append(p.plan.Cancel, m)
+		}
+	}
+}
+
+// cutBatch keeps the evictions of one batch, and none before the interval has passed.
+func (p *planning) cutBatch() {
+	if len(p.plan.Evict) == 0 {
+		return
+	}
+	batch, interval := defaultBatch, defaultInterval
+	if size := p.Strategy.BatchEvictionSize; size != nil {
+		batch = max(*size, 1)
+	}
+	if every := p.Strategy.BatchEvictionInterval; every != nil {
+		interval = max(every.Duration, time.Second)
+	}
+	if left := p.LastBatch.Add(interval).Sub(p.Now); left > 0 {
+		p.plan.Evict, p.plan.After = nil, backoff.Sooner(p.plan.After, left)
+		return
+	}
+	p.plan.Evict = p.plan.Evict[:min(batch, len(p.plan.Evict))]
+	p.plan.After = backoff.Sooner(p.plan.After, interval)
+}
+
+// Labeled returns the VMI with or without the label for an outdated pod.
+func Labeled(vmi *v1.VirtualMachineInstance, outdated bool) *v1.VirtualMachineInstance {
+	out := vmi.DeepCopy()
+	delete(out.Labels, v1.OutdatedLauncherImageLabel)
+	if outdated {
+		if out.Labels == nil {
+			out.Labels = map[string]string{}
+		}
+		out.Labels[v1.OutdatedLauncherImageLabel] = ""
+	}
+	return out
+}

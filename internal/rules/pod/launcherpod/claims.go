@@ -1,0 +1,93 @@
+package launcherpod
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
+)
+
+// ClaimLabel returns the key of the label, without a value, of launcher pods that write to a claim.
+func ClaimLabel(claim string) string { return layout.ClaimLabel(claim) }
+
+func labelClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	for _, claim := range WrittenClaims(vmi) {
+		pod.Labels[ClaimLabel(claim)] = ""
+	}
+}
+
+// NameLabel selects, with NameLabelValue, the launcher pods of VMIs of a name. Pods of every
+// version have the same value, unlike that of InstanceID, so it selects the pods that may have a
+// second guest; IsNamedFor filters them.
+const NameLabel = v1.DeprecatedVirtualMachineNameLabel
+
+// NameLabelValue returns the value of NameLabel for VMIs of that name.
+func NameLabelValue(vmi string) string { return layout.LabelValue(vmi) }
+
+// InstanceID returns the value of the label vmi.kubevirt.io/id, by which others find a VMI's launcher pods.
+// As in KubeVirt, a name that is too long for a label is cut, and ends in eight digits of its SHA-1.
+func InstanceID(vmi string) string {
+	const digits = 8
+	if len(vmi) <= validation.LabelValueMaxLength {
+		return vmi
+	}
+	sum := sha1.Sum([]byte(vmi))
+	return vmi[:validation.LabelValueMaxLength-1-digits] + "-" + hex.EncodeToString(sum[:])[:digits]
+}
+
+// WrittenClaims returns the claims that a guest writes to from its start, in the order of its
+// disks, and that of its VM's state.
+func WrittenClaims(vmi *v1.VirtualMachineInstance) []string {
+	return withState(diskClaims(&vmi.Spec, func(*v1.Disk) bool { return true }), vmi)
+}
+
+// ExclusiveClaims returns those of WrittenClaims that no other guest may write to at the same time,
+// because their disk is not shareable.
+func ExclusiveClaims(vmi *v1.VirtualMachineInstance) []string {
+	return withState(diskClaims(&vmi.Spec, func(d *v1.Disk) bool { return d.Shareable == nil || !*d.Shareable }), vmi)
+}
+
+func diskClaims(spec *v1.VirtualMachineInstanceSpec, counts func(*v1.Disk) bool) []string {
+	var claims []string
+	for i := range spec.Domain.Devices.Disks {
+		disk := &spec.Domain.Devices.Disks[i]
+		if ReadOnly(disk) || !counts(disk) {
+			continue
+		}
+		for j := range spec.Volumes {
+			claim := writtenClaim(&spec.Volumes[j])
+			if claim != "" && spec.Volumes[j].Name == disk.Name && !slices.Contains(claims, claim) {
+				claims = append(claims, claim)
+			}
+		}
+	}
+	return claims
+}
+
+// ReadOnly reports whether the guest can only read the disk.
+func ReadOnly(d *v1.Disk) bool {
+	switch {
+	case d.CDRom != nil:
+		return true
+	case d.Disk != nil:
+		return d.Disk.ReadOnly
+	case d.LUN != nil:
+		return d.LUN.ReadOnly
+	}
+	return false
+}
+
+// writtenClaim returns the claim that a volume lets the guest write to from its start, "" for none.
+func writtenClaim(v *v1.Volume) string {
+	if machine.Hotpluggable(v) {
+		return ""
+	}
+	return volumeclaim.Written(&v.VolumeSource)
+}

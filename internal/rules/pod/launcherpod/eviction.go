@@ -1,0 +1,17 @@
+package launcherpod
+
+import (
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/pod/podlabels"
+)
+
+// KeptLabel marks launcher pods that an eviction must not stop: the VMI's evictionStrategy decides
+// about the guest. The budget of such pods selects by it (decision 310).
+const KeptLabel = podlabels.KeptFromEviction
+
+// Kept reports whether a VMI's pods have KeptLabel. Admission sets the cluster's strategy in the VMI.
+func Kept(vmi *v1.VirtualMachineInstance) bool {
+	s := vmi.Spec.EvictionStrategy
+	return s != nil && *s != "" && *s != v1.EvictionStrategyNone
+}

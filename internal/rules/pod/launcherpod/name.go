@@ -1,0 +1,106 @@
+package launcherpod
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+)
+
+const provisioningPrefix = "virt-provisioning-"
+
+// Name returns the name of the launcher pod in which a VMI starts. It follows from the VMI's name
+// and UID: a repeated creation, even on a stale view, gives one pod, and a later VMI of the same
+// name has another (decision 002). CurrentName includes migrations.
+func Name(vmi *v1.VirtualMachineInstance) string { return podName(layout.LauncherPrefix, vmi) }
+
+// NameStem returns the part before the suffix in the names of the VMI's launcher pods. Very long
+// VMI names share a stem.
+func NameStem(vmi string) string {
+	return nameStem(layout.PodName(layout.LauncherPrefix, vmi, "-"+layout.Digest("")))
+}
+
+// NameStemOf returns the stem of a pod's name, "" if it is no launcher pod's.
+func NameStemOf(pod metav1.Object) string {
+	if !strings.HasPrefix(pod.GetName(), layout.LauncherPrefix) {
+		return ""
+	}
+	return nameStem(pod.GetName())
+}
+
+func nameStem(pod string) string {
+	if end := strings.LastIndexByte(pod, '-'); end > 0 {
+		return pod[:end]
+	}
+	return ""
+}
+
+// IsNamedFor reports whether a launcher pod belongs to a VMI of that name. The pod's name, which
+// nobody can change, decides; its label only counts if the name was cut.
+func IsNamedFor(pod metav1.Object, vmi string) bool {
+	stem := NameStem(vmi)
+	if NameStemOf(pod) != stem {
+		return false
+	}
+	return stem == layout.LauncherPrefix+vmi || pod.GetLabels()[NameLabel] == NameLabelValue(vmi)
+}
+
+// TargetName returns the name of a migration's target pod. It follows from the migration's UID, so
+// a migration only ever has one target pod (decision 002).
+func TargetName(vmi *v1.VirtualMachineInstance, migration types.UID) string {
+	return layout.PodName(layout.LauncherPrefix, vmi.Name, "-"+layout.Digest(string(migration)))
+}
+
+// CurrentName returns the name of the launcher pod in which the guest runs or will start: the target's
+// once the migration has completed and the VMI's node is the target's, the source's until then.
+func CurrentName(vmi *v1.VirtualMachineInstance) string {
+	m := vmi.Status.MigrationState
+	switch {
+	case m == nil || m.SourcePod == "":
+		return Name(vmi)
+	case Arrived(vmi):
+		return m.TargetPod
+	}
+	return m.SourcePod
+}
+
+// OtherName returns the name of the VMI's other launcher pod: of a migration's target, or of its
+// source once the guest has arrived; "" for a VMI that was never migrated.
+func OtherName(vmi *v1.VirtualMachineInstance) string {
+	m := vmi.Status.MigrationState
+	switch {
+	case m == nil || m.SourcePod == "":
+		return ""
+	case Arrived(vmi):
+		return m.SourcePod
+	}
+	return m.TargetPod
+}
+
+// OtherNode returns that pod's node.
+func OtherNode(vmi *v1.VirtualMachineInstance) string {
+	switch m := vmi.Status.MigrationState; {
+	case OtherName(vmi) == "":
+		return ""
+	case Arrived(vmi):
+		return m.SourceNode
+	default:
+		return m.TargetNode
+	}
+}
+
+// Arrived reports whether the guest of the VMI has arrived in a target pod.
+func Arrived(vmi *v1.VirtualMachineInstance) bool {
+	return switchover.Arrived(&vmi.Status) && vmi.Status.MigrationState.TargetPod != ""
+}
+
+// ProvisioningName returns the name of the VMI's provisioning pod.
+func ProvisioningName(vmi *v1.VirtualMachineInstance) string { return podName(provisioningPrefix, vmi) }
+
+func podName(prefix string, vmi *v1.VirtualMachineInstance) string {
+	return layout.PodName(prefix, vmi.Name, "-"+layout.Digest(string(vmi.UID)))
+}

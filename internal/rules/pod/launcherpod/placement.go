@@ -1,0 +1,68 @@
+package launcherpod
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/machine"
+)
+
+// Constrain sets the placement of another pod that must fit where the VMI's launcher pod does. It
+// does not get the guest's hostname and subdomain.
+func Constrain(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
+	place(spec, vmi, settings)
+	spec.Hostname, spec.Subdomain = "", ""
+}
+
+// place sets the pod's placement and its name on the network.
+func place(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
+	in := vmi.Spec.DeepCopy()
+	spec.NodeSelector = nodeSelector(vmi, settings)
+	if settings.RuntimeClass != "" {
+		spec.RuntimeClassName = new(settings.RuntimeClass)
+	}
+	spec.Affinity = in.Affinity
+	spec.Tolerations = in.Tolerations
+	spec.TopologySpreadConstraints = in.TopologySpreadConstraints
+	spec.PriorityClassName = in.PriorityClassName
+	spec.SchedulerName = in.SchedulerName
+	spec.Hostname = machine.Hostname(vmi)
+	spec.Subdomain = in.Subdomain
+	spec.DNSPolicy = in.DNSPolicy
+	spec.DNSConfig = in.DNSConfig
+}
+
+func nodeSelector(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) map[string]string {
+	selector := maps.Clone(vmi.Spec.NodeSelector)
+	if selector == nil {
+		selector = map[string]string{}
+	}
+	// The administrator's selectors override the VMI's.
+	maps.Copy(selector, settings.NodeSelectors)
+	// virt-handler sets this label once QEMU has started on the node.
+	selector[v1.NodeSchedulable] = "true"
+	if vmi.Spec.Architecture != "" {
+		selector[corev1.LabelArchStable] = vmi.Spec.Architecture
+	}
+	// Emulation has every CPU model on every node.
+	if model := namedCPUModel(vmi); model != "" && !settings.UseEmulation {
+		selector[v1.CPUModelLabel+model] = "true"
+	}
+	return selector
+}
+
+// namedCPUModel returns the CPU model that a node must offer, empty for any.
+func namedCPUModel(vmi *v1.VirtualMachineInstance) string {
+	if vmi.Spec.Domain.CPU == nil {
+		return ""
+	}
+	switch model := vmi.Spec.Domain.CPU.Model; model {
+	case v1.CPUModeHostModel, v1.CPUModeHostPassthrough:
+		return ""
+	default:
+		return model
+	}
+}

@@ -1,0 +1,265 @@
+package launcherpod
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/object/quantity"
+	"drydock.dev/drydock/internal/rules/pod/podlimits"
+)
+
+const mebibyte = 1 << 20
+
+// The launcher pod's memory besides the guest's own, measured with QEMU 7.2 and Linux guests at their login
+// prompts. The margin of the sum is a fifth: with less, the kernel kills guests on a full node.
+const (
+	// overheadBase is QEMU's text, heap and device models (54 MiB measured) and virt-launcher (5
+	// measured, 12 at most).
+	overheadBase = 66 * mebibyte
+	// overheadPerVCPU is a thread's stack and state (2 to 3 MiB measured).
+	overheadPerVCPU = 4 * mebibyte
+	// overheadPageTables is the share of the guest's RAM for page tables: 8 bytes per 4 KiB, and as
+	// much again for bitmaps.
+	overheadPageTables = 256
+	// overheadRoom is the share of the room for more memory that bitmaps take before it is used:
+	// three of QEMU's with a bit per 4 KiB, one more while the guest migrates, and as much again.
+	overheadRoom = 4096
+	// overheadVideo is the frame buffer of 16 MiB and VNC's copy of it.
+	overheadVideo = 32 * mebibyte
+	// overheadTPM is swtpm (7 MiB measured, most of it shared libraries).
+	overheadTPM = 12 * mebibyte
+	// overheadTranslation is the maximum of emulation's translation cache.
+	overheadTranslation = machine.TranslationCacheMi * mebibyte
+)
+
+// Overhead returns the launcher pod's memory in bytes besides the guest's: for QEMU and
+// virt-launcher, and with emulation for its translation cache.
+func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (int64, error) {
+	bytes := int64(overheadBase)
+	bytes += vcpus(vmi) * overheadPerVCPU
+	guest := machine.GuestMemory(&vmi.Spec)
+	bytes += guest/overheadPageTables + machine.MemoryRoom(&vmi.Spec, guest)/overheadRoom
+	if g := vmi.Spec.Domain.Devices.AutoattachGraphicsDevice; g == nil || *g {
+		bytes += overheadVideo
+	}
+	if machine.HasTPM(&vmi.Spec) {
+		bytes += overheadTPM
+	}
+	if machine.HasDevices(&vmi.Spec) {
+		bytes += machine.DeviceMemory
+	}
+	if settings.UseEmulation {
+		bytes += overheadTranslation
+	}
+	if m := vmi.Spec.Domain.Memory; m != nil && m.ReservedOverhead != nil && m.ReservedOverhead.AddedOverhead != nil {
+		bytes += m.ReservedOverhead.AddedOverhead.Value()
+	}
+	if r := settings.AdditionalGuestMemoryOverheadRatio; r != "" {
+		ratio, err := strconv.ParseFloat(r, 64)
+		if err != nil || ratio < 0 {
+			return 0, fmt.Errorf("reading additionalGuestMemoryOverheadRatio: %q is not a positive number", r)
+		}
+		bytes = int64(math.Ceil(float64(bytes) * ratio))
+	}
+	bindings, err := bindingOverhead(vmi, settings)
+	if err != nil {
+		return 0, err
+	}
+	bytes += bindings
+	// Whole mebibytes read better in `kubectl describe`.
+	return (bytes + mebibyte - 1) / mebibyte * mebibyte, nil
+}
+
+// vcpus returns the guest's number of CPUs, by the same rule as QEMU's configuration.
+func vcpus(vmi *v1.VirtualMachineInstance) int64 {
+	return int64(machine.VCPUs(machine.Topology(&vmi.Spec)))
+}
+
+// Requests returns the requests of the guest's pod, without its devices.
+func Requests(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceList, error) {
+	resources, err := computeResources(vmi, settings)
+	if err != nil {
+		return nil, err
+	}
+	for _, device := range devices(settings) {
+		delete(resources.Requests, device)
+	}
+	return resources.Requests, nil
+}
+
+// Need returns the most that the guest's pod may use until the guest is changed.
+func Need(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (podlimits.Need, error) {
+	vmi = withItsOwn(vmi)
+	memory, err := Overhead(vmi, settings)
+	if err != nil {
+		return podlimits.Need{}, err
+	}
+	if hugepages(vmi) == nil {
+		memory += machine.GuestMemory(&vmi.Spec)
+	}
+	return podlimits.Need{CPU: *resource.NewQuantity(vcpus(vmi), resource.DecimalSI), Memory: *bytesQuantity(memory)}, nil
+}
+
+// computeResources returns the compute container's resources: the guest's share and the overhead,
+// CPU by the allocation ratio, hugepages, devices.
+func computeResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceRequirements, error) {
+	domain := &vmi.Spec.Domain
+	overhead, err := Overhead(vmi, settings)
+	if err != nil {
+		return corev1.ResourceRequirements{}, err
+	}
+	out := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
+	copyResources(out.Requests, domain.Resources.Requests)
+	copyResources(out.Limits, domain.Resources.Limits)
+	LimitCountable(out)
+
+	if err := setMemory(&out, vmi, overhead); err != nil {
+		return corev1.ResourceRequirements{}, err
+	}
+	_, requested := out.Requests[corev1.ResourceCPU]
+	if _, limited := out.Limits[corev1.ResourceCPU]; !requested && !limited {
+		millis := vcpus(vmi) * 1000 / int64(max(1, settings.CPUAllocationRatio))
+		out.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(max(1, millis), resource.DecimalSI)
+	}
+	for _, device := range devices(settings) {
+		out.Requests[device], out.Limits[device] = resource.MustParse("1"), resource.MustParse("1")
+	}
+	return out, nil
+}
+
+// podResources adds the devices of the interfaces.
+func podResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, facts Facts) (corev1.ResourceRequirements, error) {
+	resources, err := computeResources(vmi, settings)
+	if err != nil {
+		return corev1.ResourceRequirements{}, err
+	}
+	return resources, askForDevices(&resources, vmi, facts.Devices)
+}
+
+// Resized returns the desired CPU and memory of a running guest's launcher pod: for the VMI's spec,
+// or the guest's current resources if they are more. A guest releases them before its pod does.
+func Resized(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceRequirements, error) {
+	all, err := computeResources(withItsOwn(vmi), settings)
+	if err != nil {
+		return corev1.ResourceRequirements{}, err
+	}
+	return corev1.ResourceRequirements{Requests: resizable(all.Requests), Limits: resizable(all.Limits)}, nil
+}
+
+// withItsOwn returns the VMI with its guest's current or requested resources where they exceed the spec's.
+func withItsOwn(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+	out := vmi.DeepCopy()
+	domain := &out.Spec.Domain
+	if has := vmi.Status.CurrentCPUTopology; has != nil && has.Sockets > machine.Topology(&vmi.Spec).Sockets {
+		if domain.CPU == nil {
+			domain.CPU = &v1.CPU{}
+		}
+		domain.CPU.Sockets = has.Sockets
+	}
+	if has := vmi.Status.Memory; has != nil && domain.Memory != nil && domain.Memory.MaxGuest != nil {
+		for _, size := range []*resource.Quantity{has.GuestCurrent, has.GuestRequested} {
+			if size != nil && size.Value() > machine.GuestMemory(&out.Spec) {
+				domain.Memory.Guest = size
+			}
+		}
+	}
+	return out
+}
+
+// resizable returns the resources that Kubernetes can resize in a running pod.
+func resizable(list corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if q, has := list[name]; has {
+			out[name] = q
+		}
+	}
+	return out
+}
+
+func copyResources(to, from corev1.ResourceList) {
+	for name, q := range from {
+		to[name] = q.DeepCopy()
+	}
+}
+
+// pageSize returns the page size in the form of nodes' resource names.
+func pageSize(h *v1.Hugepages) (string, error) {
+	size, err := quantity.Pages(h.PageSize)
+	if err != nil {
+		return "", fmt.Errorf("spec.domain.memory.hugepages.pageSize: %q %w", h.PageSize, err)
+	}
+	return size.String(), nil
+}
+
+// Countable reports whether nodes have whole pieces of the resource.
+func Countable(name corev1.ResourceName) bool {
+	domain, _, has := strings.Cut(string(name), "/")
+	return has && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// LimitCountable adds missing limits of countable resources: these can't be overcommitted, so
+// Kubernetes refuses a pod with a request and no limit.
+func LimitCountable(r corev1.ResourceRequirements) {
+	for name, request := range r.Requests {
+		if _, limited := r.Limits[name]; !limited && Countable(name) {
+			r.Limits[name] = request.DeepCopy()
+		}
+	}
+}
+
+// setMemory adds the overhead to the memory. With hugepages, which back the guest's RAM, only the
+// overhead is ordinary memory.
+func setMemory(out *corev1.ResourceRequirements, vmi *v1.VirtualMachineInstance, overhead int64) error {
+	domain := &vmi.Spec.Domain
+	guest := machine.GuestMemory(&vmi.Spec)
+	if guest <= 0 {
+		return fmt.Errorf("spec.domain.memory.guest: the guest's memory must be set")
+	}
+	if h := hugepages(vmi); h != nil {
+		size, err := pageSize(h)
+		if err != nil {
+			return err
+		}
+		name := corev1.ResourceName(corev1.ResourceHugePagesPrefix + size)
+		out.Requests[name], out.Limits[name] = *bytesQuantity(guest), *bytesQuantity(guest)
+		out.Requests[corev1.ResourceMemory] = *bytesQuantity(overhead)
+		if _, limited := out.Limits[corev1.ResourceMemory]; limited {
+			out.Limits[corev1.ResourceMemory] = *bytesQuantity(overhead)
+		}
+		return nil
+	}
+	request := guest
+	if q, ok := out.Requests[corev1.ResourceMemory]; ok {
+		request = q.Value()
+	}
+	if !domain.Resources.OvercommitGuestOverhead {
+		request += overhead
+	}
+	out.Requests[corev1.ResourceMemory] = *bytesQuantity(request)
+	if q, ok := out.Limits[corev1.ResourceMemory]; ok {
+		out.Limits[corev1.ResourceMemory] = *bytesQuantity(q.Value() + overhead)
+	}
+	return nil
+}
+
+func bytesQuantity(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }
+
+// devices returns the device plugin resources of a launcher. Emulation requires none that depends
+// on hardware: virt-handler provides /dev/kvm with the tun device where KVM works.
+func devices(settings clusterconfig.Settings) []corev1.ResourceName {
+	out := []corev1.ResourceName{layout.ResourceTUN}
+	if !settings.UseEmulation {
+		out = append(out, layout.ResourceKVM)
+	}
+	return out
+}

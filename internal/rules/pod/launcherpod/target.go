@@ -1,0 +1,110 @@
+package launcherpod
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/pod/selinux"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
+)
+
+// GuestGate is the readiness gate of a target pod, which has the labels for the guest's Services
+// and must not be their endpoint before the guest has arrived.
+const GuestGate = v1.VirtualMachineUnpaused
+
+// Target describes the migration of a target pod.
+type Target struct {
+	// Migration is the migration's UID, Name its name.
+	Migration types.UID
+	Name      string
+	// SourceNode is where the guest runs, which is excluded.
+	SourceNode string
+	// NodeSelector has the migration's own requirements on the node. For the same label, the VMI's counts.
+	NodeSelector map[string]string
+}
+
+// RenderTarget renders the target pod of a migration: the pod in which the VMI would start, on
+// another node, with room for all resources of the guest.
+func RenderTarget(vmi *v1.VirtualMachineInstance, t Target, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
+	pod, err := Render(withItsOwn(vmi), settings, launcherImage, facts)
+	if err != nil {
+		return nil, err
+	}
+	security := pod.Spec.SecurityContext
+	if security.SELinuxOptions, err = selinux.TargetOptions(security.SELinuxOptions, vmi.Status.SelinuxContext); err != nil {
+		return nil, err
+	}
+	pod.Name = TargetName(vmi, t.Migration)
+	pod.Labels[v1.MigrationJobLabel] = string(t.Migration)
+	pod.Annotations[v1.MigrationJobNameAnnotation] = t.Name
+	pod.Spec.ReadinessGates = append(pod.Spec.ReadinessGates, corev1.PodReadinessGate{ConditionType: GuestGate})
+	for key, value := range t.NodeSelector {
+		if _, ofVMI := pod.Spec.NodeSelector[key]; !ofVMI {
+			pod.Spec.NodeSelector[key] = value
+		}
+	}
+	if kvm, _ := vmistatus.RunsWithKVM(vmi); kvm && namedCPUModel(vmi) != "" {
+		// Clusters with emulation do not ask for the model otherwise.
+		pod.Spec.NodeSelector[v1.CPUModelLabel+namedCPUModel(vmi)] = "true"
+	}
+	fit := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{t.SourceNode}},
+		},
+		MatchExpressions: sameAccelerator(vmi),
+	}}}
+	if err := RequireNodes(pod, []*corev1.NodeSelector{fit}); err != nil {
+		return nil, err
+	}
+	return pod, nil
+}
+
+// sameAccelerator returns the requirement that the target node's guests run with the same accelerator, KVM or
+// emulation. The node's label comes from its virt-handler, as does the guest's accelerator (decision 350).
+func sameAccelerator(vmi *v1.VirtualMachineInstance) []corev1.NodeSelectorRequirement {
+	kvm, known := vmistatus.RunsWithKVM(vmi)
+	if !known {
+		return nil
+	}
+	usable := corev1.NodeSelectorRequirement{Key: layout.KVMLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{layout.KVMUsable}}
+	if !kvm {
+		usable.Operator = corev1.NodeSelectorOpNotIn
+	}
+	return []corev1.NodeSelectorRequirement{usable}
+}
+
+// IsTarget reports whether a pod has the label of a target pod; of is the migration. It trusts the
+// pod's metadata, so it may only be used to enqueue, or for a pod that the VMI knows as its own.
+func IsTarget(pod metav1.Object) (of types.UID, is bool) {
+	uid := pod.GetLabels()[v1.MigrationJobLabel]
+	return types.UID(uid), uid != "" && IsLauncher(pod)
+}
+
+// MigrationOf returns the name of a target pod's migration by its annotation, "" for another pod.
+func MigrationOf(pod metav1.Object) string {
+	if _, is := IsTarget(pod); !is {
+		return ""
+	}
+	return pod.GetAnnotations()[v1.MigrationJobNameAnnotation]
+}
+
+// SameHost returns the node selector for the migration of a guest with the host's CPU: the CPU
+// model in the source node's labels. A guest with a named model requires that anyway.
+func SameHost(vmi *v1.VirtualMachineInstance, source map[string]string) map[string]string {
+	if namedCPUModel(vmi) != "" {
+		return nil
+	}
+	out := map[string]string{}
+	for key, value := range source {
+		if strings.HasPrefix(key, v1.HostModelCPULabel) {
+			out[key] = value
+		}
+	}
+	return out
+}

@@ -1,0 +1,106 @@
+package placement
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
+)
+
+// SelectedNodeAnnotation is the scheduler's node for a claim's storage. Without it the scheduler chooses again.
+const SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
+
+// SelectedNode returns the scheduler's node for an unbound claim, "" for none.
+func SelectedNode(claim *corev1.PersistentVolumeClaim) string {
+	if claim == nil || claim.Status.Phase == corev1.ClaimBound || claim.Spec.VolumeName != "" {
+		return ""
+	}
+	return claim.Annotations[SelectedNodeAnnotation]
+}
+
+// Choice is a claim for which the scheduler has selected a node, for any pod.
+//
+//	chosen ──(node is there)──> bound
+//	   │  ^
+//	   │  └─ every nodeCheck
+//	   └──(node is lost, and no pod with the claim is on it)──> released: the
+//	                                               scheduler chooses again
+type Choice struct {
+	Claim *corev1.PersistentVolumeClaim
+	// Used means that a VMI that has not ended has the claim, or that a DataVolume fills it.
+	Used bool
+	// Node is from the API server, nil if it does not exist. It is valid when NodeAsked is true.
+	Node      *corev1.Node
+	NodeAsked bool
+	// Holder is a pod with a node that has the claim and has not ended, "" for none. It and Claim
+	// are from the API server when ClaimAsked is true.
+	Holder     string
+	ClaimAsked bool
+	Now        time.Time
+}
+
+// ChoiceQuestion can be answered only by the API server.
+type ChoiceQuestion string
+
+const (
+	// NeedNode asks for the selected node.
+	NeedNode ChoiceQuestion = "the chosen node"
+	// NeedClaim asks for the claim and its pods.
+	NeedClaim ChoiceQuestion = "the claim and its pods"
+)
+
+// ChoicePlan is the result of DecideChoice.
+type ChoicePlan struct {
+	// Needs is a question to answer first.
+	Needs ChoiceQuestion
+	// Release removes the selected node, on condition that the claim is still the observed version.
+	Release bool
+	After   time.Duration
+}
+
+// DecideChoice returns the plan for a claim.
+//
+// A pod with a node keeps it. If its claim is not bound yet and the selected node were removed, the
+// scheduler would not select one again, and the pod could not start when its node comes back. So the choice
+// stays until the pod is gone; package vmilifecycle decides when that is certain for a launcher pod.
+func DecideChoice(c Choice) ChoicePlan {
+	switch {
+	case !c.Used || SelectedNode(c.Claim) == "":
+		return ChoicePlan{}
+	case !c.NodeAsked:
+		return ChoicePlan{Needs: NeedNode}
+	case !NodeLost(c.Node, c.Now):
+		return ChoicePlan{After: nodeCheck}
+	case !c.ClaimAsked:
+		return ChoicePlan{Needs: NeedClaim}
+	case c.Holder != "":
+		return ChoicePlan{After: nodeCheck}
+	}
+	return ChoicePlan{Release: true}
+}
+
+// Holds reports whether a pod with a node has the claim and has not ended.
+func Holds(pod *corev1.Pod, claim string) bool {
+	return pod.Spec.NodeName != "" && !podstatus.Terminal(pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
+	})
+}
+
+// nodePatience is how long the selected node may be NotReady. Kubernetes has waited for most of a
+// minute before; a restarted kubelet is back within this time (decision 131).
+const nodePatience = 30 * time.Second
+
+// NodeLost reports whether the node, nil for none, can't be expected to provide a claim's storage.
+func NodeLost(node *corev1.Node, now time.Time) bool {
+	if node == nil {
+		return true
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) >= nodePatience
+		}
+	}
+	return false
+}

@@ -1,0 +1,215 @@
+package placement
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
+)
+
+const (
+	// failedPodPause is the minimum age of a failed provisioning pod (evicted, rejected by the kubelet)
+	// before it is replaced, so that a node that rejects every pod is not asked many times a second.
+	failedPodPause = 15 * time.Second
+	// nodeCheck is the interval for checking a selected node while a claim is being bound. Nodes
+	// change too often to be watched.
+	nodeCheck = 15 * time.Second
+	// dividedCheck is the interval for checking divided claims: new nodes and moved volumes cause no event here.
+	dividedCheck = 30 * time.Second
+)
+
+// Observed is the input of Decide.
+type Observed struct {
+	// Wanted means that the VMI is to start and has no launcher pod.
+	Wanted bool
+	Claims []Claim
+	Pod    *corev1.Pod
+	// Confirmed means that the claims, their DataVolumes and Topologies were just read from the API server.
+	Confirmed  bool
+	Topologies []Topology
+	Now        time.Time
+}
+
+// State is the state of a VMI's disks.
+type State string
+
+// The states of the package's diagram.
+const (
+	Unwanted     State = "Unwanted"
+	Missing      State = "Missing"
+	Filling      State = "Filling"
+	Provisioning State = "Provisioning"
+	Divided      State = "Divided"
+	Clear        State = "Clear"
+)
+
+// Plan is the result of Decide.
+type Plan struct {
+	State   State
+	Message string
+	// Confirm asks for a Confirmed observation.
+	Confirm        bool
+	Create, Delete bool
+	After          time.Duration
+}
+
+// Decide returns the plan for an observation.
+func Decide(o Observed) Plan {
+	p := Plan{}
+	p.State, p.Message = state(o)
+	switch p.State {
+	case Provisioning:
+		provision(o, &p)
+	case Clear:
+		p.Delete = o.Pod != nil
+		p.Confirm = len(o.Claims) > 0 && !o.Confirmed
+	case Filling:
+		p.Delete = o.Pod != nil && !beingScheduled(o)
+	default:
+		p.Delete = o.Pod != nil
+	}
+	if p.State == Divided {
+		p.After = dividedCheck
+	}
+	return p
+}
+
+func state(o Observed) (State, string) {
+	switch {
+	case !o.Wanted:
+		return Unwanted, ""
+	case anyOf(o.Claims, (*Claim).missing):
+		return Missing, claimsMissing(o.Claims)
+	case anyOf(o.Claims, (*Claim).unsettled):
+		return Filling, notFilled(o.Claims)
+	}
+	divided := o.Confirmed && !shareNode(o.Topologies)
+	switch {
+	case provisions(o) && divided, allFilled(o.Claims) && divided:
+		return Divided, describeApart(o.Topologies)
+	case provisions(o):
+		return Provisioning, provisioning(o.Claims)
+	case !allFilled(o.Claims):
+		return Filling, notFilled(o.Claims)
+	}
+	return Clear, ""
+}
+
+// provisions keeps the pod until all of its claims are bound: they must not get another node when
+// the first DataVolume continues.
+func provisions(o Observed) bool {
+	if anyOf(o.Claims, (*Claim).waits) {
+		return true
+	}
+	return o.Pod != nil && anyOf(o.Claims, (*Claim).unserved) && !allFilled(o.Claims)
+}
+
+func provision(o Observed, p *Plan) {
+	switch {
+	case o.Pod == nil && !o.Confirmed:
+		p.Confirm = true
+	case o.Pod == nil:
+		p.Create = true
+	case o.Pod.DeletionTimestamp != nil:
+		// Its successor has the same name. There is no grace period, so a visible deletion was
+		// interrupted and nobody else completes it.
+		p.Delete = true
+	case podstatus.Terminal(o.Pod):
+		if left := o.Pod.CreationTimestamp.Add(failedPodPause).Sub(o.Now); left > 0 {
+			p.After = left
+			return
+		}
+		p.Delete = true
+	}
+}
+
+// beingScheduled reports whether the pod's claims are bound and the scheduler is about to set its
+// node, within a second.
+func beingScheduled(o Observed) bool {
+	return o.Pod != nil && podstatus.BeingScheduled(o.Pod) && !anyOf(o.Claims, func(c *Claim) bool { return !c.bound() })
+}
+
+// MissingClaims returns the names of claims that neither exist nor have a DataVolume.
+func MissingClaims(claims []Claim) []string { return names(claims, (*Claim).missing) }
+
+// Unbound returns the names of unbound claims.
+func Unbound(claims []Claim) []string {
+	return names(claims, func(c *Claim) bool { return c.Claim != nil && !c.bound() })
+}
+
+// FilledByDataVolumes reports whether a DataVolume fills any of the claims.
+func FilledByDataVolumes(claims []Claim) bool {
+	return anyOf(claims, func(c *Claim) bool { return c.Source != "" })
+}
+
+func allFilled(claims []Claim) bool {
+	return !anyOf(claims, func(c *Claim) bool { return !c.filled() })
+}
+
+func anyOf(claims []Claim, is func(*Claim) bool) bool {
+	for i := range claims {
+		if is(&claims[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+func names(claims []Claim, is func(*Claim) bool) []string {
+	var out []string
+	for i := range claims {
+		if is(&claims[i]) {
+			out = append(out, claims[i].Name)
+		}
+	}
+	return out
+}
+
+func claimsMissing(claims []Claim) string {
+	return "these claims do not exist: " + strings.Join(MissingClaims(claims), ", ")
+}
+
+func provisioning(claims []Claim) string {
+	return "finding a node on which the VM fits and these claims can be bound: " + strings.Join(Unbound(claims), ", ")
+}
+
+func notFilled(claims []Claim) string {
+	var wrong []string
+	var waiting []*cdiv1.DataVolume
+	for i := range claims {
+		switch c := &claims[i]; {
+		case c.filled():
+		case c.awaitsUpload():
+			wrong = append(wrong, datavolume.Unfilled(c.Claim, nil))
+		case c.DataVolume == nil:
+			wrong = append(wrong, fmt.Sprintf("DataVolume %s, which fills claim %s, does not exist", c.Source, c.Name))
+		default:
+			waiting = append(waiting, c.DataVolume)
+		}
+	}
+	if said := Waiting(waiting); said != "" {
+		wrong = append(wrong, said)
+	}
+	return strings.Join(wrong, "; ")
+}
+
+// Waiting returns the reasons why DataVolumes are not filled yet.
+func Waiting(list []*cdiv1.DataVolume) string {
+	var said, others []string
+	for _, dv := range list {
+		if sentence, _ := Trouble(dv); sentence != "" {
+			said = append(said, sentence)
+		} else {
+			others = append(others, dv.Name)
+		}
+	}
+	if len(others) > 0 {
+		said = append(said, "waiting for DataVolumes to be filled: "+strings.Join(others, ", "))
+	}
+	return strings.Join(said, "; ")
+}

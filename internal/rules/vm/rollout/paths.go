@@ -1,0 +1,103 @@
+package rollout
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/machine/firmware"
+)
+
+// templatePath is the path of the compared specs in a VM.
+const templatePath = "spec.template.spec"
+
+// Paths returns the sorted paths of the fields in which two templates of a VM differ. List elements are
+// identified by their names if they have one.
+func Paths(from, to *v1.VirtualMachineInstanceSpec, vmName string) []string {
+	if equality.Semantic.DeepEqual(from, to) {
+		return nil
+	}
+	normal := func(spec *v1.VirtualMachineInstanceSpec) any {
+		if firmware.Missing(spec) {
+			spec = spec.DeepCopy()
+			firmware.Set(spec, firmware.Legacy(vmName))
+		}
+		text, err := json.Marshal(spec)
+		var tree any
+		if err == nil {
+			err = json.Unmarshal(text, &tree)
+		}
+		if err != nil {
+			panic(fmt.Sprintf("a spec does not encode and decode: %v", err))
+		}
+		return tree
+	}
+	var paths []string
+	compare(templatePath, normal(from), normal(to), &paths)
+	slices.Sort(paths)
+	return paths
+}
+
+// compare appends the deepest paths at which a and b differ.
+func compare(path string, a, b any, paths *[]string) {
+	if reflect.DeepEqual(a, b) {
+		return
+	}
+	left, leftKeys := children(a)
+	right, rightKeys := children(b)
+	if left == nil || right == nil {
+		*paths = append(*paths, path)
+		return
+	}
+	before := len(*paths)
+	for _, key := range union(leftKeys, rightKeys) {
+		compare(path+key, left[key], right[key], paths)
+	}
+	if len(*paths) == before {
+		// The same elements in another order.
+		*paths = append(*paths, path)
+	}
+}
+
+// children returns the fields of an object or the elements of a list by their path segment, nil for a plain
+// value.
+func children(value any) (byKey map[string]any, keys []string) {
+	switch v := value.(type) {
+	case map[string]any:
+		byKey = make(map[string]any, len(v))
+		for name, field := range v {
+			byKey["."+name] = field
+		}
+	case []any:
+		byKey = make(map[string]any, len(v))
+		for i, element := range v {
+			byKey[elementKey(i, element)] = element
+		}
+	default:
+		return nil, nil
+	}
+	for key := range byKey {
+		keys = append(keys, key)
+	}
+	return byKey, keys
+}
+
+func elementKey(i int, element any) string {
+	if fields, ok := element.(map[string]any); ok {
+		if name, ok := fields["name"].(string); ok {
+			return "[" + name + "]"
+		}
+	}
+	return fmt.Sprintf("[%d]", i)
+}
+
+func union(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, strings.Compare)
+	return slices.Compact(all)
+}

@@ -1,0 +1,423 @@
+// Package vmcontroller decides virt-controller's actions for one VirtualMachine: whether its VMI
+// exists, the VM's missing fields, and its status.
+//
+// It owns the decision only. It is pure: it must not import a client or read the clock.
+//
+//	run strategy     no VMI                      VMI Succeeded   VMI Failed
+//	Always           start                       start again     start again
+//	RerunOnFailure   start, unless it has ended  keep            start again
+//	Once             start, unless it has run    keep            keep
+//	Manual           on request                  keep            keep
+//	Halted           –                           delete          delete
+//
+// "Start again" deletes the finished VMI and creates a new one. If the guest did not run, it waits
+// for a delay that grows with each consecutive failure (status.startFailure).
+//
+// Requests (status.stateChangeRequests) come first: Stop deletes the VMI that it names, Start
+// creates one. A request leaves the list when it is done, so an interrupted one is resumed.
+//
+// Invariants:
+//   - A VMI is created only if none with the VM's name is known.
+//   - One-time actions (a Start request, a start under Once or RerunOnFailure) happen once:
+//     status.runStrategy and the requests are written after the VMI, and a VMI is created only for the
+//     VM version that the API server has confirmed as the newest (NeedVM). Only a VMI that is deleted
+//     between these two writes is created again: the VM still asks for it.
+//   - A VM that is being deleted never gets a VMI and adopts nothing. The API server confirms that (NeedVM).
+//   - A VM whose disks are being snapshotted or restored gets no VMI. One that is being restored gets no
+//     DataVolume either (packages snapshot and restore).
+//   - A VM that is locked for a maintenance pod gets no VMI (package maintenance).
+//   - No VMI is created from a template whose claims are known to be incomplete copies (volumes.go).
+//
+// DataVolumes are created from the VM's dataVolumeTemplates as soon as the VM exists, whether it is to
+// run or not. The VMI is created when each is filled or waits for its first consumer, which the VMI
+// brings (package placement). They are deleted with the VM. One that somebody deletes is created again.
+package vmcontroller
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
+	"drydock.dev/drydock/internal/rules/machine/firmware"
+	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
+	"drydock.dev/drydock/internal/rules/vm/rollout"
+)
+
+// Observed is the input of a decision.
+type Observed struct {
+	VM *v1.VirtualMachine
+	// VMConfirmed means that the API server has no newer version of VM.
+	VMConfirmed bool
+	// VMI has the VM's name, whoever owns it; nil for none.
+	VMI *v1.VirtualMachineInstance
+	// VMIAsked means that VMI, even if nil, was read from the API server.
+	VMIAsked bool
+	// Started is the template's spec from which the VMI was created, nil if unknown.
+	Started *v1.VirtualMachineInstanceSpec
+	// DataVolumes are in the order of the VM's dataVolumeTemplates.
+	DataVolumes []DataVolume
+	// NamedDataVolumes are the others in the template's volumes.
+	NamedDataVolumes []*cdiv1.DataVolume
+	// DrainDisks are the disks of the VM's own VMI.
+	DrainDisks []DrainDisk
+	// Type and Preference are nil if the VM refers to none.
+	Type, Preference *Referred
+	// Binding is the interface binding of a VM that lists no network.
+	Binding string
+	// ReferencePolicy is whether VMs keep their references to types and preferences.
+	ReferencePolicy v1.InstancetypeReferencePolicy
+	Strategy        v1.VMRolloutStrategy
+	// Limits are the cluster's limits for the growth of running guests.
+	Limits clusterconfig.LiveUpdate
+	Now    time.Time
+}
+
+// Question is a question that only the API server can answer.
+type Question string
+
+// The questions.
+const (
+	// NeedStored asks to store the plan's VM except for its status, and to plan again with the result.
+	NeedStored Question = "the VM as it is completed"
+	// NeedTemplate asks for the same after a drain has changed claims in the template.
+	NeedTemplate Question = "the VM with other claims in its template"
+	// NeedVM asks whether the VM is the newest version.
+	NeedVM  Question = "the newest version of the VM"
+	NeedVMI Question = "the VMI"
+)
+
+// Plan has the actions, in this order: release revisions, keep revisions, adopt, create the
+// DataVolumes, create the VMI, sync, create and delete the destinations of a drain, patch the
+// status, delete the VMI. The status comes before the deletion, since it holds the next steps.
+type Plan struct {
+	// Needs must be answered before any action: then this is no plan, and another one is made.
+	Needs Question
+	// VM has the desired finalizers, spec and status; never nil. Apart from the status, only the finalizers
+	// and a missing firmware UUID differ, with NeedStored, or a drain's claims, with NeedTemplate.
+	VM *v1.VirtualMachine
+	// ReleaseRevisions removes the VM from the owners of its ControllerRevisions if the garbage collector can't.
+	ReleaseRevisions bool
+	Keep             []Keep
+	// Adopt makes the VM the owner of the VMI, which has none.
+	Adopt bool
+	// AdoptDataVolumes have lost their VM or do not name it, and are given to this one.
+	CreateDataVolumes, AdoptDataVolumes []*cdiv1.DataVolume
+	// Create is the VMI to create, nil for none, and Revision the record of its template.
+	Create   *v1.VirtualMachineInstance
+	Revision *appsv1.ControllerRevision
+	// Sync is the desired VMI: with the template's changes that reach a running guest, and with the
+	// disks to copy in its status. It is nil if the VMI has them.
+	Sync *v1.VirtualMachineInstance
+	// CreateDestinations and DeleteDestinations are the DataVolumes to which a drain copies disks.
+	CreateDestinations, DeleteDestinations []*cdiv1.DataVolume
+	Delete                                 bool
+	// After is the requeue delay, zero for none.
+	After time.Duration
+}
+
+// Decide returns the plan for an observation.
+func Decide(o Observed) Plan {
+	d := &decision{Plan: Plan{VM: o.VM.DeepCopy()}, o: o}
+	d.strategy, d.invalid = o.VM.RunStrategy()
+	d.classify()
+	if o.VM.DeletionTimestamp != nil {
+		d.expandVM()
+		d.decideDeletion()
+		d.dropAtDeletion()
+	} else {
+		d.complete()
+		d.expand()
+		d.compareVolumes()
+		d.decideVMI()
+		d.drainDisks()
+		d.syncTemplate()
+		d.adopt()
+	}
+	d.report()
+	return d.Plan
+}
+
+// decision is a plan in the making.
+type decision struct {
+	Plan
+	o        Observed
+	strategy v1.VirtualMachineRunStrategy
+	invalid  error
+	// vmi is the VM's own VMI, nil for none; conflicting has its name and another owner.
+	vmi, conflicting *v1.VirtualMachineInstance
+	// start means that a VMI is to be created, now or after a delay.
+	start bool
+	disks dataVolumes
+	moves moves
+	// expanded is the VM with its type and preference, nil if they are not known; unexpanded is the reason.
+	expanded   *v1.VirtualMachine
+	unexpanded string
+}
+
+// template returns the expanded template, nil if there is none or it is not known.
+func (d *decision) template() *v1.VirtualMachineInstanceTemplateSpec {
+	if d.expanded == nil {
+		return nil
+	}
+	return d.expanded.Spec.Template
+}
+
+// needs keeps the first of several questions.
+func (d *decision) needs(question Question) {
+	if d.Needs == "" {
+		d.Needs = question
+	}
+}
+
+// adopt confirms the VM before it becomes an owner. A VM that is deleted with --cascade=orphan has
+// released its guest and disks, and would delete them.
+func (d *decision) adopt() {
+	if (d.Adopt || len(d.AdoptDataVolumes) > 0) && !d.o.VMConfirmed {
+		d.needs(NeedVM)
+	}
+}
+
+func (d *decision) classify() {
+	switch vmi := d.o.VMI; {
+	case vmi == nil:
+	case metav1.IsControlledBy(vmi, d.o.VM):
+		d.vmi = vmi
+	case adoptable(d.o.VM, vmi):
+		d.vmi, d.Adopt = vmi, true
+	default:
+		d.conflicting = vmi
+	}
+}
+
+// adoptable reports whether the VMI has lost a VM of this name as its owner: by kubectl delete
+// --cascade=orphan, after which the VM was created again.
+func adoptable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
+	return metav1.GetControllerOf(vmi) == nil && vmi.DeletionTimestamp == nil &&
+		vmi.Labels[v1.VirtualMachineLabel] == layout.LabelValue(vm.Name) && vm.DeletionTimestamp == nil
+}
+
+// complete adds the finalizer, and the UUID that guests of this name had before UUIDs were persisted.
+func (d *decision) complete() {
+	if !slices.Contains(d.VM.Finalizers, v1.VirtualMachineControllerFinalizer) {
+		d.VM.Finalizers = append(d.VM.Finalizers, v1.VirtualMachineControllerFinalizer)
+		d.needs(NeedStored)
+	}
+	if t := d.VM.Spec.Template; t != nil && firmware.Missing(&t.Spec) {
+		firmware.Set(&t.Spec, firmware.Legacy(d.VM.Name))
+		d.needs(NeedStored)
+	}
+}
+
+// decideDeletion deletes the VMI first, unless it is to be orphaned: then the garbage collector
+// removes its owner reference.
+func (d *decision) decideDeletion() {
+	orphaned := slices.Contains(d.VM.Finalizers, metav1.FinalizerOrphanDependents)
+	d.ReleaseRevisions = orphaned
+	if d.vmi != nil {
+		d.Delete = !orphaned && d.vmi.DeletionTimestamp == nil
+		return
+	}
+	if !slices.Contains(d.VM.Finalizers, v1.VirtualMachineControllerFinalizer) {
+		return
+	}
+	d.needs(NeedStored)
+	d.VM.Finalizers = slices.DeleteFunc(d.VM.Finalizers, func(f string) bool {
+		return f == v1.VirtualMachineControllerFinalizer
+	})
+	if len(d.VM.Finalizers) == 0 {
+		d.VM.Finalizers = nil
+	}
+}
+
+func (d *decision) decideVMI() {
+	if d.invalid != nil || d.VM.Spec.Template == nil {
+		return
+	}
+	d.classifyDisks()
+	d.trackFailures()
+	stop := d.dropCompletedRequests()
+	requested := d.startRequested()
+	switch {
+	case d.vmi != nil && d.vmi.DeletionTimestamp != nil:
+		d.start = requested || d.strategy == v1.RunStrategyAlways || d.changedStrategy()
+	case d.vmi != nil && stop:
+		d.Delete, d.start = true, requested
+	case d.vmi != nil:
+		d.keepOrEnd(requested)
+	default:
+		d.start = requested || d.wantsFirst()
+	}
+	d.postponeDisks()
+	if d.start && d.vmi == nil {
+		d.createWhenDue()
+	}
+	d.recordStrategy()
+}
+
+// syncTemplate copies the template's changes that reach a running guest to the VMI: hotpluggable
+// volumes, the fields that package rollout carries, and other volumes by copying their disks.
+// During a migration the VMI stays as it is, since both nodes read it.
+func (d *decision) syncTemplate() {
+	if !d.hasActiveVMI() || d.Adopt || d.Delete {
+		return
+	}
+	vmi := d.vmi.DeepCopy()
+	changed := d.moveVolumes(vmi)
+	if !migration.InFlight(d.vmi) && d.template() != nil {
+		changed = hotplugspec.SyncTemplate(vmi, d.held()) || changed
+		changed = rollout.Carry(d.o.Strategy, vmi, &d.template().Spec) || changed
+	}
+	if changed {
+		d.Sync = vmi
+	}
+}
+
+// hasActiveVMI reports whether there is a VMI that follows the VM's template.
+func (d *decision) hasActiveVMI() bool {
+	return d.vmi != nil && d.vmi.DeletionTimestamp == nil && !d.vmi.IsFinal() && d.VM.Spec.Template != nil
+}
+
+// keepOrEnd decides about a VMI that is not asked to stop.
+func (d *decision) keepOrEnd(requested bool) {
+	final, failed := d.vmi.IsFinal(), d.vmi.Status.Phase == v1.Failed
+	switch d.strategy {
+	case v1.RunStrategyHalted:
+		d.Delete = true
+		return
+	case v1.RunStrategyAlways:
+		d.start = final
+	case v1.RunStrategyRerunOnFailure:
+		d.start = failed || final && requested
+	default:
+		d.start = final && requested
+	}
+	if !d.start {
+		return
+	}
+	if wait := d.backOff(); wait > 0 && failed {
+		// The failed VMI stays until then, since it has the error.
+		d.After = wait
+		return
+	}
+	d.Delete = true
+	if d.strategy == v1.RunStrategyRerunOnFailure && !requested {
+		// Without its VMI, only this request records that the VM is to run again. The failure of a
+		// VMI that is long gone must not add another one.
+		if !d.o.VMIAsked {
+			d.needs(NeedVMI)
+		}
+		d.VM.Status.StateChangeRequests = append(d.VM.Status.StateChangeRequests,
+			v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest})
+	}
+}
+
+// wantsFirst reports whether a VM without a VMI gets one without a request.
+func (d *decision) wantsFirst() bool {
+	switch d.strategy {
+	case v1.RunStrategyAlways:
+		return true
+	case v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure:
+		return d.changedStrategy()
+	}
+	return false
+}
+
+// changedStrategy reports whether the run strategy starts a VM when it is set, and has not done so yet.
+func (d *decision) changedStrategy() bool {
+	switch d.strategy {
+	case v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure:
+		return d.VM.Status.RunStrategy != d.strategy
+	}
+	return false
+}
+
+// createWhenDue creates the VMI unless something is in the way.
+func (d *decision) createWhenDue() {
+	if d.After = d.backOff(); d.After > 0 || d.template() == nil || d.conflicting != nil || d.unrecovered() || d.maintained() || d.disksHeld() || !d.disksReady() {
+		return
+	}
+	if !d.o.VMConfirmed {
+		d.needs(NeedVM)
+	}
+	d.Create, d.Revision = newVMI(d.VM, d.expanded, d.startRequest()), NewRevision(d.expanded)
+	rollout.Prepare(&d.Create.Spec, d.o.Strategy, d.o.Limits)
+	d.VM.Status.StateChangeRequests = slices.DeleteFunc(d.VM.Status.StateChangeRequests,
+		func(r v1.VirtualMachineStateChangeRequest) bool { return r.Action == v1.StartRequest })
+	if len(d.VM.Status.StateChangeRequests) == 0 {
+		d.VM.Status.StateChangeRequests = nil
+	}
+}
+
+// recordStrategy stores the run strategy in the status once its start has been made.
+func (d *decision) recordStrategy() {
+	if d.start && d.Create == nil && d.changedStrategy() {
+		return
+	}
+	d.VM.Status.RunStrategy = d.strategy
+}
+
+// Undone returns the VM with the status for a failed creation: as it was, with a condition with the sentence.
+func Undone(o Observed, p Plan, sentence string) *v1.VirtualMachine {
+	out := p.VM.DeepCopy()
+	out.Status.RunStrategy = o.VM.Status.RunStrategy
+	out.Status.StateChangeRequests = o.VM.Status.StateChangeRequests
+	out.Status.Created = o.VM.Status.Created
+	if before := condition.Find(o.VM.Status.Conditions, v1.VirtualMachineFailure); before != nil {
+		out.Status.Conditions = append(out.Status.Conditions, *before)
+	}
+	condition.Set(&out.Status.Conditions, v1.VirtualMachineCondition{
+		Type: v1.VirtualMachineFailure, Status: corev1.ConditionTrue,
+		Reason: ReasonFailedCreate, Message: sentence,
+	}, o.Now)
+	sortConditions(out)
+	return out
+}
+
+// Instance returns the VMI that a VM would get if it started now; expanded is the expanded VM.
+func Instance(vm, expanded *v1.VirtualMachine) *v1.VirtualMachineInstance {
+	return newVMI(vm, expanded, nil)
+}
+
+func newVMI(vm, expanded *v1.VirtualMachine, request *v1.VirtualMachineStateChangeRequest) *v1.VirtualMachineInstance {
+	template := expanded.Spec.Template.DeepCopy()
+	vmi := &v1.VirtualMachineInstance{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineInstanceGroupVersionKind.Kind},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: vm.Name, Namespace: vm.Namespace,
+			Labels: template.ObjectMeta.Labels, Annotations: template.ObjectMeta.Annotations,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)},
+			Finalizers:      []string{v1.VirtualMachineInstanceFinalizer},
+		},
+		Spec:   template.Spec,
+		Status: v1.VirtualMachineInstanceStatus{VirtualMachineRevisionName: RevisionName(expanded)},
+	}
+	for key, name := range instancetype.Annotations(vm) {
+		if vmi.Annotations == nil {
+			vmi.Annotations = map[string]string{}
+		}
+		vmi.Annotations[key] = name
+	}
+	if vmi.Labels == nil {
+		vmi.Labels = map[string]string{}
+	}
+	vmi.Labels[v1.VirtualMachineLabel] = layout.LabelValue(vm.Name)
+	if vmi.Annotations == nil {
+		vmi.Annotations = map[string]string{}
+	}
+	vmi.Annotations[v1.VirtualMachineGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
+	if request != nil && request.Data[v1.StartRequestDataPausedKey] == v1.StartRequestDataPausedTrue {
+		vmi.Spec.StartStrategy = new(v1.StartStrategyPaused)
+	}
+	return vmi
+}

@@ -1,0 +1,130 @@
+package vmcontroller
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vm/rollout"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
+)
+
+// ReasonVolumesNotCopied is the reason of ManualRecoveryRequired.
+const ReasonVolumesNotCopied = "VolumesNotCopied"
+
+const volumesPath = "spec.template.spec.volumes"
+
+// moves are a VM's volumes whose disks are copied to other claims.
+type moves struct {
+	// wanted are the template's moves for the current VMI, refusals why others are impossible.
+	wanted   []volumemigration.Move
+	refusals []string
+	// unfinished are recorded moves that are not known to have completed.
+	unfinished []volumemigration.Move
+}
+
+// compareVolumes finds the disks to copy and records them before the VMI gets them: a VM whose VMI
+// vanishes must not take an incomplete copy for its disk (decision 340).
+func (d *decision) compareVolumes() {
+	if d.VM.Spec.Template == nil {
+		return
+	}
+	// The VM's own volumes: types and preferences have none.
+	m, template := &d.moves, &d.VM.Spec.Template.Spec
+	if d.hasActiveVMI() && volumemigration.ByMigration(&d.VM.Spec) {
+		m.wanted, m.refusals = volumemigration.Compare(d.vmi, template)
+	}
+	recorded := volumemigration.Recorded(&d.VM.Status)
+	m.unfinished = volumemigration.Kept(recorded, d.vmi, template)
+	if len(m.unfinished) < len(recorded) && !d.o.VMIAsked {
+		// A cache is not enough to forget that disks are being copied.
+		d.needs(NeedVMI)
+	}
+	volumemigration.Record(&d.VM.Status, volumemigration.With(m.wanted, m.unfinished))
+}
+
+// unrecovered reports whether the VM must not start with the claims of its template.
+func (d *decision) unrecovered() bool {
+	return len(d.moves.unfinished) > 0 && (d.vmi == nil || d.vmi.IsFinal())
+}
+
+// moveVolumes lists the disks to copy in the VMI's status, once the VM has recorded them. It
+// reports whether the VMI changes.
+func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
+	under := volumemigration.Of(vmi)
+	facts := vmistatus.Facts{Now: d.o.Now}
+	renamed := false
+	switch inFlight := migration.InFlight(vmi); {
+	case len(d.moves.wanted) == 0 && !d.changesVolumes():
+		return !inFlight && d.rename(vmi)
+	case inFlight && (len(under) == 0 || slices.Equal(under, d.moves.wanted)):
+		return false
+	case inFlight:
+		facts.Volumes = vmistatus.Known(vmistatus.Volumes{Canceled: true,
+			Message: "the VM's template names other claims again; the migration is being stopped: volumes " + volumemigration.Text(under)})
+	case !volumemigration.Covers(volumemigration.Recorded(&d.o.VM.Status), d.moves.wanted):
+		return false
+	default:
+		renamed = d.rename(vmi)
+		facts.Volumes = vmistatus.Known(vmistatus.Volumes{Migrated: volumemigration.Write(d.moves.wanted),
+			Message: "the disks are copied to other claims by a migration: volumes " + volumemigration.Text(d.moves.wanted)})
+	}
+	before := vmi.Status
+	vmi.Status = vmistatus.Project(vmi, vmistatus.Controller, facts)
+	return renamed || !equality.Semantic.DeepEqual(before, vmi.Status)
+}
+
+// held returns the template for plugging and unplugging volumes.
+func (d *decision) held() *v1.VirtualMachineInstanceSpec {
+	return volumemigration.Held(d.vmi, &d.template().Spec, volumemigration.ByMigration(&d.VM.Spec), d.moves.unfinished)
+}
+
+// changesVolumes reports whether the VMI has, or had, a copy of disks to make.
+func (d *decision) changesVolumes() bool {
+	return condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange) != nil
+}
+
+// rename sets the names of the VMI's current claims as in the template.
+func (d *decision) rename(vmi *v1.VirtualMachineInstance) bool {
+	return volumemigration.ByMigration(&d.VM.Spec) && volumemigration.Rename(&vmi.Spec, &d.VM.Spec.Template.Spec)
+}
+
+func (d *decision) reportRecovery() {
+	if !d.unrecovered() {
+		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineManualRecoveryRequired)
+		return
+	}
+	condition.Set(&d.VM.Status.Conditions, v1.VirtualMachineCondition{
+		Type: v1.VirtualMachineManualRecoveryRequired, Status: corev1.ConditionTrue, Reason: ReasonVolumesNotCopied,
+		Message: volumemigration.Recovery(d.moves.unfinished),
+	}, d.o.Now)
+}
+
+// restartMessage lists each waiting path once, with the reason why it needs a restart.
+func (d *decision) restartMessage(waiting []rollout.Change) string {
+	var reasons []string
+	because := map[string][]string{}
+	for _, c := range waiting {
+		if c.Reason == rollout.ReasonMachine && len(d.moves.refusals) > 0 {
+			c.Reason = "" // the refusals say more about the volumes
+		}
+		if because[c.Reason] = append(because[c.Reason], c.Path); len(because[c.Reason]) == 1 {
+			reasons = append(reasons, c.Reason)
+		}
+	}
+	var sentences []string
+	for _, reason := range reasons {
+		sentence := strings.Join(because[reason], ", ")
+		if reason != "" {
+			sentence += ", because " + reason
+		}
+		sentences = append(sentences, sentence)
+	}
+	return "these changes take effect when the VM is restarted: " + strings.Join(append(sentences, d.moves.refusals...), "; ")
+}

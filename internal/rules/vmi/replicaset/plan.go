@@ -1,0 +1,213 @@
+// Package replicaset decides which VMIs a VirtualMachineInstanceReplicaSet creates, adopts, releases and deletes, and
+// its status.
+//
+// It must not decide whether a VMI's guest has ended: package vmistatus does.
+package replicaset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
+)
+
+// failurePause is how long a VMI that failed before its guest ran is kept before it is replaced, so that a permanent
+// cause costs a few VMIs a minute and not hundreds.
+const failurePause = 10 * time.Second
+
+// Plan has the changes to the VMIs, and the replica set's status.
+type Plan struct {
+	Adopt, Release, Remove, Create []*v1.VirtualMachineInstance
+	Status                         v1.VirtualMachineInstanceReplicaSetStatus
+	// After is when to look again, 0 for the next event.
+	After time.Duration
+}
+
+// Decide returns the plan. vmis are all VMIs of the namespace, whoever owns them.
+//
+// The replicas' names are derived from the replica set's UID and a number, and the lowest free numbers are taken. So
+// a creation that is repeated because of a late cache meets the first one's name, and there are never more replicas
+// than requested.
+func Decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) Plan {
+	var p Plan
+	active := p.sort(rs, selector, vmis, now)
+	p.Status = status(rs, selector, active, now)
+	if rs.DeletionTimestamp != nil {
+		return Plan{Status: p.Status}
+	}
+	if rs.Spec.Paused {
+		p.Remove, p.After = nil, 0
+		return p
+	}
+	wanted := int32(1)
+	if rs.Spec.Replicas != nil {
+		wanted = *rs.Spec.Replicas
+	}
+	// A failed VMI that is kept for a while also keeps its place.
+	missing := int(wanted) - len(active) - p.waiting(vmis, rs)
+	switch {
+	case missing > 0:
+		p.Create = newReplicas(rs, vmis, missing)
+	case len(active) > int(wanted):
+		slices.SortFunc(active, dispensable)
+		p.Remove = append(p.Remove, active[:len(active)-int(wanted)]...)
+	}
+	return p
+}
+
+// sort plans the actions for each VMI, and returns the VMIs that count as replicas.
+func (p *Plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) []*v1.VirtualMachineInstance {
+	var active []*v1.VirtualMachineInstance
+	for _, vmi := range vmis {
+		owned := metav1.IsControlledBy(vmi, rs)
+		matches := selector.Matches(labels.Set(vmi.Labels))
+		switch {
+		case vmi.DeletionTimestamp != nil:
+		case owned && !matches:
+			p.Release = append(p.Release, vmi)
+		case owned && vmi.IsFinal():
+			p.replace(vmi, now)
+		case owned && vmistatus.Interrupted(vmi):
+			// Its guest ends, and another replica takes its place now.
+		case owned:
+			active = append(active, vmi)
+		case matches && metav1.GetControllerOf(vmi) == nil && !vmi.IsFinal() && !vmistatus.Interrupted(vmi):
+			p.Adopt = append(p.Adopt, vmi)
+			active = append(active, vmi)
+		}
+	}
+	return active
+}
+
+// replace removes a VMI that has ended, at once or after the pause.
+func (p *Plan) replace(vmi *v1.VirtualMachineInstance, now time.Time) {
+	if left := pauseLeft(vmi, now); left > 0 {
+		p.After = backoff.Sooner(p.After, left)
+		return
+	}
+	p.Remove = append(p.Remove, vmi)
+}
+
+// waiting counts the ended VMIs that are kept for now.
+func (p *Plan) waiting(vmis []*v1.VirtualMachineInstance, rs *v1.VirtualMachineInstanceReplicaSet) int {
+	n := 0
+	for _, vmi := range vmis {
+		if metav1.IsControlledBy(vmi, rs) && vmi.IsFinal() && vmi.DeletionTimestamp == nil &&
+			!slices.Contains(p.Remove, vmi) && !slices.Contains(p.Release, vmi) {
+			n++
+		}
+	}
+	return n
+}
+
+func pauseLeft(vmi *v1.VirtualMachineInstance, now time.Time) time.Duration {
+	if vmi.Status.Phase != v1.Failed {
+		return 0
+	}
+	var failed time.Time
+	for _, t := range vmi.Status.PhaseTransitionTimestamps {
+		switch t.Phase {
+		case v1.Running:
+			return 0
+		case v1.Failed:
+			failed = t.PhaseTransitionTimestamp.Time
+		}
+	}
+	return max(0, failed.Add(failurePause).Sub(now))
+}
+
+// dispensable orders VMIs by how little their removal costs: first those that are not ready, then the youngest.
+func dispensable(a, b *v1.VirtualMachineInstance) int {
+	if ra, rb := isReady(a), isReady(b); ra != rb {
+		if rb {
+			return -1
+		}
+		return 1
+	}
+	if order := b.CreationTimestamp.Compare(a.CreationTimestamp.Time); order != 0 {
+		return order
+	}
+	return strings.Compare(a.Name, b.Name)
+}
+
+func isReady(vmi *v1.VirtualMachineInstance) bool {
+	return condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
+}
+
+func newReplicas(rs *v1.VirtualMachineInstanceReplicaSet, vmis []*v1.VirtualMachineInstance, n int) []*v1.VirtualMachineInstance {
+	taken := make(map[string]bool, len(vmis))
+	for _, vmi := range vmis {
+		taken[vmi.Name] = true
+	}
+	out := make([]*v1.VirtualMachineInstance, 0, n)
+	for number := 0; len(out) < n; number++ {
+		name := replicaName(rs, number)
+		if taken[name] {
+			continue
+		}
+		taken[name] = true
+		out = append(out, newReplica(rs, name))
+	}
+	return out
+}
+
+func newReplica(rs *v1.VirtualMachineInstanceReplicaSet, name string) *v1.VirtualMachineInstance {
+	template := rs.Spec.Template.DeepCopy()
+	return &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: rs.Namespace,
+			Labels: template.ObjectMeta.Labels, Annotations: template.ObjectMeta.Annotations,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, v1.VirtualMachineInstanceReplicaSetGroupVersionKind)},
+			Finalizers:      []string{v1.VirtualMachineInstanceFinalizer},
+		},
+		Spec: template.Spec,
+	}
+}
+
+func replicaName(rs *v1.VirtualMachineInstanceReplicaSet, number int) string {
+	return layout.ReplicaName(rs.Name, fmt.Sprintf("%s/%d", rs.UID, number))
+}
+
+// Reported returns the plan's status after its execution. failure is nil if that succeeded.
+func (p *Plan) Reported(failure error, now time.Time) v1.VirtualMachineInstanceReplicaSetStatus {
+	out := *p.Status.DeepCopy()
+	if failure != nil {
+		condition.Set(&out.Conditions, trueCondition(v1.VirtualMachineInstanceReplicaSetReplicaFailure, "FailedCreate", failure.Error()), now)
+	} else {
+		condition.Drop(&out.Conditions, v1.VirtualMachineInstanceReplicaSetReplicaFailure)
+	}
+	return out
+}
+
+// status counts the replicas.
+func status(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, active []*v1.VirtualMachineInstance, now time.Time) v1.VirtualMachineInstanceReplicaSetStatus {
+	out := *rs.Status.DeepCopy()
+	out.Replicas, out.ReadyReplicas = int32(len(active)), 0
+	for _, vmi := range active {
+		if isReady(vmi) {
+			out.ReadyReplicas++
+		}
+	}
+	out.LabelSelector = selector.String()
+	if rs.Spec.Paused {
+		condition.Set(&out.Conditions, trueCondition(v1.VirtualMachineInstanceReplicaSetReplicaPaused, "Paused", "Controller got paused"), now)
+	} else {
+		condition.Drop(&out.Conditions, v1.VirtualMachineInstanceReplicaSetReplicaPaused)
+	}
+	return out
+}
+
+// trueCondition returns a condition of a replica set. Those that don't hold are dropped instead.
+func trueCondition(kind v1.VirtualMachineInstanceReplicaSetConditionType, reason, message string) v1.VirtualMachineInstanceReplicaSetCondition {
+	return v1.VirtualMachineInstanceReplicaSetCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message}
+}

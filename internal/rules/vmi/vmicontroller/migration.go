@@ -1,0 +1,272 @@
+package vmicontroller
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/migration/evacuation"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
+)
+
+// sourcePatience is how long virt-handler may take to end the source's QEMU after a completed
+// migration before the pod is deleted.
+const sourcePatience = 10 * time.Second
+
+// side is one of the two pods of a VMI that is or was migrated. One is the VMI's current pod
+// (Observed.Pod), the other Observed.Other:
+//
+//	        completed, node switched                ended
+//	source: current ────────────────> other ──────────────────> removed from activePods, deleted
+//	target: other ──────────────────> current
+//	          │ failed
+//	          └──────> removed from activePods, deleted
+type side struct {
+	// pod is nil if its object is gone. named means that it is in status.activePods and may still run.
+	pod   *corev1.Pod
+	named bool
+	// asked and nodeAsked mean that the API server has answered need and needNode.
+	asked, nodeAsked bool
+	need, needNode   Question
+	node             *corev1.Node
+	since            time.Time
+	// silent is the reason why a gone pod's node does not answer.
+	state  switchover.PodState
+	silent string
+}
+
+// currentSide returns the pod of the guest according to the VMI.
+func (d *decision) currentSide() side {
+	o := &d.o
+	return side{
+		pod: o.Pod, asked: o.PodAsked, need: NeedPod, node: o.Node, nodeAsked: o.NodeAsked, needNode: NeedNode,
+		named: len(d.uidsOn(o.VMI.Status.NodeName)) > 0, since: vmistatus.MissedSince(o.VMI, o.Now),
+	}
+}
+
+func (d *decision) otherSide() side {
+	o := &d.o
+	s := side{
+		pod: o.Other, asked: o.OtherAsked, need: NeedOther, node: o.OtherNode, nodeAsked: o.OtherNodeAsked, needNode: NeedOtherNode,
+		named: len(d.uidsOn(launcherpod.OtherNode(o.VMI))) > 0, since: o.OtherMissed,
+	}
+	if s.named && s.pod != nil && launcherpod.BondOf(s.pod, o.VMI) != launcherpod.Chosen {
+		// It is another pod with the same name.
+		s.pod = nil
+	}
+	if s.since.IsZero() {
+		s.since = o.Now
+	}
+	return s
+}
+
+// uidsOn returns the pods in status.activePods on the node.
+func (d *decision) uidsOn(node string) []types.UID {
+	var out []types.UID
+	for uid, on := range d.o.VMI.Status.ActivePods {
+		if on == node && node != "" {
+			out = append(out, uid)
+		}
+	}
+	return out
+}
+
+// setSideState sets the side's state. It returns false if the API server must be asked first.
+func (d *decision) setSideState(s *side) bool {
+	switch {
+	case s.pod != nil && podstatus.Terminal(s.pod), !s.named:
+		s.state = switchover.PodEnded
+	case s.pod == nil && !s.asked:
+		d.p.Needs = s.need
+		return false
+	case s.pod == nil && !s.nodeAsked:
+		d.p.Needs = s.needNode
+		return false
+	case s.pod == nil:
+		left, silent := leftOf(d.o.VMI, s.node, s.since, d.o.Now)
+		if s.silent, s.state = silent, switchover.PodGoes; left <= 0 {
+			s.state = switchover.PodEnded
+		}
+		d.requeueAfter(max(left, 0))
+	case s.pod.DeletionTimestamp != nil:
+		s.state = switchover.PodGoes
+	default:
+		s.state = switchover.PodRuns
+	}
+	return true
+}
+
+// exit returns QEMU's exit from the pod's termination message. arrives means that the pod is the
+// migration's target.
+func (s *side) exit(arrives bool) switchover.Exit {
+	if s.pod == nil || s.state != switchover.PodEnded {
+		return switchover.Exit{}
+	}
+	return switchover.ExitOf(vmistatus.ExitOf(s.pod), arrives)
+}
+
+func (s *side) end(vmi *v1.VirtualMachineInstance) *vmistatus.End {
+	if s.pod == nil {
+		return vmistatus.EndOfPodGone()
+	}
+	return vmistatus.EndOfPod(vmi, s.pod)
+}
+
+// migrated reports whether the guest is or was migrated. While status.activePods has both pods, it
+// may be in either. With one it costs no more API reads than other guests.
+func (d *decision) migrated() bool { return launcherpod.OtherName(d.o.VMI) != "" }
+
+// arrived reports whether the current pod is the target of the last migration.
+func (d *decision) arrived() bool { return launcherpod.Arrived(d.o.VMI) }
+
+func (d *decision) failed() bool {
+	m := d.o.VMI.Status.MigrationState
+	return m != nil && m.Failed
+}
+
+func (d *decision) decideMigrated() {
+	current, other := d.currentSide(), d.otherSide()
+	if !d.setSideState(&current) || !d.setSideState(&other) {
+		return
+	}
+	source, target := &current, &other
+	if d.arrived() {
+		source, target = target, source
+	}
+	d.applyMigrationStep(source, target)
+	d.deleteOther()
+	switch {
+	case d.o.VMI.DeletionTimestamp != nil:
+		d.decideDeletionOfBoth(&current, &other)
+	case d.facts.End == nil && d.facts.Migration.Arrived == nil:
+		d.reportCurrent(&current)
+	}
+}
+
+func (d *decision) applyMigrationStep(source, target *side) {
+	vmi := d.o.VMI
+	m, now := vmi.Status.MigrationState, &d.facts.Migration
+	now.Of = m.MigrationUID
+	step := switchover.DecideController(switchover.ControllerFacts{
+		Record: switchover.RecordOf(vmi, m.MigrationUID),
+		Source: switchover.Pod{State: source.state, Exit: source.exit(false)},
+		Target: switchover.Pod{State: target.state, Exit: target.exit(true)},
+	})
+	switch step.Action {
+	case switchover.ControllerRecordFailed:
+		now.Failure = step.Reason
+	case switchover.RecordAbort:
+		now.Abort = true
+	case switchover.DropSource:
+		now.Ended = d.uidsOn(m.SourceNode)
+	case switchover.DropTarget:
+		now.Ended = d.uidsOn(m.TargetNode)
+	case switchover.SwitchNode:
+		d.switchNode(target.pod)
+	case switchover.EndAsSource:
+		d.facts.End = source.end(vmi)
+	case switchover.EndAsTarget:
+		if !d.arrived() {
+			d.arriveVolumes()
+		}
+		d.facts.End = target.end(vmi)
+	case switchover.EndAsLost:
+		d.facts.End = vmistatus.EndOfMigration(step.Reason)
+	}
+	if !switchover.Open(m) {
+		delete(d.p.VMI.Labels, v1.MigrationTargetNodeNameLabel)
+	}
+}
+
+// switchNode makes the target's node the VMI's. The target's gate opens, so that Services route to it.
+func (d *decision) switchNode(target *corev1.Pod) {
+	m := d.o.VMI.Status.MigrationState
+	d.facts.Migration.Arrived = &vmistatus.Arrival{Image: d.o.VMI.Status.LauncherContainerImageVersion, Volumes: hotplug.Arrive(d.o.VMI)}
+	if target != nil {
+		d.facts.Migration.Arrived.Image = imageOf(target)
+		gate := podstatus.Condition(target, launcherpod.GuestGate)
+		d.p.OpenGate = gate == nil || gate.Status != corev1.ConditionTrue
+	}
+	d.arriveVolumes()
+	setLabel(d.p.VMI, v1.NodeNameLabel, m.TargetNode)
+	delete(d.p.VMI.Annotations, evacuation.CordonAnnotation)
+}
+
+// arriveVolumes sets the spec's volumes to the claims that the guest has written to at the target,
+// in the write that records the arrival. hotplug.Arrive does the same for the status. Copies
+// requested afterwards belong to the next migration.
+func (d *decision) arriveVolumes() {
+	d.p.VMI.Spec = volumemigration.Arrive(&d.o.VMI.Spec, volumemigration.Of(d.o.VMI))
+}
+
+// deleteOther deletes the target pod of a failed migration, or the source pod of a completed one.
+func (d *decision) deleteOther() {
+	o := &d.o
+	switch {
+	case o.Other == nil || o.Other.DeletionTimestamp != nil || launcherpod.BondOf(o.Other, o.VMI) == launcherpod.Foreign:
+	case d.failed(), d.arrived() && podstatus.Terminal(o.Other):
+		d.p.DeleteOther = true
+	case d.arrived() && o.VMI.Status.MigrationState.EndTimestamp != nil:
+		d.await(o.VMI.Status.MigrationState.EndTimestamp.Add(sourcePatience), &d.p.DeleteOther)
+	}
+}
+
+func (d *decision) reportCurrent(current *side) {
+	switch {
+	case current.state == switchover.PodEnded:
+		// applyMigrationStep decides for the target.
+	case current.pod == nil:
+		pod := d.pod(vmistatus.PodGone)
+		pod.Since, pod.Silent = current.since, current.silent
+		d.facts.Pod = vmistatus.Known(pod)
+	case current.pod.DeletionTimestamp != nil, MarksNodeLost(current.pod):
+		d.reportInterrupted()
+	}
+}
+
+func (d *decision) decideDeletionOfBoth(current, other *side) {
+	patience := d.o.VMI.DeletionTimestamp.Add(handlerPatience)
+	if current.state == switchover.PodRuns {
+		d.await(patience, &d.p.DeletePod)
+	}
+	if other.state == switchover.PodRuns {
+		d.await(patience, &d.p.DeleteOther)
+	}
+	if d.facts.End != nil && current.state == switchover.PodEnded && other.state == switchover.PodEnded {
+		dropFinalizers(d.p.VMI)
+	}
+}
+
+// otherEnded reports whether the VMI has no other pod that may run. settled is false if the API
+// server must be asked first.
+func (d *decision) otherEnded() (ended, settled bool) {
+	if launcherpod.OtherName(d.o.VMI) == "" {
+		return true, true
+	}
+	other := d.otherSide()
+	if !d.setSideState(&other) {
+		return false, false
+	}
+	if other.state == switchover.PodRuns {
+		d.await(d.o.VMI.DeletionTimestamp.Add(handlerPatience), &d.p.DeleteOther)
+	}
+	return other.state == switchover.PodEnded, true
+}
+
+// TellOfMigration returns the VMI with virt-controller's facts about a migration. The beginning
+// adds the label by which the target's virt-handler finds the VMI.
+func TellOfMigration(vmi *v1.VirtualMachineInstance, m vmistatus.Migration, now time.Time) *v1.VirtualMachineInstance {
+	out := withoutItsSpec(vmi)
+	out.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{Now: now, Migration: m})
+	if state := out.Status.MigrationState; m.Begin != nil && state != nil && state.MigrationUID == m.Begin.UID {
+		setLabel(out, v1.MigrationTargetNodeNameLabel, m.Begin.TargetNode)
+	}
+	return out
+}

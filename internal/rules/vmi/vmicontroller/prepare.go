@@ -1,0 +1,111 @@
+package vmicontroller
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
+	"drydock.dev/drydock/internal/rules/storage/placement"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
+)
+
+// CreateFailed returns the VMI with the API server's error for the creation of its launcher pod, or
+// of an object that the pod needs first.
+func CreateFailed(vmi *v1.VirtualMachineInstance, what string, err error, now time.Time) *v1.VirtualMachineInstance {
+	failed := &vmistatus.Obstacle{Reason: vmistatus.ReasonFailedCreate, Message: "failed to create " + what + ": " + err.Error()}
+	out := withoutItsSpec(vmi)
+	out.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{
+		Now: now, Obstacle: vmistatus.Known(failed), Wait: vmistatus.Wait{Phase: firstPhase(vmi)},
+	})
+	return out
+}
+
+// firstPhase returns Pending for a VMI without a phase, "" for another.
+func firstPhase(vmi *v1.VirtualMachineInstance) v1.VirtualMachineInstancePhase {
+	if vmi.Status.Phase == v1.VmPhaseUnset {
+		return v1.Pending
+	}
+	return ""
+}
+
+// preparationPatience is how long a node may prepare a pod before the pod's events are read, every
+// preparationInterval. Only events report a volume that can't be mounted or a network that can't be
+// set up, and watching all events of a cluster would cost more than the controller's other work.
+const (
+	preparationPatience = 10 * time.Second
+	preparationInterval = 20 * time.Second
+)
+
+// beingMade reports whether the node still prepares the pod's volumes, network and container.
+func beingMade(pod *corev1.Pod) bool {
+	status := computeStatus(pod)
+	return status == nil || status.State.Waiting != nil && status.State.Waiting.Reason == "ContainerCreating"
+}
+
+func (d *decision) reportPreparation() {
+	o := &d.o
+	if left := vmistatus.PhaseSince(o.VMI).Add(preparationPatience).Sub(o.Now); left > 0 {
+		d.p.After = left
+		return
+	}
+	if !o.WarningAsked {
+		d.p.Needs = NeedWarning
+		return
+	}
+	d.p.After = preparationInterval
+	if o.Warning != nil && vmistatus.FromKubelet(o.Warning.Reason) {
+		d.facts.Obstacle = vmistatus.Known(&vmistatus.Obstacle{Reason: o.Warning.Reason, Message: o.Warning.Message})
+		return
+	}
+	d.reportUnprepared()
+}
+
+// reportUnprepared sets or clears the report that the node preparing the pod does not answer. A kubelet that
+// is cut off may have started a container unknown to the API server, so the VMI waits as for a running guest.
+func (d *decision) reportUnprepared() {
+	if !d.o.NodeAsked {
+		d.p.Needs = NeedNode
+		return
+	}
+	pod := d.pod(vmistatus.PodThere)
+	if placement.NodeLost(d.o.Node, d.o.Now) {
+		_, pod.Silent = nodeReady(d.o.Node)
+		pod.State = vmistatus.PodUnseen
+	}
+	d.facts.Pod = vmistatus.Known(pod)
+}
+
+func (d *decision) pod(state vmistatus.PodState) vmistatus.Pod {
+	out := vmistatus.Pod{State: state, Node: d.o.VMI.Status.NodeName}
+	if d.o.Pod != nil {
+		out.Name = d.o.Pod.Name
+	}
+	return out
+}
+
+// containerObstacle returns the kubelet's reason why the launcher's container does not start.
+// virt-handler reports nothing until virt-launcher runs.
+func containerObstacle(pod *corev1.Pod) vmistatus.Fact[*vmistatus.Obstacle] {
+	status := computeStatus(pod)
+	switch {
+	case status == nil:
+		return vmistatus.Fact[*vmistatus.Obstacle]{}
+	case status.State.Waiting == nil:
+		return none
+	case !vmistatus.FromKubelet(status.State.Waiting.Reason):
+		return vmistatus.Fact[*vmistatus.Obstacle]{}
+	}
+	waiting := status.State.Waiting
+	message := waiting.Message
+	if message == "" {
+		message = "the launcher's container waits: " + waiting.Reason
+	}
+	return vmistatus.Known(&vmistatus.Obstacle{Reason: waiting.Reason, Message: message})
+}
+
+func computeStatus(pod *corev1.Pod) *corev1.ContainerStatus {
+	return podstatus.Container(pod, layout.ComputeContainer)
+}

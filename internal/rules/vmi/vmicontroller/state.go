@@ -1,0 +1,55 @@
+package vmicontroller
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
+	"drydock.dev/drydock/internal/rules/storage/placement"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
+)
+
+// ReasonStateClaim is the reason of the condition Synchronized if the claim named for the VM's
+// state can't be used for it.
+const ReasonStateClaim = "StateClaimUnusable"
+
+func (d *decision) stateClaim() *corev1.PersistentVolumeClaim {
+	name := stateclaim.ClaimName(d.o.VMI)
+	at := slices.IndexFunc(d.o.Claims, func(c placement.Claim) bool { return name != "" && c.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return d.o.Claims[at].Claim
+}
+
+// lacksState reports whether the claim of the VM's state is missing. Absent claims were read from the API server.
+func (d *decision) lacksState() bool {
+	return stateclaim.ClaimName(d.o.VMI) != "" && d.stateClaim() == nil
+}
+
+// badState returns the reason why the guest must not use that claim, nil for none.
+func (d *decision) badState() error {
+	claim := d.stateClaim()
+	if claim == nil {
+		return nil
+	}
+	return stateclaim.Check(d.o.VMI, claim)
+}
+
+// awaitState waits for the claim to become usable. A change or the end of the claim enqueues the VMI.
+func (d *decision) awaitState() {
+	d.p.Disks.Create = false // it would bind the claim
+	d.p.After = rivalPause
+	d.facts.Wait.Phase, d.facts.Wait.For = firstPhase(d.o.VMI), d.badState().Error()
+	d.facts.Obstacle = vmistatus.Known(&vmistatus.Obstacle{Reason: ReasonStateClaim, Message: d.facts.Wait.For})
+}
+
+// createState may act on a stale view: a second creation fails, since the claim's name is taken.
+func (d *decision) createState() {
+	d.p.CreateState = true
+	d.facts.Wait.Phase = firstPhase(d.o.VMI)
+	d.facts.Wait.For = fmt.Sprintf("waiting for the PVC %s of the VM's state", stateclaim.ClaimName(d.o.VMI))
+	d.facts.Obstacle = none
+}

@@ -1,0 +1,126 @@
+package vmicontroller
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/pod/podstatus"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
+)
+
+const (
+	// kubeletMargin is the kubelet's time, beyond the grace period, to notice that the pod's object
+	// is gone and to end its processes.
+	kubeletMargin = 15 * time.Second
+	// nodePause is the requeue interval for a node that does not answer.
+	nodePause = 15 * time.Second
+	// gateIsClosed is the kubelet's reason for an unready pod whose containers are ready.
+	gateIsClosed = "ReadinessGatesNotReady"
+)
+
+// MarksNodeLost reports whether Kubernetes has marked the pod's node as lost: the pod is not Ready
+// although its containers are, and no readiness gate explains it. The kubelet reverts it.
+func MarksNodeLost(pod *corev1.Pod) bool {
+	ready, containers := podstatus.Condition(pod, corev1.PodReady), podstatus.Condition(pod, corev1.ContainersReady)
+	return ready != nil && ready.Status == corev1.ConditionFalse && ready.Reason != gateIsClosed &&
+		containers != nil && containers.Status == corev1.ConditionTrue
+}
+
+// decideVanished plans for a VMI whose pod's object is gone while its guest may run. The kubelet
+// takes up to the grace period to end a pod that was deleted by force. Without virt-handler's
+// report of the end, the VMI has failed after that time, if its node answers.
+//
+// A node that does not answer may run the guest forever. The VMI waits until the node answers
+// again, is declared out of service, or is deleted.
+func (d *decision) decideVanished() {
+	o := &d.o
+	if !o.NodeAsked {
+		d.p.Needs = NeedNode
+		return
+	}
+	pod := d.pod(vmistatus.PodGone)
+	pod.Since = vmistatus.MissedSince(o.VMI, o.Now)
+	left, silent := leftOf(o.VMI, o.Node, pod.Since, o.Now)
+	if left <= 0 {
+		d.facts.End = vmistatus.EndOfPodGone()
+		return
+	}
+	pod.Silent, d.p.After = silent, left
+	d.facts.Pod = vmistatus.Known(pod)
+}
+
+// leftOf returns the time until the guest of a gone pod is checked again, zero if it has ended.
+// silent is the reason why the node does not answer, "" if it does.
+func leftOf(vmi *v1.VirtualMachineInstance, node *corev1.Node, since, now time.Time) (left time.Duration, silent string) {
+	ready, why := nodeReady(node)
+	switch {
+	case outOfService(node):
+		return 0, ""
+	case ready == nil && node != nil, ready != nil && ready.Status != corev1.ConditionTrue:
+		return nodePause, why
+	case ready != nil && ready.LastTransitionTime.After(since):
+		since = ready.LastTransitionTime.Time
+	}
+	return max(0, since.Add(endsWithin(vmi)).Sub(now)), ""
+}
+
+// endsWithin returns how long a guest may outlive its pod's object on a node that answers.
+func endsWithin(vmi *v1.VirtualMachineInstance) time.Duration {
+	return time.Duration(launcherpod.PodGracePeriodSeconds(vmi))*time.Second + kubeletMargin
+}
+
+// reportInterrupted reports why a guest that may run is not Ready: its pod is being deleted, or its node does
+// not answer. Kubernetes only marks pods whose container it has seen running, so for others the node is read.
+func (d *decision) reportInterrupted() {
+	o := &d.o
+	unseen := o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod)
+	lost := MarksNodeLost(o.Pod) || unseen
+	if lost && !o.NodeAsked {
+		d.p.Needs = NeedNode
+		return
+	}
+	if unseen {
+		d.p.After = nodePause
+	}
+	pod := d.pod(vmistatus.PodSilent)
+	ready, why := nodeReady(o.Node)
+	if lost = lost && (ready == nil || ready.Status != corev1.ConditionTrue); lost {
+		pod.Silent = why
+	}
+	switch {
+	case o.Pod.DeletionTimestamp != nil:
+		pod.State = vmistatus.PodTerminating
+	case !lost:
+		return
+	}
+	d.facts.Pod = vmistatus.Known(pod)
+}
+
+// nodeReady returns the node's condition Ready, nil for none, and the reason why it is not true.
+func nodeReady(node *corev1.Node) (*corev1.NodeCondition, string) {
+	if node == nil {
+		return nil, "it does not exist"
+	}
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c, fmt.Sprintf("%s: %s", c.Reason, c.Message)
+		}
+	}
+	return nil, "it has never said that it is ready"
+}
+
+func outOfService(node *corev1.Node) bool {
+	if node == nil {
+		return false
+	}
+	for i := range node.Spec.Taints {
+		if node.Spec.Taints[i].Key == corev1.TaintNodeOutOfService {
+			return true
+		}
+	}
+	return false
+}

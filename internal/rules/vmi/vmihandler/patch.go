@@ -1,0 +1,88 @@
+package vmihandler
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
+)
+
+// owned are the status fields that virt-handler may change.
+var owned = vmistatus.Writable(vmistatus.Handler)
+
+// operation is defined by RFC 6902.
+type operation struct {
+	Op    string          `json:"op"`
+	Path  string          `json:"path"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// Patch returns the JSON patch that changes the VMI's status to want, nil if there is no
+// difference. It applies only to the version that was read: after another write it fails, and the
+// status has to be computed again.
+func Patch(vmi *v1.VirtualMachineInstance, want v1.VirtualMachineInstanceStatus) ([]byte, error) {
+	before, err := fields(vmi.Status)
+	if err != nil {
+		return nil, err
+	}
+	after, err := fields(want)
+	if err != nil {
+		return nil, err
+	}
+	var changes []operation
+	for _, name := range owned {
+		path := "/status/" + name
+		switch {
+		case bytes.Equal(before[name], after[name]):
+		case after[name] == nil:
+			changes = append(changes, operation{Op: "remove", Path: path})
+		default:
+			changes = append(changes, operation{Op: "add", Path: path, Value: after[name]})
+		}
+	}
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	tests, err := same(map[string]string{
+		"/metadata/uid":             string(vmi.UID),
+		"/metadata/resourceVersion": vmi.ResourceVersion,
+		"/status/phase":             string(vmi.Status.Phase),
+	})
+	if err != nil {
+		return nil, err
+	}
+	patch, err := json.Marshal(append(tests, changes...))
+	if err != nil {
+		return nil, fmt.Errorf("encoding a patch: %w", err)
+	}
+	return patch, nil
+}
+
+func same(values map[string]string) ([]operation, error) {
+	var tests []operation
+	for _, path := range slices.Sorted(maps.Keys(values)) {
+		value, err := json.Marshal(values[path])
+		if err != nil {
+			return nil, fmt.Errorf("encoding a patch: %w", err)
+		}
+		tests = append(tests, operation{Op: "test", Path: path, Value: value})
+	}
+	return tests, nil
+}
+
+func fields(status v1.VirtualMachineInstanceStatus) (map[string]json.RawMessage, error) {
+	data, err := json.Marshal(status)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a status: %w", err)
+	}
+	var out map[string]json.RawMessage
+	if err := json.Unmarshal(data, &out); err != nil {
+		return nil, fmt.Errorf("encoding a status: %w", err)
+	}
+	return out, nil
+}

@@ -1,0 +1,115 @@
+package vmihandler
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/object/backoff"
+)
+
+const (
+	// firstResume and longestResume bound the backoff of a guest that an I/O error has stopped.
+	firstResume   = 2 * time.Second
+	longestResume = 30 * time.Second
+	// settled is how long such a guest must run before its disk counts as working: repeated
+	// failures are one error and one condition.
+	settled = 5 * time.Second
+)
+
+// Stall is the state of a guest that an I/O error has stopped. The zero value is none. After a
+// restart it is restored from QEMU's run state, and the backoff starts anew.
+//
+//	          io-error               Resume
+//	(none) ───────────> stopped <────────────────────> running
+//	   ^                             io-error             |
+//	   '────────── any other run state, or settled ───────'
+type Stall struct {
+	active bool
+	// running means that it has not settled.
+	running  bool
+	attempts int
+	// since is the time of the last stop, resume or return to running.
+	since time.Time
+}
+
+// Next returns the state after a run state was observed.
+func (s Stall) Next(state string, now time.Time) Stall {
+	switch {
+	case state == runstate.IOError && (!s.active || s.running):
+		return Stall{active: true, attempts: s.attempts, since: now}
+	case state == runstate.IOError:
+		return s
+	case state == runstate.Running && s.active && !s.running:
+		return Stall{active: true, running: true, attempts: s.attempts, since: now}
+	case state == runstate.Running && s.active && now.Sub(s.since) < settled:
+		return s
+	}
+	return Stall{}
+}
+
+// AfterResume returns the state after a resume.
+func (s Stall) AfterResume(now time.Time) Stall {
+	if s.active {
+		s.attempts++
+		s.since = now
+	}
+	return s
+}
+
+// Active reports whether the VMI is to report the I/O error.
+func (s Stall) Active() bool { return s.active }
+
+// Attempts returns the number of resumes.
+func (s Stall) Attempts() int { return s.attempts }
+
+// Resume reports whether the guest is to be resumed now, or when to look again, 0 for never. A
+// guest that its user has paused is not resumed.
+func (s Stall) Resume(paused bool, now time.Time) (due bool, after time.Duration) {
+	switch {
+	case !s.active:
+		return false, 0
+	case s.running:
+		return false, max(s.since.Add(settled).Sub(now), time.Millisecond)
+	case paused:
+		return false, 0
+	}
+	left := s.since.Add(backoff.Delay(firstResume, longestResume, s.attempts+1)).Sub(now)
+	return left <= 0, max(left, 0)
+}
+
+// FailedDisk is a disk whose I/O error has stopped the guest.
+type FailedDisk struct {
+	Volume string
+	// Full means that there was no space for a write.
+	Full bool
+}
+
+func (d FailedDisk) String() string {
+	if d.Full {
+		return "there is no space left for disk " + d.Volume
+	}
+	return fmt.Sprintf("reading or writing disk %s failed (I/O error)", d.Volume)
+}
+
+const maxNamed = 5
+
+// stallMessage names the disks that failed; paused means that the user has paused the guest as well.
+func stallMessage(disks []FailedDisk, paused bool) string {
+	var causes []string
+	for _, d := range disks[:min(len(disks), maxNamed)] {
+		causes = append(causes, d.String())
+	}
+	switch more := len(disks) - len(causes); {
+	case len(disks) == 0:
+		causes = []string{"reading or writing one of its disks failed (I/O error)"}
+	case more > 0:
+		causes = append(causes, fmt.Sprintf("and %d more disks failed", more))
+	}
+	message := "The guest is stopped: " + strings.Join(causes, "; ") + ". "
+	if paused {
+		return message + "VMI was paused by user too; when it is unpaused, the guest tries again."
+	}
+	return message + "It continues by itself when that works again."
+}

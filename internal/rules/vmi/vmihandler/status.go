@@ -1,0 +1,185 @@
+package vmihandler
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
+)
+
+// Facts are the input of Status.
+type Facts struct {
+	Node string
+	// Exit is nil while QEMU has not ended.
+	Exit       *launch.Exit
+	Disruption vmistatus.Disruption
+	// Lost means that a running guest has ended in an unknown way.
+	Lost bool
+	// Vanished means that the pod was deleted by force and has no remains: the guest's end is unknown.
+	Vanished bool
+	// Guest is the running guest, nil if none is known.
+	Guest    *Guest
+	PodReady bool
+	// PodInterrupted means that virt-controller owns the VMI's condition Ready.
+	PodInterrupted bool
+	// Source and Target are migrations from and to this node, nil for none.
+	Source *vmistatus.SourceMigration
+	Target *vmistatus.TargetMigration
+	// Failure is the error of the last step.
+	Failure error
+	Now     time.Time
+}
+
+// Guest is a running guest.
+type Guest struct {
+	RunState string
+	// Stalled means that an I/O error has stopped the guest, until it has settled; FailedDisks may be incomplete.
+	Stalled     bool
+	FailedDisks []FailedDisk
+	// PausedByUser means that the guest is to stay stopped even if its disks work again.
+	PausedByUser bool
+	// VCPUs is 0 until QEMU has reported the number.
+	VCPUs int
+	// Memory is QEMU's report; MemoryGiven is MemoryStep.Given.
+	Memory      Memory
+	MemoryGiven int64
+	// Halt is set while the guest's CPUs wait for volumes.
+	Halt           *Halt
+	MachineType    string
+	KVM            bool
+	SELinuxContext string
+	Interfaces     []Interface
+	Volumes        map[string]Volume
+	Plugged        map[string]Plugged
+	// Agent is nil while the guest agent is not connected.
+	Agent *Agent
+	// Credentials is nil until the agent was asked to set them.
+	Credentials *Credentials
+	// Frozen means that a user froze the guest's file systems.
+	Frozen bool
+}
+
+// Interface is an interface as virt-handler made it.
+type Interface struct {
+	Name, MAC, PodInterface string
+	IPs                     []string
+	Queues                  int
+	// Link is "" while it is unknown.
+	Link v1.InterfaceState
+	// Multus means that it is not on the pod network.
+	Multus bool
+	// Stays is the reason why it keeps the guest on its node, "" for none.
+	Stays string
+}
+
+// Volume is a volume's disk.
+type Volume struct {
+	// Size is the size in bytes when QEMU started, 0 if unknown. Grown is the size that the guest
+	// was told later, 0 for none.
+	Size, Grown int64
+	Claim       *v1.PersistentVolumeClaimInfo
+}
+
+// Plugged is a hotplugged volume.
+type Plugged struct {
+	// Phase is "" when virt-handler has nothing to report.
+	Phase           v1.VolumePhase
+	Reason, Message string
+	PodName         string
+	PodUID          types.UID
+	Size            int64
+}
+
+// Credentials is the result of setting access credentials by the guest agent. Failure is "" on success.
+type Credentials struct{ Failure string }
+
+// Status returns the status that the VMI should have according to virt-handler on the node.
+func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceStatus {
+	facts := vmistatus.Facts{Now: f.Now, Failure: vmistatus.Known(""), End: endOf(vmi, f)}
+	if f.Failure != nil {
+		facts.Failure = vmistatus.Known(f.Failure.Error())
+	}
+	if f.PodInterrupted {
+		facts.Pod = vmistatus.Known(vmistatus.Pod{State: vmistatus.PodReportedByController})
+	}
+	if f.Source != nil {
+		facts.Source = vmistatus.Known(*f.Source)
+	}
+	if f.Target != nil {
+		facts.Target = vmistatus.Known(*f.Target)
+	}
+	if f.Guest != nil {
+		facts.Guest = vmistatus.Known(describe(vmi, f.Guest, f.PodReady))
+	}
+	return vmistatus.Project(vmi, vmistatus.HandlerOn(f.Node, &vmi.Status), facts)
+}
+
+func endOf(vmi *v1.VirtualMachineInstance, f Facts) *vmistatus.End {
+	switch {
+	case f.Exit != nil:
+		return vmistatus.EndOfQEMU(vmi, *f.Exit, f.Disruption)
+	case f.Lost:
+		return vmistatus.EndOfGuestLost()
+	case f.Vanished:
+		return vmistatus.EndOfPodGone()
+	}
+	return nil
+}
+
+func describe(vmi *v1.VirtualMachineInstance, g *Guest, podReady bool) vmistatus.Guest {
+	list := volumes(vmi, vmi.Status.VolumeStatus, g)
+	known := withHotplugClaims(list, g.Volumes)
+	held := hindrancesOf(vmi, list, known, g.Interfaces)
+	out := vmistatus.Guest{
+		RunState: g.runState(list), PausedByUser: g.PausedByUser,
+		AwaitsProbe:    vmi.Spec.ReadinessProbe != nil && !podReady,
+		AgentConnected: g.Agent != nil,
+		AgentLacks:     agentLacks(vmi, g.Agent),
+		Accelerated:    g.KVM,
+		Immovable:      held.all(),
+		StorageBound:   held.storage(),
+		Details: vmistatus.Details{
+			Memory: memoryStatus(vmi, g), CPUTopology: topology(vmi, g.VCPUs), SELinuxContext: g.SELinuxContext,
+			Interfaces: interfaces(vmi, g), Volumes: list, MigrationMethod: migrationMethod(vmi, list, known),
+			MigrationTransport: v1.MigrationTransportUnix, Frozen: g.Frozen,
+		},
+	}
+	if g.MachineType != "" {
+		out.Details.Machine = &v1.Machine{Type: g.MachineType}
+	}
+	if g.Agent != nil {
+		out.Details.OS = g.Agent.OS
+	}
+	if g.Credentials != nil {
+		out.Credentials = vmistatus.Known(g.Credentials.Failure)
+	}
+	return out
+}
+
+// bootMemory returns the memory at the start, nil when it is unknown or written already.
+func bootMemory(vmi *v1.VirtualMachineInstance) *v1.MemoryStatus {
+	size := machine.GuestMemory(&vmi.Spec)
+	if size == 0 || vmi.Status.Memory != nil {
+		return nil
+	}
+	guest := resource.NewQuantity(size, resource.BinarySI)
+	return &v1.MemoryStatus{GuestAtBoot: guest, GuestCurrent: guest, GuestRequested: guest}
+}
+
+func (g *Guest) runState(list []v1.VolumeStatus) runstate.State {
+	if g.Halt != nil {
+		return g.Halt.state(list, g.PausedByUser)
+	}
+	if g.Stalled {
+		state := runstate.Of(runstate.IOError)
+		state.Message = stallMessage(g.FailedDisks, g.PausedByUser)
+		return state
+	}
+	return runstate.Of(g.RunState)
+}

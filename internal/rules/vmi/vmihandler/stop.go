@@ -1,0 +1,80 @@
+package vmihandler
+
+import (
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/qemu/runstate"
+)
+
+// killAfter is the time that virt-launcher has to end QEMU after the grace period.
+const killAfter = 15 * time.Second
+
+// mustEnd reports whether a running guest has to end: its VMI is being deleted or has ended, its
+// pod is gone, or the guest cannot continue.
+func mustEnd(o Observed) bool {
+	broken, _ := Broken(o)
+	return broken || o.VMI.DeletionTimestamp != nil || o.VMI.IsFinal() || podGone(o)
+}
+
+// stop tells virt-launcher once to end QEMU, again when the grace period was shortened, and finally kills it.
+func stop(o Observed) (Step, time.Duration) {
+	grace := Grace(o)
+	if o.Stopping == nil || grace < *o.Stopping {
+		return Stop, 0
+	}
+	left := o.StoppingSince.Add(time.Duration(*o.Stopping)*time.Second + killAfter).Sub(o.Now)
+	switch {
+	case left <= 0:
+		return Kill, killAfter
+	case o.Deserted:
+		return Wait, left
+	case !o.Attached && !o.VMI.IsFinal() && !podGone(o):
+		// The status still needs its facts, and the monitor must be read.
+		return Attach, left
+	case o.Migrate:
+		// The migration has to be canceled, or has succeeded.
+		return Migrate, left
+	case o.Resume:
+		// A stopped guest cannot react to the power button.
+		return Resume, left
+	}
+	return report(o), left
+}
+
+// Grace returns the seconds that the guest has to react to the power button, 0 if it cannot.
+func Grace(o Observed) int64 {
+	if ends, _ := Broken(o); ends || o.Halted {
+		return 0
+	}
+	return GracePeriod(o.VMI)
+}
+
+// Broken reports whether the guest cannot continue and has to be ended, and the reason of its end;
+// "" keeps virt-launcher's.
+func Broken(o Observed) (ends bool, failure launch.Reason) {
+	if !o.Attached {
+		return false, ""
+	}
+	state := runstate.Of(o.RunState)
+	if state.Action == runstate.End && state.Failure == "" {
+		return true, launch.ReasonGuestShutdown
+	}
+	return state.Action == runstate.End, state.Failure
+}
+
+// defaultGrace is KubeVirt's default.
+const defaultGrace = 30
+
+// GracePeriod returns the VMI's grace period in seconds. For an ended VMI it is over.
+func GracePeriod(vmi *v1.VirtualMachineInstance) int64 {
+	switch {
+	case vmi.IsFinal():
+		return 0
+	case vmi.Spec.TerminationGracePeriodSeconds != nil:
+		return max(0, *vmi.Spec.TerminationGracePeriodSeconds)
+	}
+	return defaultGrace
+}

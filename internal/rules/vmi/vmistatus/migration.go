@@ -1,0 +1,215 @@
+package vmistatus
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+)
+
+// Migration has virt-controller's facts about a migration.
+type Migration struct {
+	// Begin starts a migration, which replaces one that is over; nil for none.
+	Begin *MigrationBegin
+	// Of is the migration of Abort, Failure and Arrived, which change no other.
+	Of types.UID
+	// Abort asks the source's virt-handler to stop the migration. One that the source has not begun
+	// fails at once.
+	Abort bool
+	// Failure is why a migration failed before the source began it; "" for none.
+	Failure string
+	// Arrived is the pod in which the guest runs now, nil while it has not arrived.
+	Arrived *Arrival
+	// Ended are pods of the VMI that have no guest and will have none.
+	Ended []types.UID
+}
+
+// MigrationBegin is a migration whose target pod runs. That pod becomes the VMI's second.
+type MigrationBegin struct {
+	UID                   types.UID
+	SourceNode, SourcePod string
+	TargetNode, TargetPod string
+	TargetPodUID          types.UID
+	// PolicyName is the MigrationPolicy, "" for none. Configuration is the effective one.
+	PolicyName    string
+	Configuration *v1.VMIMConfigurationOptions
+}
+
+// Arrival describes the pod in which a guest has arrived.
+type Arrival struct {
+	// Image is the pod's launcher image.
+	Image string
+	// Volumes replaces the volume status; nil leaves it.
+	Volumes []v1.VolumeStatus
+}
+
+// SourceMigration has the facts about a migration of virt-handler on the guest's node.
+type SourceMigration struct {
+	UID types.UID
+	// Begins means that QEMU is about to send the guest. It starts only after this has been written.
+	Begins bool
+	// Mode is QEMU's mode, "" if unknown.
+	Mode v1.MigrationMode
+	// Failure is why the guest keeps running here and will not run at the target; "" for none.
+	Failure string
+	// Abort is the result of an abort request, "" if unknown.
+	Abort v1.MigrationAbortStatus
+	// Progress is set when it is to be written.
+	Progress Progress
+}
+
+// TargetMigration has the facts about a migration of virt-handler on the target node.
+type TargetMigration struct {
+	UID types.UID
+	// Address is where the target accepts the guest, "" until it does.
+	Address string
+	Runs    bool
+}
+
+// ActiveMigration returns the migration that has neither completed nor failed; nil for none.
+func ActiveMigration(status *v1.VirtualMachineInstanceStatus) *v1.VirtualMachineInstanceMigrationState {
+	if m := status.MigrationState; switchover.Open(m) {
+		return m
+	}
+	return nil
+}
+
+func active(status *v1.VirtualMachineInstanceStatus, uid types.UID) *v1.VirtualMachineInstanceMigrationState {
+	if m := ActiveMigration(status); m != nil && m.MigrationUID == uid {
+		return m
+	}
+	return nil
+}
+
+// migrate applies the facts of virt-controller and of the source's virt-handler.
+func (p *projection) migrate(status *v1.VirtualMachineInstanceStatus) {
+	if p.stage != HandedOver {
+		return
+	}
+	p.begin(status)
+	p.abort(status)
+	p.leave(status)
+	p.switchNode(status)
+	if m := ActiveMigration(status); m != nil && p.End != nil {
+		fail(m, "The VMI has ended while it was migrated: "+p.End.Message, p.Now)
+	}
+	p.completeFailed(status)
+}
+
+// completeFailed completes a failed migration once the VMI has no pod on the target any more, or ends.
+func (p *projection) completeFailed(status *v1.VirtualMachineInstanceStatus) {
+	m := status.MigrationState
+	if m == nil || !m.Failed {
+		return
+	}
+	named := slices.Contains(slices.Collect(maps.Values(status.ActivePods)), m.TargetNode)
+	m.Completed = m.Completed || !named || p.End != nil
+}
+
+func (p *projection) begin(status *v1.VirtualMachineInstanceStatus) {
+	b := p.Migration.Begin
+	if b == nil || p.End != nil || ActiveMigration(status) != nil || status.MigrationState != nil && status.MigrationState.MigrationUID == b.UID {
+		return
+	}
+	status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
+		MigrationUID: b.UID, SourceNode: b.SourceNode, SourcePod: b.SourcePod, TargetNode: b.TargetNode, TargetPod: b.TargetPod,
+		VMIMConfigurationOptions: b.Configuration.DeepCopy(),
+	}
+	if b.PolicyName != "" {
+		status.MigrationState.MigrationPolicyName = &b.PolicyName
+	}
+	if status.ActivePods == nil {
+		status.ActivePods = map[types.UID]string{}
+	}
+	status.ActivePods[b.TargetPodUID] = b.TargetNode
+}
+
+// abort applies virt-controller's abort or failure. The source has sent nothing until it has
+// written StartTimestamp, and that write fails if its view is stale.
+func (p *projection) abort(status *v1.VirtualMachineInstanceStatus) {
+	m := active(status, p.Migration.Of)
+	switch {
+	case m == nil, !p.Migration.Abort && p.Migration.Failure == "":
+	case m.StartTimestamp == nil:
+		if m.AbortRequested = m.AbortRequested || p.Migration.Abort; m.AbortRequested {
+			m.AbortStatus = v1.MigrationAbortSucceeded
+		}
+		reason := p.Migration.Failure
+		if reason == "" {
+			reason = "The migration was aborted before the guest was sent."
+		}
+		fail(m, reason, p.Now)
+	default:
+		m.AbortRequested = m.AbortRequested || p.Migration.Abort
+	}
+}
+
+// leave applies the progress of the source's virt-handler.
+func (p *projection) leave(status *v1.VirtualMachineInstanceStatus) {
+	s, known := p.Source.Get()
+	m := active(status, s.UID)
+	if !known || m == nil {
+		return
+	}
+	if s.Begins && m.StartTimestamp == nil && !m.AbortRequested && s.Failure == "" {
+		m.StartTimestamp = second(p.Now)
+		m.Mode = v1.MigrationPreCopy
+	}
+	if s.Mode != "" && m.StartTimestamp != nil {
+		m.Mode = s.Mode
+	}
+	if s.Abort != "" {
+		m.AbortStatus = s.Abort
+	}
+	if s.Failure != "" {
+		fail(m, s.Failure, p.Now)
+	}
+}
+
+// applyTarget applies the progress of the target's virt-handler, which owns no other part of the status
+// until the guest's node is its own.
+func (p *projection) applyTarget(status *v1.VirtualMachineInstanceStatus) {
+	t, known := p.Target.Get()
+	m := active(status, t.UID)
+	if !known || m == nil || p.stage != HandedOver {
+		return
+	}
+	if t.Address != "" {
+		m.TargetNodeAddress = t.Address
+	}
+	if t.Runs && m.StartTimestamp != nil {
+		m.TargetNodeDomainDetected = true
+		m.TargetNodeDomainReadyTimestamp, m.EndTimestamp = second(p.Now), second(p.Now)
+		m.Completed = true
+	}
+}
+
+// switchNode switches the node to the one where the guest runs, and removes ended pods.
+func (p *projection) switchNode(status *v1.VirtualMachineInstanceStatus) {
+	m := status.MigrationState
+	if a := p.Migration.Arrived; a != nil && m != nil && switchover.Completed(m) && m.MigrationUID == p.Migration.Of {
+		status.NodeName = m.TargetNode
+		status.LauncherContainerImageVersion = a.Image
+		if a.Volumes != nil {
+			status.VolumeStatus = a.Volumes
+		}
+		if status.EvacuationNodeName != m.TargetNode {
+			status.EvacuationNodeName = ""
+		}
+	}
+	for _, uid := range p.Migration.Ended {
+		delete(status.ActivePods, uid)
+	}
+}
+
+func fail(m *v1.VirtualMachineInstanceMigrationState, reason string, now time.Time) {
+	m.Failed, m.FailureReason, m.EndTimestamp = true, reason, second(now)
+}
+
+// second truncates a time as the API server does.
+func second(t time.Time) *metav1.Time { return new(metav1.NewTime(t.Truncate(time.Second))) }

@@ -1,0 +1,98 @@
+package vmistatus
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+)
+
+// MigrationProgress is True while the VMI is migrated, with the progress in its message. KubeVirt
+// has no condition for it (decision 321).
+const MigrationProgress v1.VirtualMachineInstanceConditionType = layout.MigrationProgress
+
+// ProgressInterval is the minimum duration of a migration before its progress is written, and between two writes.
+const ProgressInterval = 5 * time.Second
+
+// ProgressDue reports whether the progress, last written at last or begun then, is to be written.
+func ProgressDue(last, now time.Time) bool { return now.Sub(last) >= ProgressInterval }
+
+// ProgressStage is the activity of a migration's source, and the reason of MigrationProgress.
+type ProgressStage string
+
+const (
+	// CopyingDisks comes before SendingMemory if disks move with the guest.
+	CopyingDisks ProgressStage = "CopyingDisks"
+	// SendingMemory lasts until the guest is handed over.
+	SendingMemory ProgressStage = "SendingMemory"
+	// GuestSent means that the target does not run the guest yet.
+	GuestSent ProgressStage = "GuestSent"
+)
+
+// Progress is the progress of a migration's source; the zero value is unknown. Amounts are in bytes
+// and rates in bytes per second. They come from QEMU and may have any value.
+type Progress struct {
+	Stage ProgressStage
+	// Sent may exceed Total.
+	Total, Remaining, Sent int64
+	// Rate is the transfer rate; DirtyRate is the rate of the guest's changes.
+	Rate, DirtyRate int64
+	// Downtime is how long the guest would stand still if the rest was sent now.
+	Downtime time.Duration
+}
+
+// message returns the stage's sentence, whose form is documented in docs/migration.md.
+func (p Progress) message(target string) string {
+	switch p.Stage {
+	case CopyingDisks:
+		return fmt.Sprintf("%d%% of the disks is there: %d MiB of %d MiB left, %d MiB/s",
+			p.share(), mebibytes(p.Remaining), mebibytes(p.Total), mebibytes(p.Rate))
+	case SendingMemory:
+		return fmt.Sprintf("%d%% of the memory is there: %d MiB of %d MiB left, %d MiB sent, %d MiB/s; the guest changes %d MiB/s and would stand still for %d ms",
+			p.share(), mebibytes(p.Remaining), mebibytes(p.Total), mebibytes(p.Sent), mebibytes(p.Rate), mebibytes(p.DirtyRate), max(0, p.Downtime).Milliseconds())
+	case GuestSent:
+		return fmt.Sprintf("the guest was sent, and stands still until virt-handler on node %s runs it", target)
+	}
+	return ""
+}
+
+// share returns the transferred per cent.
+func (p Progress) share() int {
+	if p.Total <= 0 {
+		return 0
+	}
+	left := min(max(0, p.Remaining), p.Total)
+	return int(100 * (float64(p.Total-left) / float64(p.Total)))
+}
+
+// mebibytes rounds up.
+func mebibytes(bytes int64) int64 {
+	const mebibyte = 1 << 20
+	whole := max(0, bytes) / mebibyte
+	if bytes > whole*mebibyte {
+		whole++
+	}
+	return whole
+}
+
+// migrationProgress exists from the first progress until the migration is over. After a completed
+// one virt-controller removes it when it switches the VMI's node, to save a write.
+func (p *projection) migrationProgress() verdict {
+	m := p.next.MigrationState
+	source, _ := p.Source.Get()
+	switch {
+	case p.stage != HandedOver:
+		return unknown
+	case !switchover.InFlight(p.next):
+		return absent
+	case m.Completed, source.UID != m.MigrationUID, source.Progress.Stage == "":
+		return unknown
+	}
+	told := isTrue(string(source.Progress.Stage), source.Progress.message(m.TargetNode))
+	told.want.LastProbeTime = metav1.NewTime(p.Now.Truncate(time.Second))
+	return told
+}
