@@ -109,7 +109,7 @@ func TestOnlySoManyErrorsAreTold(t *testing.T) {
 	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
 	must(t, err)
 	response := ask(t, served[validateVM], costly()["terms without anything"])
-	if response.Allowed || len(response.Result.Details.Causes) != 100 || !strings.HasSuffix(response.Result.Message, "; and 3901 more") {
+	if response.Allowed || len(response.Result.Details.Causes) != 100 || !strings.HasSuffix(response.Result.Message, "; and 3900 more") {
 		t.Errorf("%d causes, and the message ends in %q", len(response.Result.Details.Causes), response.Result.Message[max(0, len(response.Result.Message)-80):])
 	}
 }

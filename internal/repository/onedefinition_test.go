@@ -150,7 +150,7 @@ var definitions = map[string]definition{
 			"internal/certs.remove":                  "it does not import virt-controller's packages",
 			"internal/controller/datavolume.certify": "the Secret's name has the UID of the worker's owner",
 			"internal/controller/datavolume.delete":  "a policy keeps virt-controller from what is not a worker's",
-			"internal/controller/datavolume.unequip": "a policy keeps virt-controller from what is not a worker's",
+			"internal/controller/datavolume.deleteSecretAndService": "a policy keeps virt-controller from what is not a worker's",
 		},
 	},
 	"a pod's condition": {

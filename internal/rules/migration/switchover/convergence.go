@@ -162,7 +162,7 @@ func DecideConvergence(p Progress, l Limits) Convergence {
 }
 
 // leastPause is the least time that a guest may stand still until it has been sent. It is as long as the guest was copied
-// while it ran, if that is longer (decision 307).
+// while it ran, if that is longer (decision 362).
 const leastPause = secondsPerGiB * time.Second
 
 func stillPaused(s Sample, l Limits) string {
