@@ -5,11 +5,15 @@
 package kernel
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"go/scanner"
+	"go/token"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -139,16 +143,45 @@ func find(tree debian.Tree) (archive, version string, err error) {
 	return tree.Path(found[0]), owner.Version, nil
 }
 
+// buildKey identifies the source's version, the configuration and the recipe. Comments do not count.
 func buildKey(version string) (string, error) {
+	code, err := fs.ReadFile(recipe, "compile.go")
+	if err != nil {
+		return "", fmt.Errorf("reading how the guest's kernel is built: %w", err)
+	}
+	options, err := fs.ReadFile(recipe, "config")
+	if err != nil {
+		return "", fmt.Errorf("reading the configuration of the guest's kernel: %w", err)
+	}
 	sum := sha256.New()
 	fmt.Fprintln(sum, version)
-	for _, name := range []string{"compile.go", "config"} {
-		text, err := fs.ReadFile(recipe, name)
-		if err != nil {
-			return "", fmt.Errorf("reading how the guest's kernel is built: %w", err)
-		}
-		fmt.Fprintf(sum, "%s %d\n", name, len(text))
-		sum.Write(text)
-	}
+	writeTokens(sum, code)
+	writeOptions(sum, options)
 	return hex.EncodeToString(sum.Sum(nil)[:6]), nil
+}
+
+// writeTokens writes the tokens of a Go file without its comments.
+func writeTokens(to io.Writer, code []byte) {
+	var tokens scanner.Scanner
+	tokens.Init(token.NewFileSet().AddFile("compile.go", -1, len(code)), code, nil, 0)
+	for {
+		_, kind, text := tokens.Scan()
+		if kind == token.EOF {
+			return
+		}
+		if kind == token.SEMICOLON {
+			text = "" // it may be the end of a line
+		}
+		fmt.Fprintln(to, kind, text)
+	}
+}
+
+// writeOptions writes a configuration without its comments. An option that is off looks like a comment.
+func writeOptions(to io.Writer, options []byte) {
+	for line := range bytes.Lines(options) {
+		line = bytes.TrimSpace(line)
+		if bytes.HasPrefix(line, []byte("CONFIG_")) || bytes.HasPrefix(line, []byte("# CONFIG_")) {
+			fmt.Fprintf(to, "%s\n", line)
+		}
+	}
 }

@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,6 +60,29 @@ func sourceIn(t *testing.T, root string) {
 		}
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// A kernel takes long to build, and a better comment must not cost that.
+func TestCommentsAreNotInTheKey(t *testing.T) {
+	for _, c := range []struct {
+		write        func(io.Writer, []byte)
+		first, other string
+		same         bool
+	}{
+		{writeTokens, "func f() {\n\tg(1)\n}\n", "// f calls g.\nfunc f() {\n\t// Once.\n\n\tg(1) // only\n}\n", true},
+		{writeTokens, "func f() {\n\tg(1)\n}\n", "func f() {\n\tg(2)\n}\n", false},
+		{writeTokens, `var a = "b c"`, `var a = "b", "c"`, false},
+		{writeOptions, "CONFIG_A=y\n", "# What a does.\n\nCONFIG_A=y\n", true},
+		{writeOptions, "CONFIG_A=y\n", "CONFIG_A=m\n", false},
+		{writeOptions, "CONFIG_A=y\n", "CONFIG_A=y\n# CONFIG_B is not set\n", false},
+	} {
+		var first, other bytes.Buffer
+		c.write(&first, []byte(c.first))
+		c.write(&other, []byte(c.other))
+		if same := bytes.Equal(first.Bytes(), other.Bytes()); same != c.same || first.Len() == 0 {
+			t.Errorf("%q and %q: the same: %t, want %t", c.first, c.other, same, c.same)
 		}
 	}
 }
