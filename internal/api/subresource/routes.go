@@ -1,5 +1,5 @@
 // Package subresource serves subresources.kubevirt.io: the verbs on VirtualMachines and VirtualMachineInstances that
-// are not fields, such as start, pause, console. Pure functions (plan.go) decide the effect of a verb in each state
+// are not fields, such as start, pause, console. Package verb decides the effect of a verb in each state
 // of a VM. Verbs on a guest are forwarded to the virt-handler of its node, streams unchanged.
 //
 // Permissions are not decided here: the API server in front asks the cluster's authorizer about every request.

@@ -1,7 +1,7 @@
 // Package claimusers finds the VMIs and the pods that use a claim, and its fillers.
 //
 // It owns the index of VMIs by claim, which several loops share, and the requests to the API server that keep a
-// claim's guests and its fillers apart. Package volumeclaim decides which claims a VMI uses, package vmstate which
+// claim's guests and its fillers apart. Package volumeclaim decides which claims a VMI uses, package stateclaim which
 // claim has its VM's state, and package datavolume which pods use and fill a claim. It changes nothing.
 package claimusers
 

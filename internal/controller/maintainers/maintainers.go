@@ -1,7 +1,7 @@
 // Package maintainers asks the API server whether a maintenance pod is in the way of a guest, for the loops that
 // start guests and that lock VMs.
 //
-// It owns the requests; package vmilifecycle decides which pods count. It changes nothing.
+// It owns the requests; package vmicontroller decides which pods count. It changes nothing.
 package maintainers
 
 import (

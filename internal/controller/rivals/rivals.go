@@ -2,7 +2,7 @@
 // machine's disks.
 //
 // It owns the lookups: by labels, which a policy keeps as virt-controller set them, and also by facts that nobody can
-// change. Package vmilifecycle decides which pods count. It changes nothing.
+// change. Package vmicontroller decides which pods count. It changes nothing.
 package rivals
 
 import (

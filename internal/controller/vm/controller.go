@@ -1,4 +1,4 @@
-// Package vm is the loop that starts and stops VirtualMachines according to their run strategies. Package vmlifecycle
+// Package vm is the loop that starts and stops VirtualMachines according to their run strategies. Package vmcontroller
 // decides; this package observes and acts.
 //
 // It owns the existence and the owner of a VM's VMI and of the DataVolumes of its dataVolumeTemplates, the

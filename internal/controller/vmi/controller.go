@@ -1,8 +1,8 @@
-// Package vmi is the loop that starts VirtualMachineInstances on nodes and stops them. Package vmilifecycle decides;
+// Package vmi is the loop that starts VirtualMachineInstances on nodes and stops them. Package vmicontroller decides;
 // this package observes and acts.
 //
 // It owns the launcher pods and the controller's fields of a VMI (docs/architecture.md). It must not decide: whatever
-// depends on more than the API server's response belongs to vmilifecycle.
+// depends on more than the API server's response belongs to vmicontroller.
 package vmi
 
 import (

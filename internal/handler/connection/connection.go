@@ -2,7 +2,7 @@
 // launcher's socket, checks the peer, reads its hello, and records how its QEMU ended.
 //
 // A Connection has at most one Link at a time; a Link belongs to one pod and ends with it. The
-// package must not decide when to connect or to stop a guest (package guestlifecycle does), and
+// package must not decide when to connect or to stop a guest (package vmihandler does), and
 // must not know the API server or QEMU's monitor.
 //
 //	         Connect               hello

@@ -144,7 +144,7 @@ func TestWhatIsSaidOfAGuest(t *testing.T) {
 		RunState: runstate.IOError, Stalled: true, FailedDisks: []vmihandler.FailedDisk{{Volume: "root"}}, PausedByUser: true,
 		MachineType: "q35", Agent: answer, Plugged: map[string]vmihandler.Plugged{"hot": {Phase: v1.VolumeReady}},
 		Interfaces: []vmihandler.Interface{{Name: "default", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.0.2"}, PodInterface: "eth0", Queues: 1}},
-		// The rule of what the guest has looks at both sizes, as they are (guestlifecycle, sizeTold).
+		// The rule of what the guest has looks at both sizes, as they are (vmihandler, sizeTold).
 		Volumes: map[string]vmihandler.Volume{
 			"root": {Size: 5, Grown: 9, Claim: s.attached.prepared.claims["root"]}, "data": {Size: 5, Grown: 3},
 		},

@@ -6,7 +6,6 @@ import (
 	"net"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -14,7 +13,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/handler/guest"
-	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/migrationproxy"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
@@ -390,21 +388,6 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o vmihandler.Ob
 		source.Refuse(refusal.Message)
 	}
 	return err
-}
-
-func (d *Driver) announceMigrated(s *snapshot, vmi *v1.VirtualMachineInstance) {
-	if d.moving.announced {
-		return
-	}
-	d.moving.announced = true
-	m, cost := vmi.Status.MigrationState, migration.Cost{Sent: int64(s.guest.Migration.Progress.Transferred)}
-	if d.moving.source != nil {
-		cost = d.moving.source.Cost(s.guest.Stopped, cost.Sent)
-	}
-	d.env.Cluster.Event(vmi, corev1.EventTypeNormal, v1.Migrated.String(), cost.Message(m.SourceNode, m.TargetNode))
-	if d.env.Migrated != nil {
-		d.env.Migrated(metrics.Migrated{Duration: cost.Total, Downtime: cost.Downtime, SentBytes: float64(cost.Sent)})
-	}
 }
 
 // forward opens a socket in the pod and forwards its stream to the target.

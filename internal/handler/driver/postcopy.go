@@ -3,18 +3,14 @@ package driver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
-	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
@@ -70,31 +66,4 @@ func (d *Driver) recoverIncoming(ctx context.Context, s snapshot, o vmihandler.O
 	of := o.VMI.Status.MigrationState.MigrationUID
 	d.log.Info("waiting for the rest of the guest's memory", "migration", of)
 	return s.attached.guest.RecoverIncoming(ctx, of, layout.Socket(layout.MigrationSocket))
-}
-
-const reasonStopped = "StoppedToMigrate"
-
-func (d *Driver) announceStop(vmi *v1.VirtualMachineInstance, why string) {
-	if d.moving.stopped {
-		return
-	}
-	d.moving.stopped = true
-	d.env.Cluster.Event(vmi, corev1.EventTypeNormal, reasonStopped, why)
-}
-
-// notConvergingMessage explains why a guest is stopped whose migration would not converge, and which missing feature
-// would have kept it running.
-func (d *Driver) notConvergingMessage(vmi *v1.VirtualMachineInstance) string {
-	m, source := vmi.Status.MigrationState, d.moving.source
-	said := fmt.Sprintf("The guest changes its memory faster than it is sent to node %s: it is stopped until it has arrived there", m.TargetNode)
-	if switchover.LimitsOf(m.VMIMConfigurationOptions, machine.GuestMemory(&vmi.Spec)).PostCopy && source != nil && !source.Transport().PostCopy {
-		said += ". Post-copy is allowed, but QEMU there cannot do with it: its launcher pod has no userfaultfd"
-	}
-	return said
-}
-
-// losesWritesMessage explains why an emulated guest with plugged memory is stopped (decision 398).
-func losesWritesMessage(vmi *v1.VirtualMachineInstance) string {
-	return fmt.Sprintf("The guest is emulated and has memory that was plugged, whose changes QEMU may not notice: it is stopped until it has arrived on node %s",
-		vmi.Status.MigrationState.TargetNode)
 }

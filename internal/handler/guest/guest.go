@@ -3,7 +3,7 @@
 //
 // All its state belongs to that QEMU and ends with it. It must not assume that a VMI has only one QEMU, or that a
 // guest runs because its QEMU does: QEMU may be the target of a migration. It knows neither a VMI's status nor the
-// API server; its owner decides when to call it and what follows (package guestlifecycle).
+// API server; its owner decides when to call it and what follows (package vmihandler).
 //
 // Observe returns the known facts as values. The state (state.go) and the decisions on verbs (decide.go) are pure
 // functions; the rest queries and commands QEMU.

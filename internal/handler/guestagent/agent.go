@@ -2,7 +2,7 @@
 // behalf of users.
 //
 // An Agent's state belongs to one QEMU and its guest, and the guest may be hostile: each conversation has a deadline,
-// and each kept answer a limit. The package must not decide a VMI's status (package guestlifecycle), and must not know
+// and each kept answer a limit. The package must not decide a VMI's status (package vmihandler), and must not know
 // the API server.
 //
 // Observe returns the state as values; decide.go decides when to query the agent.

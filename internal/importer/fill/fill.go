@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -98,41 +97,6 @@ func (f *importRun) fill(ctx context.Context) error {
 	return f.finish(ctx)
 }
 
-// resume continues an earlier worker's run if the content is the same.
-func (f *importRun) resume(ctx context.Context, was *journal) (bool, error) {
-	ranger, can := f.from.(job.Ranger)
-	if !can {
-		return false, nil
-	}
-	now, err := ranger.Stat(ctx)
-	if err != nil {
-		return false, err
-	}
-	if !now.Ranges || now.Version == "" || now.Version != was.Version || now.Size != was.Size {
-		return false, nil
-	}
-	disk, err := target.Open(f.job, true)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	f.disk, f.kept = disk, true
-	if f.sum.Hash != nil {
-		if err := restoreSum(f.sum.Hash, was.Sum); err != nil {
-			return false, err
-		}
-	}
-	if err := f.open(ctx, was.Place); err != nil {
-		return false, err
-	}
-	f.content, f.format = f.served, was.Format
-	f.result.Resumed = was.Place
-	f.watch(*was)
-	return true, nil
-}
-
 func (f *importRun) open(ctx context.Context, place int64) error {
 	f.job.Meter.Step("connecting to the source")
 	var options []pull.Option
@@ -193,12 +157,6 @@ func (f *importRun) recognize(ctx context.Context, head []byte) (err error) {
 		return err
 	}
 	return f.fits(head, size)
-}
-
-// watch writes a journal from now on.
-func (f *importRun) watch(base journal) {
-	f.kept = true
-	f.points = newCheckpoints(f.disk, f.journal, base, f.sum.Hash)
 }
 
 // unpack inserts a decompressor between served and content.
@@ -276,20 +234,6 @@ func (f *importRun) settle(ctx context.Context) error {
 	return f.from.Verify(ctx)
 }
 
-// finishAgain completes the last steps for a disk that is whole.
-func (f *importRun) finishAgain(was *journal) error {
-	f.result.VirtualSize, f.result.Resumed = was.VirtualSize, was.VirtualSize
-	if f.job.Task.Block || target.Whole(f.job) {
-		return f.forget()
-	}
-	disk, err := target.Open(f.job, true)
-	if err != nil {
-		return err
-	}
-	f.disk, f.kept = disk, true
-	return f.name()
-}
-
 // name renames the disk to its final name.
 func (f *importRun) name() error {
 	disk := f.disk
@@ -298,15 +242,6 @@ func (f *importRun) name() error {
 		return err
 	}
 	return f.forget()
-}
-
-// forget removes the journal of a complete disk. A device's journal is the only record that it is complete, and
-// ends with the pod.
-func (f *importRun) forget() error {
-	if f.job.Task.Block {
-		return nil
-	}
-	return f.journal.remove()
 }
 
 // end cleans up after an error: it keeps only a state that a later worker can continue.

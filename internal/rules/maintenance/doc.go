@@ -2,7 +2,7 @@
 // maintenance pod, when that pod may run, and when the lock is released.
 //
 // It owns the decision only. It is pure: it must not import a client or read the clock. Package lock
-// defines the lock; package vmilifecycle keeps guests from starting beside a holder (maintained.go there).
+// defines the lock; package vmicontroller keeps guests from starting beside a holder (maintenance.go there).
 //
 //	          Lock                Open                Lift               Unlock
 //	unlocked ──────> locked, shut ─────> locked, open ────> the pod runs ──────> unlocked

@@ -141,7 +141,7 @@ func ofVM(vm *v1.VirtualMachine, look *Look) string {
 	return ""
 }
 
-// ofVMI needs no check for a launcher pod: a locked VMI gets none (package vmilifecycle), since its
+// ofVMI needs no check for a launcher pod: a locked VMI gets none (package vmicontroller), since its
 // handover to a node and its lock are writes of the same object.
 func ofVMI(vmi *v1.VirtualMachineInstance, look *Look) string {
 	switch {

@@ -111,7 +111,7 @@ type Plan struct {
 	After time.Duration
 }
 
-// Told has facts for a VMI's status, to which package vmistatus applies them. Package vmilifecycle
+// Told has facts for a VMI's status, to which package vmistatus applies them. Package vmicontroller
 // removes the remains of a failed migration: the label and the pod in activePods.
 type Told struct {
 	// Begin hands the VMI over to the virt-handlers of both nodes; nil if not now. It replaces
@@ -335,7 +335,7 @@ func (d *decision) decideHandedOver() {
 func (d *decision) arrive() {
 	ms := d.state()
 	if d.o.VMI.Status.NodeName != ms.TargetNode && !d.o.VMI.IsFinal() {
-		// The VMI's loop switches its node (package vmilifecycle), which enqueues this migration.
+		// The VMI's loop switches its node (package vmicontroller), which enqueues this migration.
 		d.enter(v1.MigrationRunning)
 		return
 	}

@@ -1,7 +1,7 @@
 // Package podstatus answers questions about any pod's status.
 //
 // It owns how a container's status and a condition are found, and the meaning of a pod's phase for code that
-// waits for the pod's end. It is pure. It must not know the purpose of a pod: package vmilifecycle interprets
+// waits for the pod's end. It is pure. It must not know the purpose of a pod: package vmicontroller interprets
 // the end of a launcher pod.
 package podstatus
 

@@ -15,7 +15,7 @@
 //	             claims get their owner, VM is unlocked   claims get their owner, the VM may start
 //	complete
 //
-// The claim of a VM's state (package vmstate) can't exist beside the VM's current one, nor before
+// The claim of a VM's state (package stateclaim) can't exist beside the VM's current one, nor before
 // the VM: its name follows from the VM's name and UID. So it comes last, while the VM must not
 // start. After the switch a restore does not fail any more.
 //

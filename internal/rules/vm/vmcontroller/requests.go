@@ -3,7 +3,6 @@ package vmcontroller
 import (
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -59,50 +58,4 @@ func (d *decision) startRequested() bool {
 // restarts reports whether the run strategy restarts a failed VM.
 func (d *decision) restarts() bool {
 	return d.strategy == v1.RunStrategyAlways || d.strategy == v1.RunStrategyRerunOnFailure
-}
-
-// trackFailures counts consecutive VMIs that failed before their guest ran. A running guest resets
-// the count, as does a run strategy that does not restart.
-func (d *decision) trackFailures() {
-	failure := d.VM.Status.StartFailure
-	switch {
-	case !d.restarts():
-		d.VM.Status.StartFailure = nil
-	case d.vmi == nil || d.vmi.DeletionTimestamp != nil:
-	case ran(d.vmi):
-		d.VM.Status.StartFailure = nil
-	case d.vmi.Status.Phase == v1.Failed && (failure == nil || failure.LastFailedVMIUID != d.vmi.UID):
-		count := 1
-		if failure != nil {
-			count += failure.ConsecutiveFailCount
-		}
-		retry := metav1.NewTime(d.o.Now.Add(backOffAfter(count)).Truncate(time.Second))
-		d.VM.Status.StartFailure = &v1.VirtualMachineStartFailure{
-			ConsecutiveFailCount: count, LastFailedVMIUID: d.vmi.UID, RetryAfterTimestamp: &retry,
-		}
-	}
-}
-
-func ran(vmi *v1.VirtualMachineInstance) bool {
-	for _, t := range vmi.Status.PhaseTransitionTimestamps {
-		if t.Phase == v1.Running {
-			return true
-		}
-	}
-	return vmi.Status.Phase == v1.Running
-}
-
-func backOffAfter(count int) time.Duration {
-	// More would exceed the limit anyway.
-	count = min(count, 10)
-	return min(time.Duration(count*count)*backOffStep, backOffLimit)
-}
-
-func (d *decision) backOff() time.Duration {
-	f := d.VM.Status.StartFailure
-	if f == nil || f.RetryAfterTimestamp == nil || d.o.Now.After(f.RetryAfterTimestamp.Time) {
-		return 0
-	}
-	// The delay may end at this very second.
-	return max(0, f.RetryAfterTimestamp.Sub(d.o.Now))
 }

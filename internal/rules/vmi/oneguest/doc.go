@@ -2,7 +2,7 @@
 // go: it explores every state that they reach together with all other participants in a VM's life.
 //
 // It owns that exploration, which is a test, and no code that runs. It must not have a rule of its
-// own: it calls the functions of packages vmilifecycle, vmlifecycle, launcherpod and guestlifecycle,
+// own: it calls the functions of packages vmicontroller, vmcontroller, launcherpod and vmihandler,
 // which decide for virt-controller and virt-handler.
 //
 // The participants:

@@ -13,19 +13,19 @@
 // Invariants:
 //   - The phase never goes back, and a final phase never changes. The exception is a VMI that must have
 //     no guest for now (spec.startStrategy Maintenance): it starts over and waits once its guest has
-//     ended and its pods are gone (maintained.go).
+//     ended and its pods are gone (maintenance.go).
 //   - A VMI starts in at most one launcher pod, whose name follows from the VMI's UID. The pod with that
 //     name is the VMI's, whatever its owner (launcherpod.BondOf). A migrating VMI has a second one
 //     (migration.go).
 //   - No guest runs before Scheduled is written: virt-handler starts QEMU only in a pod in
 //     status.activePods. So a pod that vanishes before is created again. One that vanishes after is the
-//     end of the VMI, but not at once: a pod deleted by force vanishes while its guest runs (vanished.go).
+//     end of the VMI, but not at once: a pod deleted by force vanishes while its guest runs (podlost.go).
 //   - Only the API server, never a cache, proves that a pod is absent.
 //   - The finalizers stay until no guest can run: virt-handler has reported that, or the processes of
 //     both pods have ended, or their time is over on a node that answers.
 //   - No pod is created or handed over while a guest may run that excludes this one (rivals.go).
 //   - No VMI is handed over while its VM is locked for a maintenance pod. The VM is read once the VMI
-//     exists, and the locking side looks for the VMI after taking the lock (maintained.go, package
+//     exists, and the locking side looks for the VMI after taking the lock (maintenance.go, package
 //     maintenance). A VMI that is or may be locked itself gets no pod and is not handed over.
 package vmicontroller
 

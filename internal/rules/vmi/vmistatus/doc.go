@@ -6,7 +6,7 @@
 // The package does not decide whether the result is worth a write.
 //
 // The package is pure: it must not import a client, read the clock, or decide actions for a VMI
-// (packages vmilifecycle and guestlifecycle).
+// (packages vmicontroller and vmihandler).
 //
 //	              HandOver            Guest              End
 //	(empty) Pending Scheduling ──> Scheduled ──> Running ──> Succeeded, Failed

@@ -2,7 +2,7 @@
 // and the state of its TPM.
 //
 // It decides which VMs have such a claim, its name, its spec, and the owner of a claim with that name. It is
-// pure. Package layout owns the paths on the claim; package vmilifecycle decides when it is created.
+// pure. Package layout owns the paths on the claim; package vmicontroller decides when it is created.
 //
 // The name follows from the owner's name and UID, so that every creator, even with a stale cache, creates the
 // same one. The owner is the VM, with which the claim is deleted, or a VMI without a VM (decision 441).

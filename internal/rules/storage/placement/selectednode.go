@@ -64,7 +64,7 @@ type ChoicePlan struct {
 //
 // A pod with a node keeps it. If its claim is not bound yet and the selected node were removed, the
 // scheduler would not select one again, and the pod could not start when its node comes back. So the choice
-// stays until the pod is gone; package vmilifecycle decides when that is certain for a launcher pod.
+// stays until the pod is gone; package vmicontroller decides when that is certain for a launcher pod.
 func DecideChoice(c Choice) ChoicePlan {
 	switch {
 	case !c.Used || SelectedNode(c.Claim) == "":

@@ -1,0 +1,74 @@
+package fill
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/importer/target"
+)
+
+// resume continues an earlier worker's run if the content is the same.
+func (f *importRun) resume(ctx context.Context, was *journal) (bool, error) {
+	ranger, can := f.from.(job.Ranger)
+	if !can {
+		return false, nil
+	}
+	now, err := ranger.Stat(ctx)
+	if err != nil {
+		return false, err
+	}
+	if !now.Ranges || now.Version == "" || now.Version != was.Version || now.Size != was.Size {
+		return false, nil
+	}
+	disk, err := target.Open(f.job, true)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	f.disk, f.kept = disk, true
+	if f.sum.Hash != nil {
+		if err := restoreSum(f.sum.Hash, was.Sum); err != nil {
+			return false, err
+		}
+	}
+	if err := f.open(ctx, was.Place); err != nil {
+		return false, err
+	}
+	f.content, f.format = f.served, was.Format
+	f.result.Resumed = was.Place
+	f.watch(*was)
+	return true, nil
+}
+
+// watch writes a journal from now on.
+func (f *importRun) watch(base journal) {
+	f.kept = true
+	f.points = newCheckpoints(f.disk, f.journal, base, f.sum.Hash)
+}
+
+// finishAgain completes the last steps for a disk that is whole.
+func (f *importRun) finishAgain(was *journal) error {
+	f.result.VirtualSize, f.result.Resumed = was.VirtualSize, was.VirtualSize
+	if f.job.Task.Block || target.Whole(f.job) {
+		return f.forget()
+	}
+	disk, err := target.Open(f.job, true)
+	if err != nil {
+		return err
+	}
+	f.disk, f.kept = disk, true
+	return f.name()
+}
+
+// forget removes the journal of a complete disk. A device's journal is the only record that it is complete, and
+// ends with the pod.
+func (f *importRun) forget() error {
+	if f.job.Task.Block {
+		return nil
+	}
+	return f.journal.remove()
+}
