@@ -11,11 +11,11 @@ import (
 // Whole creates a folder atomically: fill fills made, which is then renamed; scratch is for temporary files. If two
 // processes create the same folder, the first result stays.
 func Whole(folder string, fill func(made, scratch string) error) error {
-	scratch, err := os.MkdirTemp(filepath.Dir(folder), "making-")
+	scratch, remove, err := Scratch(filepath.Dir(folder), "making-")
 	if err != nil {
-		return fmt.Errorf("making a folder for the parts of %s: %w", folder, err)
+		return fmt.Errorf("making %s: %w", folder, err)
 	}
-	defer func() { _ = os.RemoveAll(scratch) }()
+	defer remove()
 	made := filepath.Join(scratch, "made")
 	if err := os.Mkdir(made, 0o755); err != nil {
 		return fmt.Errorf("making a folder for the parts of %s: %w", folder, err)

@@ -29,11 +29,11 @@ func SignedDisk(ctx context.Context, cache string, of Files) (string, error) {
 	if _, err := os.Stat(disk); !errors.Is(err, fs.ErrNotExist) {
 		return disk, err
 	}
-	scratch, err := os.MkdirTemp(filepath.Dir(of.Disk), "signed-")
+	scratch, remove, err := debian.Scratch(filepath.Dir(of.Disk), "signed-")
 	if err != nil {
-		return "", fmt.Errorf("making a folder for the signed disk's parts: %w", err)
+		return "", fmt.Errorf("making the signed disk: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(scratch) }()
+	defer remove()
 	raw, made := filepath.Join(scratch, "raw"), filepath.Join(scratch, "made")
 	if err := os.WriteFile(raw, bootSector(nil), 0o644); err != nil {
 		return "", fmt.Errorf("making the signed disk: %w", err)

@@ -82,11 +82,11 @@ func Build(ctx context.Context, kept, work string, tree debian.Tree) (Kernel, er
 		return built, nil
 	}
 	err = debian.Whole(folder, func(made, _ string) error {
-		scratch, err := os.MkdirTemp(work, "kernel-source-")
+		scratch, remove, err := debian.Scratch(work, "kernel-source-")
 		if err != nil {
-			return fmt.Errorf("making a folder for the source: %w", err)
+			return fmt.Errorf("unpacking the source: %w", err)
 		}
-		defer func() { _ = os.RemoveAll(scratch) }()
+		defer remove()
 		compiled := filepath.Join(scratch, filepath.Base(built.File))
 		if err := compile(ctx, archive, scratch, compiled); err != nil {
 			return err
