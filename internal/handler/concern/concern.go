@@ -67,7 +67,7 @@ type Round struct {
 	VMI *v1.VirtualMachineInstance
 	// Pod is the launcher pod, nil if the node has none.
 	Pod *vmihandler.Pod
-	// Resources are those that the pod is to have, nil if that does not matter or is not known.
+	// Resources are the wanted resources of the pod, nil if they don't matter or are unknown.
 	Resources *corev1.ResourceRequirements
 	// NICs are the interfaces that QEMU has.
 	NICs     map[string]bool
@@ -96,7 +96,7 @@ func (n Next) Outcome() Next { return n }
 // Plan is the result of a concern's Decide.
 type Plan interface{ Outcome() Next }
 
-// Concern is one subject of a running guest. HandleEvent may be called from any goroutine, the others from one.
+// Concern is one subject of a running guest. Any goroutine may call HandleEvent; one goroutine calls the other methods.
 type Concern[Seen any, P Plan] interface {
 	// HandleEvent records an event of QEMU's. It reports whether a round is to follow.
 	HandleEvent(e qmp.Event) (news bool)

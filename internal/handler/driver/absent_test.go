@@ -11,8 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// patienceOfCaches is more than package presence waits before it asks the API server, and
-// asks again.
+// patienceOfCaches exceeds the delay after which package presence asks the API server, and asks again.
 const patienceOfCaches = 3 * time.Second
 
 // awaitNoQEMU waits until no QEMU runs in the pod.
@@ -23,11 +22,11 @@ func (p *pod) awaitNoQEMU() {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("QEMUs still run: %v", p.qemus())
 		}
-		time.Sleep(10 * time.Millisecond) // a process's end has no event here
+		time.Sleep(10 * time.Millisecond) // the end of a process has no event here
 	}
 }
 
-// running starts a guest and the handler that looks after it.
+// running starts a guest and its handler.
 func running(t *testing.T, uid string) (*node, *pod, *handler) {
 	t.Helper()
 	n := newNode(t, scheduled(uid))
@@ -45,8 +44,7 @@ func TestPodDeletedByForceUnderAGuest(t *testing.T) {
 	n, p, h := running(t, "forced")
 	n.api.remove(false, true)
 	h.supervisor.PodGone(p.object)
-	// The kubelet has not even noticed: virt-handler ends the guest, and says so
-	// when it has ended.
+	// The kubelet has not even noticed. virt-handler ends the guest, and reports the end afterwards.
 	n.api.await(t, "the end", ended)
 	p.awaitNoQEMU()
 }
@@ -65,9 +63,9 @@ func TestPodThatIsOnlyNotSeen(t *testing.T) {
 	t.Parallel()
 	n, p, h := running(t, "unseen")
 	qemus := p.qemus()
-	// Its labels were taken away; it exists.
+	// The pod exists without its labels.
 	h.supervisor.PodGone(p.object)
-	time.Sleep(patienceOfCaches) // that nothing happens has no event
+	time.Sleep(patienceOfCaches) // the absence of an action has no event
 	if got := p.qemus(); !slices.Equal(got, qemus) || n.api.vmi.IsFinal() {
 		t.Errorf("QEMU was %v and is %v, phase %s", qemus, got, n.api.vmi.Status.Phase)
 	}
@@ -89,7 +87,7 @@ func TestVMIGoneWhileTheAPIServerIsAway(t *testing.T) {
 	qemus := p.qemus()
 	n.api.setAway(true)
 	h.supervisor.VMIGone(Here, n.api.vmi.UID)
-	time.Sleep(patienceOfCaches) // that nothing happens has no event
+	time.Sleep(patienceOfCaches) // the absence of an action has no event
 	if got := p.qemus(); !slices.Equal(got, qemus) {
 		t.Fatalf("a guest was ended on a cache's word: QEMU was %v and is %v", qemus, got)
 	}
@@ -108,7 +106,7 @@ func TestVMIThatHasLostItsLabelKeepsItsGuest(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the driver does not let go of a VMI that is not this node's any more")
 		}
-		time.Sleep(10 * time.Millisecond) // there is nothing to be told by
+		time.Sleep(10 * time.Millisecond) // no event tells of it
 	}
 	if got := p.qemus(); !slices.Equal(got, qemus) {
 		t.Errorf("QEMU was %v and is %v", qemus, got)
@@ -139,7 +137,7 @@ func TestNothingIsLeftOfThePod(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.startHandler()
-	time.Sleep(patienceOfCaches) // that nothing happens has no event
+	time.Sleep(patienceOfCaches) // the absence of an action has no event
 	n.api.mu.Lock()
 	if got := n.api.vmi.Status.Phase; got != v1.Running {
 		t.Errorf("the end was said while the node had the pod's folder: phase %s", got)

@@ -12,7 +12,7 @@ import (
 	conditions "drydock.dev/drydock/internal/rules/object/condition"
 )
 
-// sockets has a VMI's guest have so many, and says so.
+// sockets changes the number of sockets that a VMI wants, and sets its condition.
 func sockets(n uint32) func(*v1.VirtualMachineInstance) {
 	return func(instance *v1.VirtualMachineInstance) {
 		instance.Spec.Domain.CPU.Sockets = n
@@ -22,14 +22,14 @@ func sockets(n uint32) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-// withSockets is a VMI that says that its guest has so many.
+// withSockets reports whether the VMI's status shows the given number of sockets.
 func withSockets(n uint32) func(*v1.VirtualMachineInstance) bool {
 	return func(instance *v1.VirtualMachineInstance) bool {
 		return instance.Status.CurrentCPUTopology != nil && instance.Status.CurrentCPUTopology.Sockets == n
 	}
 }
 
-// grant has the kubelet say that a pod's container has so much CPU.
+// grant reports, as the kubelet, the CPU of a pod's container.
 func (h *handler) grant(p *pod, cpu string) {
 	p.object = p.object.DeepCopy()
 	p.object.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: layout.ComputeContainer, Resources: &corev1.ResourceRequirements{
@@ -38,8 +38,8 @@ func (h *handler) grant(p *pod, cpu string) {
 	h.supervisor.PodSeen(p.object)
 }
 
-// TestCPUsFollowTheVMI has a guest get CPUs when its pod has what they need, and not before, and asks it for none,
-// under the next virt-handler: it is emulated.
+// TestCPUsFollowTheVMI: a guest gets CPUs only when its pod has the resources. The next virt-handler asks it to release
+// none, since it is emulated.
 func TestCPUsFollowTheVMI(t *testing.T) {
 	t.Parallel()
 	vmi := scheduled("cpus")

@@ -22,7 +22,7 @@ import (
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// attachedTo is a snapshot of a guest that runs in pod p.
+// attachedTo returns a snapshot of a guest that runs in pod p.
 func attachedTo(instance *v1.VirtualMachineInstance) snapshot {
 	return snapshot{
 		presence:   presence.Facts{VMI: instance, Pod: &vmihandler.Pod{UID: "p", Ready: true}},
@@ -144,7 +144,7 @@ func TestWhatIsSaidOfAGuest(t *testing.T) {
 		RunState: runstate.IOError, Stalled: true, FailedDisks: []vmihandler.FailedDisk{{Volume: "root"}}, PausedByUser: true,
 		MachineType: "q35", Agent: answer, Plugged: map[string]vmihandler.Plugged{"hot": {Phase: v1.VolumeReady}},
 		Interfaces: []vmihandler.Interface{{Name: "default", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.0.2"}, PodInterface: "eth0", Queues: 1}},
-		// The rule of what the guest has looks at both sizes, as they are (vmihandler, sizeTold).
+		// The rule about the guest's capacity compares both sizes exactly (vmihandler, sizeTold).
 		Volumes: map[string]vmihandler.Volume{
 			"root": {Size: 5, Grown: 9, Claim: s.attached.prepared.claims["root"]}, "data": {Size: 5, Grown: 3},
 		},

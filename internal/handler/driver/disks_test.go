@@ -45,7 +45,7 @@ func (v *voyage) hold(name string) *corev1.Pod {
 	return v.holdOn(name, "claim-"+name)
 }
 
-// holdOn does the same of a volume that is on a claim there.
+// holdOn does the same for a volume on the given claim there.
 func (v *voyage) holdOn(name, claim string) *corev1.Pod {
 	v.t.Helper()
 	attachment := runningAttachmentPod(v.api.vmi, "incoming-"+name, map[string]string{name: claim})
@@ -62,7 +62,7 @@ func (v *voyage) holdOn(name, claim string) *corev1.Pod {
 	return attachment
 }
 
-// disk is a plugged disk as the QEMU of a node has it.
+// disk returns a plugged disk as the node's QEMU has it.
 func (s *site) disk(name string) diskhotplug.Disk {
 	s.t.Helper()
 	c := s.model.monitor(s.t)
@@ -74,8 +74,8 @@ func (s *site) disk(name string) diskhotplug.Disk {
 	return disks[name]
 }
 
-// TestPluggedDisksComeWithTheGuest: the target's QEMU is started when their pods are there, and has them
-// where the source has them before anything of the guest is sent; afterwards its node's pods hold them.
+// TestPluggedDisksComeWithTheGuest: the target's QEMU starts when the attachment pods exist there, and has the disks at
+// the source's places before it receives any of the guest. Afterwards the target's attachment pods hold them.
 func TestPluggedDisksComeWithTheGuest(t *testing.T) {
 	v := newVoyage(t)
 	v.plug(v1.DiskBusSCSI, "a", "b")
@@ -111,7 +111,7 @@ func TestPluggedDisksComeWithTheGuest(t *testing.T) {
 	v.alone(v.to, v.from)
 }
 
-// moveClaim has the disk of volume a be copied to another claim, on which there is nothing.
+// moveClaim makes the disk of volume a move to another claim, which is empty.
 func (v *voyage) moveClaim() {
 	v.t.Helper()
 	if err := os.Mkdir(filepath.Join(string(v.storage), "volume-of-claim-b"), 0o755); err != nil {
@@ -122,7 +122,7 @@ func (v *voyage) moveClaim() {
 	})
 }
 
-// TestAPluggedDiskIsCopiedToAnotherClaim: the target plugs the other claim, and takes the content before it takes memory.
+// TestAPluggedDiskIsCopiedToAnotherClaim: the target plugs the other claim, and receives its content before memory.
 func TestAPluggedDiskIsCopiedToAnotherClaim(t *testing.T) {
 	v := newVoyage(t)
 	v.plug(v1.DiskBusSCSI, "a")
@@ -173,7 +173,7 @@ func TestAPluggedDiskIsCopiedToAnotherClaim(t *testing.T) {
 	v.alone(v.to, v.from)
 }
 
-// TestACopyOfAPluggedDiskComesToNothing: the guest goes on with its claim.
+// TestACopyOfAPluggedDiskComesToNothing: the guest keeps its claim.
 func TestACopyOfAPluggedDiskComesToNothing(t *testing.T) {
 	for name, happen := range map[string]func(*voyage){
 		"the target's QEMU ends": func(v *voyage) { v.to.model.qemu.Exit() },
@@ -201,8 +201,8 @@ func TestACopyOfAPluggedDiskComesToNothing(t *testing.T) {
 	}
 }
 
-// TestAVirtHandlerIsRestartedWhileDisksComeAlong: the next one finds the disks in QEMU, and hears again
-// where they belong.
+// TestAVirtHandlerIsRestartedWhileDisksComeAlong: the next one finds the disks in QEMU, and hears again to which
+// devices they belong.
 func TestAVirtHandlerIsRestartedWhileDisksComeAlong(t *testing.T) {
 	for name, side := range map[string]func(*voyage) *site{
 		"at the source": func(v *voyage) *site { return v.from },
@@ -232,8 +232,8 @@ func TestAVirtHandlerIsRestartedWhileDisksComeAlong(t *testing.T) {
 	}
 }
 
-// TestAGuestThatReleasesADiskIsNotSent: the target has heard of a disk that the guest does not have any
-// more when the migration could begin.
+// TestAGuestThatReleasesADiskIsNotSent: the source has listed a disk for the target, and the guest releases it before
+// the migration can begin.
 func TestAGuestThatReleasesADiskIsNotSent(t *testing.T) {
 	v := newVoyage(t)
 	v.plug(v1.DiskBusSCSI, "a")
@@ -254,7 +254,7 @@ func TestAGuestThatReleasesADiskIsNotSent(t *testing.T) {
 	v.to.start()
 	v.to.handler.supervisor.PodSeen(v.hold("a"))
 	select {
-	case <-asked: // so the target has heard of the disks
+	case <-asked: // so the target knows the list of disks
 	case <-time.After(patience):
 		t.Fatal("no disk is brought to the target")
 	}
@@ -269,7 +269,7 @@ func TestAGuestThatReleasesADiskIsNotSent(t *testing.T) {
 	v.alone(v.from, v.to)
 }
 
-// ejects has the guest on a node release the device of a volume without being asked.
+// ejects makes the guest on a node release the device of a volume without a request.
 func (s *site) ejects(volume string) {
 	s.t.Helper()
 	c := s.model.monitor(s.t)
@@ -279,8 +279,8 @@ func (s *site) ejects(volume string) {
 	}
 }
 
-// TestAGuestThatKeepsAForcedDiskIsNotSent: the target's QEMU has nothing
-// for the device that is left in the guest.
+// TestAGuestThatKeepsAForcedDiskIsNotSent: the target's QEMU has no counterpart of the device that is left in the
+// guest.
 func TestAGuestThatKeepsAForcedDiskIsNotSent(t *testing.T) {
 	v := newVoyage(t)
 	v.plug(v1.DiskBusVirtio, "a")

@@ -8,7 +8,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// TestAGuestIsToldOfTheNodeThatItIsOn: where a guest arrives, virt-launcher tells it of that node.
+// TestAGuestIsToldOfTheNodeThatItIsOn: after a migration, virt-launcher gives the guest the figures of the new node.
 func TestAGuestIsToldOfTheNodeThatItIsOn(t *testing.T) {
 	vmi := withoutScratch(scheduled("web"))
 	vmi.Spec.Domain.Devices.DownwardMetrics = &v1.DownwardMetrics{}

@@ -17,8 +17,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// These tests run real guests: a virt-launcher in namespaces of its own, as user
-// 107, and an emulated QEMU without a disk to boot from. They need root.
+// These tests run real guests: virt-launcher in namespaces of its own, as user 107, with an emulated QEMU that has no
+// disk to boot from. They need root.
 
 func scheduled(uid string) *v1.VirtualMachineInstance {
 	instance := &v1.VirtualMachineInstance{}
@@ -116,7 +116,7 @@ func TestLifeOfAGuest(t *testing.T) {
 	}
 }
 
-// measured makes sure that the guest's usage is known.
+// measured checks that the guest's usage is known.
 func measured(t *testing.T, h *handler) {
 	t.Helper()
 	usages := h.supervisor.Usage(t.Context())
@@ -132,7 +132,7 @@ func measured(t *testing.T, h *handler) {
 	}
 }
 
-// screen makes sure that there is one.
+// screen checks that the VNC server and the serial console can be reached.
 func screen(t *testing.T, h *handler) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -194,7 +194,7 @@ func TestHandlerKilledWhileTheGuestRuns(t *testing.T) {
 		t.Errorf("Paused: %v", c)
 	}
 
-	// Whoever comes next finds the guest paused, and writes nothing about it.
+	// The next virt-handler finds the guest paused, and writes nothing about it.
 	second.stop()
 	before, _, _ := n.api.counts()
 	third := n.startHandler(p)
@@ -225,7 +225,7 @@ func (n *node) machine(h *handler, uid types.UID) *Machine {
 		if time.Now().After(deadline) {
 			n.t.Fatalf("the guest was not taken over: %v", err)
 		}
-		time.Sleep(10 * time.Millisecond) // there is nothing to be told by
+		time.Sleep(10 * time.Millisecond) // no event tells of it
 	}
 }
 
@@ -236,7 +236,7 @@ func TestHandlerKilledBetweenStartAndStatus(t *testing.T) {
 	n.api.setAway(true)
 	first := n.startHandler(p)
 	p.start()
-	n.machine(first, "midway") // QEMU runs, and nobody could be told
+	n.machine(first, "midway") // QEMU runs, and nobody was told
 	qemus := p.qemus()
 	first.stop()
 
@@ -284,8 +284,8 @@ func TestDeletedBeforeItsLauncherIsThere(t *testing.T) {
 	n.startHandler(p)
 	n.api.update(remove)
 	p.start()
-	// virt-launcher is asked for by the controller's deletion of the pod; the
-	// handler must not have started anything in it by then.
+	// When the controller deletes the pod, the kubelet asks virt-launcher to end. By then the handler must not have
+	// started QEMU in it.
 	if err := p.cmd.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -330,8 +330,7 @@ func TestFailingStepIsSaidAndRetried(t *testing.T) {
 	if failing.Status.Phase != v1.Scheduled {
 		t.Errorf("phase %s", failing.Status.Phase)
 	}
-	// The specification of a VMI does not change in truth; here it does, so that
-	// the next attempt succeeds.
+	// The spec of a real VMI does not change. Here it does, so that the next attempt succeeds.
 	n.api.update(func(instance *v1.VirtualMachineInstance) {
 		instance.Spec.Volumes[1].CloudInitNoCloud = &v1.CloudInitNoCloudSource{UserData: "x"}
 	})

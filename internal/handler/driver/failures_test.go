@@ -72,7 +72,7 @@ func TestReportsBackOffToo(t *testing.T) {
 	if step, after := f.applyBackoff(vmihandler.Report, 0, vmihandler.Observed{Now: now, Changed: true}); step != vmihandler.Wait || after != firstDelay {
 		t.Errorf("%s for %v", step, after)
 	}
-	// A guest that must be stopped is, whatever the API server says.
+	// A guest is stopped even while reports to the API server fail.
 	if step, _ := f.applyBackoff(vmihandler.Stop, 0, vmihandler.Observed{Now: now, Changed: true}); step != vmihandler.Stop {
 		t.Errorf("%s", step)
 	}

@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
 )
 
-// force is a change of the VMI as virt-api makes it for a forced removal.
+// force changes the VMI like virt-api does for a forced removal.
 func force(volume string) func(*v1.VirtualMachineInstance) {
 	return func(instance *v1.VirtualMachineInstance) {
 		if err := hotplugspec.NoteForced(instance, volume); err != nil {
@@ -21,7 +21,7 @@ func force(volume string) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-// forget is what virt-controller does when a volume is out and nothing holds it.
+// forget changes the VMI like virt-controller does when a volume is out and no pod holds it.
 func forget(volume string) func(*v1.VirtualMachineInstance) {
 	return func(instance *v1.VirtualMachineInstance) {
 		list := instance.Status.VolumeStatus[:0:0]
@@ -35,10 +35,9 @@ func forget(volume string) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-// TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo: the test's machine has only its
-// firmware, which answers no PCI hotplug. What is left in the guest keeps the
-// volume's name from another disk until the guest starts anew, whoever looks
-// after it.
+// TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo: the test's machine has only its firmware, which does not answer PCI
+// hotplug. The device that is left in the guest reserves the volume's name until the guest restarts, also under another
+// virt-handler.
 func TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, scheduled("forced"))
@@ -78,9 +77,8 @@ func TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo(t *testing.T) {
 	}
 }
 
-// reset presses the guest's reset button, and awaits that QEMU has let go of what
-// the guest kept. It does so when its vCPU has paused since, which one that runs a
-// loop of the firmware may never do by itself, and a system does all the time.
+// reset presses the guest's reset button, and waits until QEMU has removed the device that the guest kept. QEMU does so
+// when the vCPU has halted since. A loop of the firmware may never halt; an operating system often does.
 func (h *handler) reset(t *testing.T, instance *v1.VirtualMachineInstance) {
 	t.Helper()
 	d, err := h.supervisor.Lookup(instance.Namespace, instance.Name, instance.UID)

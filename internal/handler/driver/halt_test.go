@@ -15,10 +15,10 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// bootHalt is a guest that stops its CPU for good.
+// bootHalt stops the guest's CPU for good.
 var bootHalt = []byte{0xfa, 0xf4, 0xeb, 0xfc}
 
-// bootable puts a boot sector on a claim that an attachment pod has.
+// bootable puts a boot sector on the claim of an attachment pod.
 func (n *node) bootable(claim string, code []byte) {
 	n.t.Helper()
 	sector := make([]byte, 512)
@@ -34,8 +34,7 @@ func (n *node) bootable(claim string, code []byte) {
 	}
 }
 
-// spec is the part of a change that a user makes before the VM starts; what
-// virt-controller finds comes later.
+// spec returns the part of a change that a user makes before the VM starts; virt-controller's part comes later.
 func spec(change func(*v1.VirtualMachineInstance)) func(*v1.VirtualMachineInstance) {
 	return func(instance *v1.VirtualMachineInstance) {
 		change(instance)
@@ -43,7 +42,7 @@ func spec(change func(*v1.VirtualMachineInstance)) func(*v1.VirtualMachineInstan
 	}
 }
 
-// status is the rest of that change.
+// status returns the rest of that change.
 func status(change func(*v1.VirtualMachineInstance)) func(*v1.VirtualMachineInstance) {
 	return func(instance *v1.VirtualMachineInstance) {
 		before := instance.Spec.DeepCopy()
@@ -54,14 +53,14 @@ func status(change func(*v1.VirtualMachineInstance)) func(*v1.VirtualMachineInst
 
 var waits = reports(runstate.ReasonWaitingForVolumes, "")
 
-// withoutScratch takes the guest's hard disk: SeaBIOS boots from the first one only.
+// withoutScratch removes the guest's hard disk: SeaBIOS boots from the first one only.
 func withoutScratch(instance *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	instance.Spec.Domain.Devices.Disks = instance.Spec.Domain.Devices.Disks[1:]
 	instance.Spec.Volumes = instance.Spec.Volumes[1:]
 	return instance
 }
 
-// halted is a guest that was started and waits for volume a on claim-a.
+// halted starts a guest that waits for volume a on claim-a.
 func (n *node) halted(bus v1.DiskBus, code []byte) (p *pod, h *handler, attachment *corev1.Pod) {
 	n.t.Helper()
 	attachment = n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
@@ -74,13 +73,13 @@ func (n *node) halted(bus v1.DiskBus, code []byte) (p *pod, h *handler, attachme
 	return p, h, attachment
 }
 
-// comes is the volume's attachment.
+// comes brings the volume's attachment pod.
 func (n *node) comes(h *handler, bus v1.DiskBus, attachment *corev1.Pod) {
 	h.supervisor.PodSeen(attachment)
 	n.api.update(status(want("a", "claim-a", bus, attachment)))
 }
 
-// asks asks QEMU for the guest's run state and for the marker of one that waits.
+// asks returns the guest's run state from QEMU, and whether QEMU has the marker of a waiting guest.
 func (n *node) asks(h *handler) (state string, waits bool) {
 	n.t.Helper()
 	m := n.machine(h, n.api.vmi.UID)
@@ -92,8 +91,7 @@ func (n *node) asks(h *handler) (state string, waits bool) {
 	return n.runState(m), waits
 }
 
-// TestAGuestBootsFromItsHotpluggableDisk: the disk has a boot sector that powers
-// the machine off, which nothing else does.
+// TestAGuestBootsFromItsHotpluggableDisk: only the disk's boot sector powers the machine off.
 func TestAGuestBootsFromItsHotpluggableDisk(t *testing.T) {
 	t.Parallel()
 	for _, bus := range []v1.DiskBus{v1.DiskBusSCSI, v1.DiskBusVirtio} {
@@ -110,8 +108,7 @@ func TestAGuestBootsFromItsHotpluggableDisk(t *testing.T) {
 	}
 }
 
-// TestTheBootOrderCountsPluggedDisks: the guest started with a disk that has a
-// system, too, and is to boot from the one that is plugged.
+// TestTheBootOrderCountsPluggedDisks: the guest starts with a bootable disk, and boots from the plugged one.
 func TestTheBootOrderCountsPluggedDisks(t *testing.T) {
 	instance := scheduled("order")
 	instance.Spec.Domain.Devices.Disks[0].BootOrder = new(uint(2))
@@ -132,8 +129,8 @@ func TestTheBootOrderCountsPluggedDisks(t *testing.T) {
 	n.api.await(t, "the end of a guest that has booted from a", phase(v1.Succeeded))
 }
 
-// TestAnotherHandlerStartsAGuestThatWaits: virt-handler is killed while the guest
-// waits, and again when it runs: then nobody resets it.
+// TestAnotherHandlerStartsAGuestThatWaits: virt-handler is killed while the guest waits, and again when it runs, after
+// which nobody resets it.
 func TestAnotherHandlerStartsAGuestThatWaits(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, scheduled("waits"))
@@ -149,7 +146,7 @@ func TestAnotherHandlerStartsAGuestThatWaits(t *testing.T) {
 		t.Errorf("the guest that was started is in %s, its marker is there: %v", state, waits)
 	}
 
-	// One that died between the guest's start and the end of the marker.
+	// A virt-handler died between the guest's start and the removal of the marker.
 	m := n.machine(h, n.api.vmi.UID)
 	marker := map[string]any{"qom-type": machine.MarkerType, "id": machine.WaitMarker}
 	n.execute(m, "object-add", marker, nil)
@@ -200,8 +197,7 @@ func TestAGuestWaitsForDataOnlySoLong(t *testing.T) {
 	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
 }
 
-// TestAUserPausesAGuestThatWaits: the volume comes, and the guest stays stopped
-// until its user has it continue.
+// TestAUserPausesAGuestThatWaits: the volume comes, and the guest stays stopped until its user unpauses it.
 func TestAUserPausesAGuestThatWaits(t *testing.T) {
 	instance := withoutScratch(scheduled("paused"))
 	instance.Spec.StartStrategy = new(v1.StartStrategyPaused)
@@ -240,9 +236,8 @@ func TestAUserPausesAGuestThatWaits(t *testing.T) {
 	n.api.await(t, "the end of a guest that has booted", phase(v1.Succeeded))
 }
 
-// TestAFailedPlugHoldsNoGuestUp: another program has locked the disk when it is
-// plugged for the first time; QEMU keeps that descriptor as long as its guest does
-// not run.
+// TestAFailedPlugHoldsNoGuestUp: another program locks the disk during the first plug. QEMU keeps that descriptor until
+// its guest runs.
 func TestAFailedPlugHoldsNoGuestUp(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, withoutScratch(scheduled("locked")))
@@ -268,8 +263,7 @@ func TestDeletingAGuestThatWaitsTakesNoGracePeriod(t *testing.T) {
 	n.api.await(t, "the end", func(instance *v1.VirtualMachineInstance) bool { return instance.IsFinal() })
 }
 
-// lockImage locks an image as a QEMU does that writes to it: byte 201 is the lock
-// that another one who wants to write finds.
+// lockImage locks an image like a writing QEMU: byte 201 is the lock that another writer finds.
 func lockImage(t *testing.T, path string) (unlock func()) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -22,23 +22,23 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
-// claims are the claims of these tests, with their sizes.
+// claims has the claims of these tests, with their sizes.
 var claims = map[string]resource.Quantity{"claim-a": resource.MustParse("8Mi"), "claim-b": resource.MustParse("16Mi")}
 
-// mount is where the kubelet has a claim's file system for a pod.
+// mount returns the path at which the kubelet mounts a claim's file system for a pod.
 func (n *node) mount(pod, claim string) string {
 	return filepath.Join(n.dir, pod, "volumes/kubernetes.io~csi/volume-of-"+claim+"/mount")
 }
 
-// storage is where a claim's file system is, whoever has it mounted.
+// storage returns the path of a claim's file system, which all mounts share.
 func (n *node) storage(claim string) string {
 	return filepath.Join(filepath.Dir(n.dir), "storage", claim)
 }
 
-// image is the disk image on a claim.
+// image returns the path of the disk image on a claim.
 func (n *node) image(claim string) string { return filepath.Join(n.storage(claim), "disk.img") }
 
-// attachmentPod is an attachment pod with empty file system claims.
+// attachmentPod returns an attachment pod with empty file system claims.
 func (n *node) attachmentPod(instance *v1.VirtualMachineInstance, uid string, volumes map[string]string) *corev1.Pod {
 	n.t.Helper()
 	needRoot(n.t)
@@ -49,7 +49,7 @@ func (n *node) attachmentPod(instance *v1.VirtualMachineInstance, uid string, vo
 	return p
 }
 
-// runningAttachmentPod is the object of one that has volumes, by their claims.
+// runningAttachmentPod returns the object of an attachment pod; volumes maps volumes to claims.
 func runningAttachmentPod(instance *v1.VirtualMachineInstance, uid string, volumes map[string]string) *corev1.Pod {
 	p := &corev1.Pod{}
 	p.Name, p.Namespace, p.UID = layout.AttachmentPrefix+uid, instance.Namespace, types.UID(uid)
@@ -79,7 +79,7 @@ func (n *node) mountClaim(pod, claim string) {
 	if err := os.Mkdir(mount, 0o755); err != nil {
 		n.t.Fatal(err)
 	}
-	// Storage as the kubelet mounts it.
+	// The kubelet would mount the storage like this.
 	if err := unix.Mount(shared, mount, "", unix.MS_BIND, ""); err != nil {
 		n.t.Fatalf("playing the kubelet: %v", err)
 	}
@@ -95,8 +95,7 @@ func (n *node) mountClaim(pod, claim string) {
 	}
 }
 
-// want is a change of the VMI's spec and status as virt-api and
-// virt-controller make it: a volume that an attachment pod has been found for.
+// want changes the VMI like virt-api and virt-controller do for a volume with an attachment pod.
 func want(volume, claim string, bus v1.DiskBus, attachment *corev1.Pod) func(*v1.VirtualMachineInstance) {
 	return func(instance *v1.VirtualMachineInstance) {
 		instance.Spec.Volumes = append(instance.Spec.Volumes, v1.Volume{Name: volume, VolumeSource: v1.VolumeSource{
@@ -124,7 +123,7 @@ func record(attachment *corev1.Pod) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-// dropA takes volume a out of the spec.
+// dropA removes volume a from the spec.
 func dropA(instance *v1.VirtualMachineInstance) {
 	spec := &instance.Spec
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == "a" })
@@ -154,7 +153,7 @@ func (n *node) running() (*pod, *handler) {
 	return p, h
 }
 
-// disks is what QEMU itself says of the guest.
+// disks returns the guest's disks from QEMU.
 func (h *handler) disks(t *testing.T, instance *v1.VirtualMachineInstance) map[string]diskhotplug.Disk {
 	t.Helper()
 	m, err := h.supervisor.Lookup(instance.Namespace, instance.Name, instance.UID)
@@ -228,8 +227,7 @@ func sameDisk(a, b diskhotplug.Disk) bool {
 	return a.Stage == b.Stage && a.Number == b.Number && a.Size == b.Size
 }
 
-// TestAVolumeThatCannotBePluggedDelaysNoOther: the image of a is a folder, b is
-// as it should be.
+// TestAVolumeThatCannotBePluggedDelaysNoOther: the image of a is a folder, b is valid.
 func TestAVolumeThatCannotBePluggedDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, scheduled("broken"))
@@ -280,7 +278,7 @@ func TestAnotherHandlerGoesOn(t *testing.T) {
 	}
 }
 
-// The test's machine has only its firmware, which answers no PCI hotplug.
+// The test's machine has only its firmware, which does not answer PCI hotplug.
 func TestAGuestThatDoesNotLetGoIsReported(t *testing.T) {
 	n := newNode(t, scheduled("refuses"))
 	_, h := n.running()

@@ -8,20 +8,20 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// link is a VMI with its interface's link to be in a state.
+// link sets the wanted state of the interface's link.
 func link(state v1.InterfaceState) func(*v1.VirtualMachineInstance) {
 	return func(instance *v1.VirtualMachineInstance) { instance.Spec.Domain.Devices.Interfaces[0].State = state }
 }
 
-// linked is a VMI that says that its guest runs, and in which state the link is.
+// linked reports whether the VMI is Running and shows the link in the given state.
 func linked(state v1.InterfaceState) func(*v1.VirtualMachineInstance) bool {
 	return func(instance *v1.VirtualMachineInstance) bool {
 		return well(instance) && len(instance.Status.Interfaces) == 1 && instance.Status.Interfaces[0].LinkState == string(state)
 	}
 }
 
-// TestALinkFollowsTheVMI has a guest start with its link down, which it is before its CPUs run, and switches
-// it under this virt-handler and under the next one.
+// TestALinkFollowsTheVMI: a guest's link is down before its CPUs run. It is then switched under this virt-handler and
+// under the next one.
 func TestALinkFollowsTheVMI(t *testing.T) {
 	t.Parallel()
 	vmi := scheduled("link")
@@ -45,7 +45,7 @@ func TestALinkFollowsTheVMI(t *testing.T) {
 	}
 }
 
-// hasMarker reports whether QEMU has the marker of a guest that waits.
+// hasMarker reports whether QEMU has the marker of a waiting guest.
 func (h *handler) hasMarker(t *testing.T, instance *v1.VirtualMachineInstance) bool {
 	t.Helper()
 	m, err := h.supervisor.Lookup(instance.Namespace, instance.Name, instance.UID)

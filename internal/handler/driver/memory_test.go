@@ -14,7 +14,7 @@ import (
 
 const mebibyte = 1 << 20
 
-// guestMemory has a VMI's guest have so much, and says so.
+// guestMemory changes the memory that a VMI wants, and sets its condition.
 func guestMemory(size string) func(*v1.VirtualMachineInstance) {
 	return func(instance *v1.VirtualMachineInstance) {
 		instance.Spec.Domain.Memory.Guest = new(resource.MustParse(size))
@@ -24,7 +24,7 @@ func guestMemory(size string) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-// withMemory is a VMI that says that its guest is given so much, and has so much.
+// withMemory reports whether the VMI's status shows the given requested and current memory.
 func withMemory(given, has string) func(*v1.VirtualMachineInstance) bool {
 	return func(instance *v1.VirtualMachineInstance) bool {
 		m := instance.Status.Memory
@@ -32,7 +32,7 @@ func withMemory(given, has string) func(*v1.VirtualMachineInstance) bool {
 	}
 }
 
-// grantMemory has the kubelet say that a pod's container has so much memory.
+// grantMemory reports, as the kubelet, the memory of a pod's container.
 func (h *handler) grantMemory(p *pod, memory string) {
 	p.object = p.object.DeepCopy()
 	p.object.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: layout.ComputeContainer, Resources: &corev1.ResourceRequirements{
@@ -41,7 +41,7 @@ func (h *handler) grantMemory(p *pod, memory string) {
 	h.supervisor.PodSeen(p.object)
 }
 
-// withRoom is a guest that runs, of 64Mi with room for 192Mi.
+// withRoom starts a guest of 64Mi with room for 192Mi.
 func withRoom(t *testing.T, name string) (*node, *model, *pod, *handler) {
 	t.Helper()
 	vmi := scheduled(name)
@@ -53,8 +53,8 @@ func withRoom(t *testing.T, name string) (*node, *model, *pod, *handler) {
 	return n, m, p, h
 }
 
-// TestMemoryFollowsTheVMI has a guest be given memory when its pod has what that needs, and not before, and give some back
-// under the next virt-handler.
+// TestMemoryFollowsTheVMI: a guest gets memory only when its pod has the resources, and releases some under the next
+// virt-handler.
 func TestMemoryFollowsTheVMI(t *testing.T) {
 	n, m, p, h := withRoom(t, "memory")
 	h.grantMemory(p, "100Mi")
@@ -83,8 +83,8 @@ func TestMemoryFollowsTheVMI(t *testing.T) {
 	}
 }
 
-// TestMemoryThatIsNotTakenIsTold: no system runs in the guest, or one without the driver. Nothing is lost when the change is
-// taken back.
+// TestMemoryThatIsNotTakenIsTold: the guest has no system, or one without the driver. A change that is taken back does
+// no harm.
 func TestMemoryThatIsNotTakenIsTold(t *testing.T) {
 	n, m, p, h := withRoom(t, "driverless")
 	h.grantMemory(p, "1Gi")

@@ -33,13 +33,12 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// These tests migrate a guest between two nodes: two virt-handlers, two virt-launchers and two QEMUs
-// of the test's own process, which speak the real protocols, with TLS between the nodes. The test is
-// virt-controller.
+// These tests migrate a guest between two nodes: two virt-handlers, two virt-launchers and two QEMUs of the test's own
+// process use the real protocols, with TLS between the nodes. The test plays virt-controller.
 
 const ours types.UID = "4d5e"
 
-// generous is how long the two virt-handlers wait for each other: none of these tests is about that.
+// generous has long limits, since none of these tests is about the virt-handlers' timeouts.
 var generous = migrationproxy.Limits{Greeting: patience, Silence: patience}
 
 // site is a node with its launcher pod.
@@ -47,15 +46,15 @@ type site struct {
 	*node
 	pod   *pod
 	model *model
-	// calls is how other nodes are called, and serve takes their calls at an address.
+	// calls has the node's way to other nodes; serve accepts their calls at an address.
 	calls migration.Node
-	// cpus are those that virt-handler may use.
+	// cpus is the number of processors that virt-handler may use.
 	cpus  int
 	serve func(*migrationproxy.Expectations) (address string, stop func())
-	// handler is the node's virt-handler now, and stop ends it.
+	// handler is the node's current virt-handler; stop ends it.
 	handler *handler
 	stop    func()
-	// costs are those of the migrations away from the node.
+	// costs has the costs of migrations away from the node.
 	costs chan metrics.Migrated
 }
 
@@ -64,13 +63,13 @@ type voyage struct {
 	t        *testing.T
 	api      *api
 	from, to *site
-	// release lets the guest's memory come to an end.
+	// release lets the transfer of the guest's memory complete.
 	release func()
-	// storage has the volumes of claims, which both nodes reach.
+	// storage has the volumes of claims. Both nodes reach it.
 	storage folders
 }
 
-// newVoyage has the guest run on node1. Its memory is sent until it is released.
+// newVoyage starts the guest on node1. Its memory is being sent until release is called.
 func newVoyage(t *testing.T) *voyage {
 	t.Helper()
 	return newVoyageOf(t, withoutScratch(scheduled("web")))
@@ -164,7 +163,7 @@ func (n *node) migratingLauncher(pod string) *model {
 	return m
 }
 
-// exitOf is what virt-launcher says of a QEMU that has ended.
+// exitOf returns virt-launcher's report about a QEMU that has ended.
 func exitOf(qemu *qmptest.Server, incoming bool) launch.Exit {
 	exit := launch.Exit{Reason: launch.ReasonHostShutdown}
 	switch {
@@ -178,7 +177,7 @@ func exitOf(qemu *qmptest.Server, incoming bool) launch.Exit {
 	return exit
 }
 
-// monitor is a monitor of virt-launcher's own.
+// monitor returns virt-launcher's own monitor.
 func (m *model) monitor(t *testing.T) *qmp.Client {
 	t.Helper()
 	c, err := qmp.New(t.Context(), m.qemu.Dial(), nil)
@@ -202,14 +201,14 @@ func (s *site) start() {
 	s.t.Cleanup(s.stop)
 }
 
-// restart is the end of a virt-handler and the start of the next.
+// restart ends a virt-handler and starts the next.
 func (s *site) restart() {
 	s.t.Helper()
 	s.stop()
 	s.start()
 }
 
-// tell writes what virt-controller knows.
+// tell writes facts as virt-controller.
 func (v *voyage) tell(facts vmistatus.Migration, labels map[string]string) {
 	v.t.Helper()
 	facts.Of = ours
@@ -232,7 +231,7 @@ func (v *voyage) begin(config *v1.VMIMConfigurationOptions) {
 	}}, map[string]string{v1.MigrationTargetNodeNameLabel: "node2"})
 }
 
-// arrive has the VMI be on node2.
+// arrive moves the VMI to node2.
 func (v *voyage) arrive() {
 	v.t.Helper()
 	v.tell(vmistatus.Migration{Arrived: &vmistatus.Arrival{Image: "image"}},
@@ -252,7 +251,7 @@ var (
 	failedNow = state(func(m *v1.VirtualMachineInstanceMigrationState) bool { return m.Failed })
 )
 
-// awaitTrue waits for what nothing tells of.
+// awaitTrue waits for a condition that has no event.
 func awaitTrue(t *testing.T, what string, reached func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !reached(); time.Sleep(time.Millisecond) {
@@ -277,7 +276,7 @@ func (v *voyage) beginAndCopy(config *v1.VMIMConfigurationOptions) {
 	v.copies()
 }
 
-// alone makes sure that one guest runs, where it should.
+// alone checks that one guest runs, on the right node.
 func (v *voyage) alone(where, elsewhere *site) {
 	v.t.Helper()
 	if state := where.model.qemu.RunState(); state != runstate.Running {
@@ -292,7 +291,7 @@ func (v *voyage) alone(where, elsewhere *site) {
 	}
 }
 
-// pausesAndRuns has the guest of a node pause and run.
+// pausesAndRuns pauses and unpauses the guest of a node.
 func (s *site) pausesAndRuns() *v1.VirtualMachineInstance {
 	s.t.Helper()
 	guest := s.machine(s.handler, "web")
@@ -307,14 +306,13 @@ func (s *site) pausesAndRuns() *v1.VirtualMachineInstance {
 	return s.api.await(s.t, "a guest that runs", well)
 }
 
-// migrated are the events of guests that have arrived elsewhere.
+// migrated returns the events about guests that have arrived elsewhere.
 func (v *voyage) migrated() []string {
 	_, _, events := v.api.counts()
 	return slices.DeleteFunc(events, func(e string) bool { return !strings.Contains(e, v1.Migrated.String()) })
 }
 
-// connected checks that the guest was connected to its networks on a node, nil for none yet, and on
-// no other.
+// connected checks on which node the guest was connected to its networks; nil for none.
 func (v *voyage) connected(where *site) {
 	v.t.Helper()
 	for _, s := range []*site{v.from, v.to} {
@@ -324,8 +322,8 @@ func (v *voyage) connected(where *site) {
 	}
 }
 
-// toldOfTheCost checks what is told of a migration that one virt-handler has seen from its beginning
-// on: one event, and the same in figures.
+// toldOfTheCost checks the report about a migration that one virt-handler has seen from its beginning: one event, and
+// the same figures in metrics.
 func (v *voyage) toldOfTheCost() {
 	v.t.Helper()
 	said := regexp.MustCompile(`^Normal Migrated: The guest has migrated from node node1 to node node2 in [0-9.]+ s; it stood still for at most [0-9]+ m?s; QEMU sent 1 MiB$`)
@@ -372,8 +370,8 @@ func TestAGuestMigrates(t *testing.T) {
 		t.Errorf("phase %s; QEMU was told to run %d times at the source and %d at the target", running.Status.Phase,
 			v.from.model.qemu.Executed("cont"), v.to.model.qemu.Executed("cont"))
 	}
-	// Address, start, completed, what node2 writes as of any guest: a pause and its end; and how far
-	// the migration is, now and then.
+	// The writes are: address, start, completed, node2's usual writes about a guest, a pause and its end, and the
+	// progress now and then.
 	most := 6 + int(time.Since(began)/vmistatus.ProgressInterval)
 	if after, _, _ := v.api.counts(); after-before > most {
 		t.Errorf("the migration cost %d patches: %v", after-before, v.api.patches[before:])
@@ -383,7 +381,7 @@ func TestAGuestMigrates(t *testing.T) {
 		defer v.from.handler.supervisor.mu.Unlock()
 		return len(v.from.handler.supervisor.drivers) == 0
 	})
-	// The guest ends as any other.
+	// The guest ends like any other.
 	v.api.update(remove)
 	v.api.await(t, "the end", phase(v1.Succeeded))
 }
@@ -419,8 +417,7 @@ func TestAVMIIsDeletedWhileItMigrates(t *testing.T) {
 	}
 }
 
-// TestATargetsVirtHandlerIsRestartedBeforeItsGuestComes: its QEMU waits for the guest already, and
-// does not say so.
+// TestATargetsVirtHandlerIsRestartedBeforeItsGuestComes: QEMU already waits for the guest, but does not report that.
 func TestATargetsVirtHandlerIsRestartedBeforeItsGuestComes(t *testing.T) {
 	v := newVoyage(t)
 	tried := make(chan struct{}, 100)
@@ -460,8 +457,8 @@ func TestAVirtHandlerIsRestartedBeforeTheSwitchover(t *testing.T) {
 	}
 }
 
-// TestAVirtHandlerIsRestartedDuringTheSwitchover: whatever has come of it, one guest runs in the end,
-// and the VMI says where.
+// TestAVirtHandlerIsRestartedDuringTheSwitchover: whatever the result, one guest runs in the end, and the VMI names its
+// node.
 func TestAVirtHandlerIsRestartedDuringTheSwitchover(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"pre-switchover", "completed"} {
@@ -483,7 +480,7 @@ func TestAVirtHandlerIsRestartedDuringTheSwitchover(t *testing.T) {
 				if done.Status.MigrationState.Completed {
 					<-v.from.model.qemu.Ended()
 					v.alone(v.to, v.from)
-					// A second virt-handler may not know of the first one's.
+					// A second virt-handler may not know the first one's events.
 					if events := v.migrated(); len(events) == 0 {
 						t.Error("there is no event of the migration")
 					}
@@ -496,7 +493,7 @@ func TestAVirtHandlerIsRestartedDuringTheSwitchover(t *testing.T) {
 	}
 }
 
-// unattended is what virt-launcher does about a guest that stands still without a virt-handler.
+// unattended cancels the migration, as virt-launcher does for a stopped guest without a virt-handler.
 func (v *voyage) unattended() {
 	v.t.Helper()
 	c := v.from.model.monitor(v.t)
@@ -509,7 +506,7 @@ func (v *voyage) unattended() {
 func TestATargetEndsBeforeTheGuestHasRun(t *testing.T) {
 	v := newVoyage(t)
 	v.beginAndCopy(nil)
-	// The target loads the guest, and nobody tells it that the source has let go.
+	// The target loads the guest, and never hears that the source has let go.
 	v.to.model.qemu.Override("object-add", func(json.RawMessage) (any, error) { return nil, errors.New("QEMU is stuck") })
 	v.release()
 	awaitTrue(t, "a source that has sent its guest", func() bool { return v.from.model.qemu.MigrationStatus() == "completed" })
@@ -546,7 +543,7 @@ func TestAMigrationThatTakesTooLongIsGivenUp(t *testing.T) {
 	v.alone(v.from, v.to)
 }
 
-// TestAMigrationThatTakesTooLongStopsTheGuest where that is allowed: it arrives, or goes on where it is.
+// TestAMigrationThatTakesTooLongStopsTheGuest where that is allowed: the guest arrives, or continues at the source.
 func TestAMigrationThatTakesTooLongStopsTheGuest(t *testing.T) {
 	t.Parallel()
 	for name, aborted := range map[string]bool{"and it arrives": false, "and it is aborted": true} {
@@ -597,7 +594,7 @@ func TestAPausedGuestIsNotMigrated(t *testing.T) {
 	<-v.to.model.qemu.Ended()
 }
 
-// TestTheSourcesSocketIsQEMUsAlone, and goes with the migration.
+// TestTheSourcesSocketIsQEMUsAlone: other processes can't use it, and it is removed with the migration.
 func TestTheSourcesSocketIsQEMUsAlone(t *testing.T) {
 	v := newVoyage(t)
 	v.begin(nil)

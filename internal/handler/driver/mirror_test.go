@@ -13,10 +13,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// scratch is the block node of the guest's disk that is its pod's.
+// scratch is the block node of the disk that is in the guest's pod.
 var scratch = machine.NodeName("scratch")
 
-// mirrors waits until the copy of the disk has a status.
+// mirrors waits until the copy of the disk has the given status.
 func (v *voyage) mirrors(want string) {
 	v.t.Helper()
 	awaitTrue(v.t, "a copy that is "+want, func() bool {
@@ -62,11 +62,11 @@ func TestADiskInThePodMigratesWithItsGuest(t *testing.T) {
 	}
 }
 
-// TestACopyOfADiskComesToNothing: the guest goes on where it is, with all that it has written, and
-// nothing is left of the copy.
+// TestACopyOfADiskComesToNothing: the guest continues at the source with all its writes, and no remains of the copy are
+// left.
 func TestACopyOfADiskComesToNothing(t *testing.T) {
 	for name, test := range map[string]struct {
-		// held means that not all of the disk has been copied when it happens.
+		// held means that the failure happens before the disk has been copied completely.
 		held   bool
 		happen func(*voyage)
 		reason string
@@ -131,14 +131,14 @@ func TestACopyThatQEMURefusesFailsTheMigration(t *testing.T) {
 	}
 }
 
-// TestACopyTakesTooLong: what is said of it is what is said of memory.
+// TestACopyTakesTooLong: the message is the same as for memory.
 func TestACopyTakesTooLong(t *testing.T) {
 	t.Parallel()
 	v := newVoyageOf(t, scheduled("web"))
 	defer v.from.model.qemu.HoldMirrors()()
 	v.begin(&v1.VMIMConfigurationOptions{ProgressTimeout: new(int64(1))})
 	v.to.start()
-	// The copy may be over before anybody has seen it run.
+	// The copy may end before anybody sees it run.
 	awaitTrue(t, "a copy", func() bool { return v.from.model.qemu.Executed("blockdev-mirror") > 0 })
 	failed := v.api.await(t, "the failure", failedNow)
 	if got := failed.Status.MigrationState.FailureReason; !strings.HasPrefix(got, "the migration has transferred nothing for ") {

@@ -33,21 +33,21 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// These tests need neither root nor QEMU: a virt-launcher and a QEMU of the test's own
-// process speak the real protocols (launchertest, qmptest).
+// These tests need neither root nor QEMU: virt-launcher and QEMU are models in the test's own process that use the real
+// protocols (launchertest, qmptest).
 
-// noNetwork gives each interface of a guest an address and makes nothing.
+// noNetwork gives each interface of a guest an address and makes no network.
 type noNetwork struct {
 	mu       sync.Mutex
 	tornDown []types.UID
-	// awaiting are the VMIs whose guests are not connected, connected those that were.
+	// awaiting has the VMIs whose guests are not connected, connected those whose guests were.
 	awaiting, connected []types.UID
-	// made are the interfaces on other networks than the pods' that were set up, kept is what Tidy was to leave.
+	// made has the interfaces on secondary networks that were set up; kept is the argument of the last Tidy.
 	made map[string]bool
 	kept []string
-	// setUps is how often Setup was called.
+	// setUps counts the calls of Setup.
 	setUps int
-	// loose are the interfaces that the pod has lost.
+	// loose has the interfaces that the pod has lost.
 	loose []string
 }
 
@@ -85,7 +85,7 @@ func (n *noNetwork) Setup(_ context.Context, pod network.Pod, instance *v1.Virtu
 	return list, nil
 }
 
-// Dial answers what it was asked for: the namespace's file, the interface and the port.
+// Dial returns its arguments: the namespace's file, the interface and the port.
 func (n *noNetwork) Dial(_ context.Context, namespace *os.File, to network.Interface, protocol string, port int) (net.Conn, error) {
 	here, there := net.Pipe()
 	go func() {
@@ -105,7 +105,7 @@ func (n *noNetwork) Connect(pod network.Pod, instance *v1.VirtualMachineInstance
 	return nil
 }
 
-// isConnected reports whether a guest that was to arrive was connected.
+// isConnected reports whether an arriving guest was connected.
 func (n *noNetwork) isConnected(vmi types.UID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -118,7 +118,7 @@ func (n *noNetwork) Loose(_ network.Pod, names []string) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(n.loose), func(name string) bool { return !slices.Contains(names, name) }), nil
 }
 
-// loses has the pod lose interfaces, or have all that it should.
+// loses sets the interfaces that the pod has lost; no names for none.
 func (n *noNetwork) loses(names ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -133,14 +133,14 @@ func (n *noNetwork) Tidy(_ network.Pod, keep []string) error {
 	return nil
 }
 
-// has lists the interfaces on other networks than the pods' that are set up.
+// has lists the interfaces on secondary networks that are set up.
 func (n *noNetwork) has() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Sorted(maps.Keys(n.made))
 }
 
-// times is how often it was set up.
+// times returns the number of calls of Setup.
 func (n *noNetwork) times() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -158,13 +158,13 @@ type model struct {
 	*launchertest.Launcher
 	qemu    *qmptest.Server
 	private string
-	// stopped is closed when virt-launcher was asked to stop QEMU.
+	// stopped is closed when virt-launcher is asked to stop QEMU.
 	stopped chan struct{}
-	// scripted has a test change a QEMU that is about to be started; nil for none.
+	// scripted lets a test change a QEMU that is about to start; nil for no change.
 	scripted func(*qmptest.Server)
 }
 
-// newModelNode is a node on which no program runs and nothing is mounted.
+// newModelNode returns a node without programs and mounts.
 func newModelNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
 	t.Helper()
 	n := newNode(t, instance)
@@ -178,8 +178,7 @@ func newModelNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
 	return n
 }
 
-// launcher starts the virt-launcher of the VMI's pod. Its QEMU runs its guest once it is
-// started, and ends as it is told to.
+// launcher starts the virt-launcher of the VMI's pod. Its QEMU runs the guest once it is started, and ends on request.
 func (n *node) launcher() *model {
 	n.t.Helper()
 	m := &model{stopped: make(chan struct{}), qemu: qmptest.New(n.t), private: launchertest.Private(n.dir, "pod-of-"+string(n.api.vmi.UID))}
@@ -211,16 +210,16 @@ func (n *node) launcher() *model {
 	return m
 }
 
-// listen has QEMU make its monitor.
+// listen makes QEMU open its monitor.
 func (m *model) listen() { m.qemu.Listen(filepath.Join(m.private, layout.QMPSocket)) }
 
-// end is QEMU's.
+// end ends QEMU.
 func (m *model) end(reason launch.Reason) {
 	m.qemu.Exit()
 	m.Exit(launch.Exit{Reason: reason})
 }
 
-// starts counts how often virt-launcher was asked to start QEMU.
+// starts returns how often virt-launcher was asked to start QEMU.
 func (m *model) starts() int {
 	count := 0
 	for _, r := range m.Requests() {
@@ -231,7 +230,7 @@ func (m *model) starts() int {
 	return count
 }
 
-// driven is a node with a guest that runs.
+// driven returns a node with a running guest.
 func driven(t *testing.T, uid string) (*node, *model, *handler) {
 	t.Helper()
 	n := newModelNode(t, scheduled(uid))
@@ -306,8 +305,8 @@ func TestAMonitorThatEndsIsConnectedToAgain(t *testing.T) {
 	}
 }
 
-// TestEachRunState: what the VMI says in every run state that a guest can leave again, and how it
-// ends in the others.
+// TestEachRunState: it checks the VMI's status in each run state that a guest can leave, and the guest's end in the
+// others.
 func TestEachRunState(t *testing.T) {
 	t.Parallel()
 	for _, state := range append(runstate.All(), runstate.Of("hibernating")) {
@@ -345,7 +344,7 @@ func TestEachRunState(t *testing.T) {
 func TestAnIOErrorIsOneEvent(t *testing.T) {
 	t.Parallel()
 	n, m, h := driven(t, "full")
-	n.pass(-time.Minute) // or virt-handler may have the guest try again before its user pauses it
+	n.pass(-time.Minute) // otherwise virt-handler may resume the guest before its user pauses it
 	m.qemu.FailDisk(machine.DiskID("scratch"), "nospace")
 	stopped := n.api.await(t, "a guest stopped by its disk", reports(runstate.ReasonPausedIOError, runstate.ReasonPausedIOError))
 	const message = "The guest is stopped: there is no space left for disk scratch. It continues by itself when that works again."
@@ -379,7 +378,7 @@ func TestNothingIsStartedThatShouldNot(t *testing.T) {
 		n := newModelNode(t, instance)
 		m := n.launcher()
 		n.startHandler(n.newPod(n.api.vmi))
-		time.Sleep(100 * time.Millisecond) // that nothing happens has no event
+		time.Sleep(100 * time.Millisecond) // the absence of an action has no event
 		if m.starts() > 0 {
 			t.Errorf("%s: QEMU was started", name)
 		}
@@ -435,7 +434,7 @@ func TestAGuestWithoutItsVMIOrPodIsEnded(t *testing.T) {
 	}
 }
 
-// hotpluggable is a VMI with a hotpluggable disk that it boots from.
+// hotpluggable returns a VMI with a hotpluggable boot disk.
 func hotpluggable(uid string) *v1.VirtualMachineInstance {
 	instance := withoutScratch(scheduled(uid))
 	v := v1.Volume{Name: "a"}
@@ -477,12 +476,11 @@ func (f folders) Open(id podpath.VolumeID) (*podpath.Volume, error) {
 	return &podpath.Volume{Folder: folder}, nil
 }
 
-// TestAGuestStartsWithItsHotpluggableDisk: what the volumes know comes to the guest, in whose boot
-// order the disk is before its CPUs run.
+// TestAGuestStartsWithItsHotpluggableDisk: the disk is in the guest's boot order before its CPUs run.
 func TestAGuestStartsWithItsHotpluggableDisk(t *testing.T) {
 	instance := hotpluggable("boots")
 	hot := &instance.Spec.Domain.Devices.Disks[len(instance.Spec.Domain.Devices.Disks)-1]
-	hot.BootOrder, hot.Disk.ReadOnly = new(uint(1)), true // what is read alone is not given to QEMU's user
+	hot.BootOrder, hot.Disk.ReadOnly = new(uint(1)), true // QEMU's user does not own a disk that is only read
 	n := newModelNode(t, instance)
 	n.volumes = folders(t.TempDir())
 	dir := filepath.Join(string(n.volumes.(folders)), "volume-of-claim-a")
@@ -510,7 +508,7 @@ func TestAGuestStartsWithItsHotpluggableDisk(t *testing.T) {
 	}
 }
 
-// TestTheAgentsAnswersAreReported, and what users ask is answered by it.
+// TestTheAgentsAnswersAreReported: the agent also answers users' queries.
 func TestTheAgentsAnswersAreReported(t *testing.T) {
 	n, m, h := driven(t, "agent")
 	guest := n.machine(h, "agent")
@@ -567,7 +565,7 @@ func serveAgent(listener net.Listener) {
 	}
 }
 
-// agentCommand is what an agent is asked.
+// agentCommand is a command to an agent.
 type agentCommand struct {
 	Execute   string
 	Arguments struct{ ID int64 }

@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
-// addNIC gives the VMI an interface on a network of Multus'.
+// addNIC gives the VMI an interface on a network of Multus.
 func addNIC(name string) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Networks = append(vmi.Spec.Networks, v1.Network{Name: name, NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: name}}})
@@ -27,7 +27,7 @@ func addNIC(name string) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-// blueState has the interface blue be in a state.
+// blueState sets the state of the interface blue.
 func blueState(state v1.InterfaceState) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
 		for i := range vmi.Spec.Domain.Devices.Interfaces {
@@ -38,7 +38,7 @@ func blueState(state v1.InterfaceState) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-// passedThrough has an interface be a device of the node.
+// passedThrough makes an interface a device of the node.
 func passedThrough(name string) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
 		for i := range vmi.Spec.Domain.Devices.Interfaces {
@@ -49,7 +49,7 @@ func passedThrough(name string) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-// annotate has Multus say something of the pod, which is asked for networks.
+// annotate writes Multus' status of the pod, and the networks that are asked for.
 func (p *pod) annotate(status string, asked ...launcherpod.Attachment) *pod {
 	version, _ := strconv.Atoi(p.object.ResourceVersion)
 	p.object = p.object.DeepCopy()
@@ -58,7 +58,7 @@ func (p *pod) annotate(status string, asked ...launcherpod.Attachment) *pod {
 	return p
 }
 
-// attach has Multus say that the pod has networks.
+// attach reports, as Multus, that the pod has networks.
 func (p *pod) attach(networks ...string) *pod {
 	var said []string
 	var asked []launcherpod.Attachment
@@ -69,7 +69,7 @@ func (p *pod) attach(networks ...string) *pod {
 	return p.annotate("["+strings.Join(said, ",")+"]", asked...)
 }
 
-// hasNICs is a VMI whose status shows interfaces, by name, source and link.
+// hasNICs reports whether the VMI's status shows interfaces, by name, source and link.
 func hasNICs(want ...string) func(*v1.VirtualMachineInstance) bool {
 	return func(vmi *v1.VirtualMachineInstance) bool {
 		var got []string
@@ -85,7 +85,7 @@ const (
 	blueNIC    = "blue domain, multus-status "
 )
 
-// stored is the VMI as it is.
+// stored returns the current VMI.
 func (a *api) stored(t *testing.T) *v1.VirtualMachineInstance {
 	t.Helper()
 	vmi, err := a.VMI(t.Context(), "", "")
@@ -95,7 +95,7 @@ func (a *api) stored(t *testing.T) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// TestAnInterfaceComesAndGoes, each step under another virt-handler.
+// TestAnInterfaceComesAndGoes: each step runs under another virt-handler.
 func TestAnInterfaceComesAndGoes(t *testing.T) {
 	n := newModelNode(t, scheduled("nic"))
 	m, p := n.launcher(), n.newPod(n.api.vmi)
@@ -103,7 +103,7 @@ func TestAnInterfaceComesAndGoes(t *testing.T) {
 	n.api.await(t, "a guest that runs", well)
 	n.api.update(addNIC("blue"))
 	n.api.update(blueState(v1.InterfaceStateLinkDown))
-	n.api.update(link(v1.InterfaceStateLinkDown)) // what comes after it has been seen, the interface has
+	n.api.update(link(v1.InterfaceStateLinkDown)) // a later change also means that the driver has seen the interface
 	n.api.await(t, "another change", hasNICs("default domain down"))
 	if m.qemu.Executed("netdev_add") != 0 {
 		t.Error("it is plugged before the pod has it")
@@ -141,10 +141,10 @@ func TestAnInterfaceComesAndGoes(t *testing.T) {
 	awaitTrue(t, "nothing to be left of it", func() bool {
 		return !slices.Contains(m.qemu.Netdevs(), machine.NetdevID("blue")) && len(n.network.(*noNetwork).has()) == 0
 	})
-	// It comes back.
+	// The user adds the interface again.
 	n.api.update(blueState(""))
 	n.api.await(t, "the interface again", hasNICs(defaultNIC, blueNIC+"up"))
-	// The guest releases it under this virt-handler; nobody names it any more.
+	// The guest releases the interface under this virt-handler, when the spec no longer names it.
 	n.api.update(func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Networks, vmi.Spec.Domain.Devices.Interfaces = vmi.Spec.Networks[:1], vmi.Spec.Domain.Devices.Interfaces[:1]
 	})
@@ -161,7 +161,7 @@ func TestAnInterfaceComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestADeviceOfTheNodeComesAndGoes: it is plugged when network-status names a device that the pod was given, and no sooner.
+// TestADeviceOfTheNodeComesAndGoes: it is plugged only when network-status names a device that the pod was given.
 func TestADeviceOfTheNodeComesAndGoes(t *testing.T) {
 	n := newModelNode(t, scheduled("device"))
 	m := n.launcher()
@@ -176,7 +176,7 @@ func TestADeviceOfTheNodeComesAndGoes(t *testing.T) {
 	} {
 		h.supervisor.PodSeen(early().object)
 		down := []v1.InterfaceState{v1.InterfaceStateLinkDown, ""}[i%2]
-		n.api.update(link(down)) // what comes after it has been seen, the device has
+		n.api.update(link(down)) // a later change also means that the driver has seen the device
 		n.api.await(t, "another change", hasNICs("default domain "+[]string{"down", "up"}[i%2]))
 	}
 	n.api.update(link(""))
@@ -220,7 +220,8 @@ func TestAGuestThatKeepsAnInterfaceIsReported(t *testing.T) {
 	n.api.await(t, "nothing to be wrong", func(vmi *v1.VirtualMachineInstance) bool { return visibleFailure(vmi.Status) == "" })
 }
 
-// TestAnInterfaceThatTheGuestHasKeptIsConnectedAgain: its pod has lost its side of it meanwhile, and got another one.
+// TestAnInterfaceThatTheGuestHasKeptIsConnectedAgain: the pod has lost its side of the interface meanwhile, and got a
+// new one.
 func TestAnInterfaceThatTheGuestHasKeptIsConnectedAgain(t *testing.T) {
 	n := newModelNode(t, scheduled("again"))
 	n.pass(0)
@@ -235,7 +236,7 @@ func TestAnInterfaceThatTheGuestHasKeptIsConnectedAgain(t *testing.T) {
 	setUps := n.network.(*noNetwork)
 	before := setUps.times()
 	n.api.update(blueState(""))
-	n.api.update(link(v1.InterfaceStateLinkDown)) // what comes after it has been seen, the interface has
+	n.api.update(link(v1.InterfaceStateLinkDown)) // a later change also means that the driver has seen the interface
 	n.api.await(t, "another change", hasNICs("default domain down", blueNIC+"up"))
 	if setUps.times() != before {
 		t.Error("it is connected before the pod has it")
@@ -250,8 +251,8 @@ func TestAnInterfaceThatTheGuestHasKeptIsConnectedAgain(t *testing.T) {
 	}
 }
 
-// TestAnInterfaceThatThePodHasExchangedIsConnectedAgain: an attacher has taken it from under the guest, and brought it
-// again, and nothing that is written shows it.
+// TestAnInterfaceThatThePodHasExchangedIsConnectedAgain: an attacher has removed the pod's side and made it again,
+// which no object shows.
 func TestAnInterfaceThatThePodHasExchangedIsConnectedAgain(t *testing.T) {
 	n := newModelNode(t, scheduled("exchanged"))
 	n.pass(0)
@@ -272,7 +273,7 @@ func TestAnInterfaceThatThePodHasExchangedIsConnectedAgain(t *testing.T) {
 	}
 }
 
-// TestAGuestMigratesWithItsInterfaces: the target starts QEMU with those that the guest has, and plugs the others.
+// TestAGuestMigratesWithItsInterfaces: the target starts QEMU with the guest's interfaces, and plugs the others.
 func TestAGuestMigratesWithItsInterfaces(t *testing.T) {
 	v := newVoyage(t)
 	v.from.handler.supervisor.PodSeen(v.from.pod.attach("red").object)
@@ -303,13 +304,13 @@ func TestAGuestMigratesWithItsInterfaces(t *testing.T) {
 	v.alone(v.to, v.from)
 }
 
-// deviceOf has Multus say that the pod's interface blue is a device of the node.
+// deviceOf reports, as Multus, that the pod's interface blue is a device of the node.
 func (p *pod) deviceOf(address string) *pod {
 	return p.annotate(fmt.Sprintf(`[{"name":"shop/blue","interface":%q,"device-info":{"type":"pci","pci":{"pci-address":%q}}}]`, layout.SecondaryInterface("blue"), address),
 		launcherpod.Attachment{Namespace: "shop", Name: "blue", Interface: layout.SecondaryInterface("blue")})
 }
 
-// withItsDevice is a guest that has a device of the node from which it is to migrate.
+// withItsDevice returns a guest that has a device of the node that it should leave.
 func withItsDevice(t *testing.T) *voyage {
 	t.Helper()
 	v := newVoyage(t)
@@ -325,7 +326,7 @@ func withItsDevice(t *testing.T) *voyage {
 	return v
 }
 
-// TestAGuestLeavesDevicesOfItsNode, and is given others where it has arrived.
+// TestAGuestLeavesDevicesOfItsNode: it gets others at the target.
 func TestAGuestLeavesDevicesOfItsNode(t *testing.T) {
 	v := withItsDevice(t)
 	v.begin(nil)
@@ -348,7 +349,7 @@ func TestAGuestLeavesDevicesOfItsNode(t *testing.T) {
 	v.alone(v.to, v.from)
 }
 
-// TestAGuestThatKeepsADeviceIsNotSent, and has it when the migration has failed.
+// TestAGuestThatKeepsADeviceIsNotSent: it still has the device after the migration has failed.
 func TestAGuestThatKeepsADeviceIsNotSent(t *testing.T) {
 	v := withItsDevice(t)
 	v.begin(nil)
@@ -366,7 +367,7 @@ func TestAGuestThatKeepsADeviceIsNotSent(t *testing.T) {
 		t.Errorf("it says %s", why)
 	}
 	v.alone(v.from, v.to)
-	// The guest does after all, and gets it again.
+	// The guest releases the device after all, and gets it again.
 	v.from.model.qemu.Release(machine.NICID("blue"))
 	awaitTrue(t, "the device again", func() bool {
 		look()
@@ -375,7 +376,7 @@ func TestAGuestThatKeepsADeviceIsNotSent(t *testing.T) {
 	v.api.await(t, "the device", hasNICs(defaultNIC, blueNIC))
 }
 
-// TestAGuestThatHasYetToReleaseAnInterfaceIsNotSent: its target has nothing to connect it to.
+// TestAGuestThatHasYetToReleaseAnInterfaceIsNotSent: the target can't connect the interface to anything.
 func TestAGuestThatHasYetToReleaseAnInterfaceIsNotSent(t *testing.T) {
 	v := newVoyage(t)
 	v.from.handler.supervisor.PodSeen(v.from.pod.attach("blue").object)
@@ -392,8 +393,8 @@ func TestAGuestThatHasYetToReleaseAnInterfaceIsNotSent(t *testing.T) {
 	v.alone(v.from, v.to)
 }
 
-// TestAnInterfaceIsPluggedIntoQEMU, which has no guest that would release it: the next virt-handler finds it, and
-// says that it is kept.
+// TestAnInterfaceIsPluggedIntoQEMU: no guest would release it. The next virt-handler finds the interface, and reports
+// that it is kept.
 func TestAnInterfaceIsPluggedIntoQEMU(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, scheduled("plugged"))

@@ -35,11 +35,10 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// patience is how long a test waits for something that should happen soon: QEMU
-// is emulated, and the machine may be busy.
+// patience is how long a test waits for an event that comes soon: QEMU is emulated, and the machine may be busy.
 const patience = 2 * time.Minute
 
-// launcherFolder is where launcherBinary is, if it was built.
+// launcherFolder has launcherBinary, if it was built.
 var launcherFolder string
 
 // launcherBinary is virt-launcher, built once for all tests.
@@ -73,10 +72,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// nodeDevice is the PCI address of the device that the kubelet has given to launchers, which are processes of the test.
+// nodeDevice is the PCI address of the device that the kubelet has given to the launchers of these tests.
 const nodeDevice = "0000:65:00.2"
 
-// withDevice starts the test again with an environment that says so: it is read of a process as it was started.
+// withDevice executes the test again with the device in its environment: a process's environment is read as it was at
+// its start.
 func withDevice() {
 	const name = "PCIDEVICE_EXAMPLE_TEST_VF"
 	if os.Getenv(name) != "" {
@@ -90,8 +90,7 @@ func withDevice() {
 	os.Exit(1)
 }
 
-// node is a node without a kubelet: a folder like the kubelet's, and an API
-// server's worth of one VMI.
+// node is a node without a kubelet: a folder like the kubelet's, and an API server with one VMI.
 type node struct {
 	t *testing.T
 	// dir is the kubelet's folder of pods.
@@ -100,16 +99,16 @@ type node struct {
 	network Network
 	disks   func(context.Context, disk.Pod, *v1.VirtualMachineInstance) error
 	volumes volumes.Opener
-	// selinux is the node's; nil without.
+	// selinux is nil on a node without SELinux.
 	selinux *nodeselinux.Node
-	// name is the node's, and migration its way to others; nil for none.
+	// migration is nil if the node does not migrate.
 	name      string
 	migration *migration.Node
-	// migrated is told what migrations have cost; nil for nobody.
+	// migrated receives the costs of migrations; it may be nil.
 	migrated func(metrics.Migrated)
-	// kvm is what is known of the node's probe; nil for a node without KVM.
+	// kvm returns the result of the node's probe; nil for a node without KVM.
 	kvm func() (usable, known bool)
-	// stopped is the time on a node whose clock a test moves; nil for a clock that goes.
+	// stopped is the time of a clock that only the test moves; nil for the real clock.
 	stopped atomic.Pointer[time.Time]
 }
 
@@ -120,7 +119,7 @@ func (n *node) now() time.Time {
 	return time.Now()
 }
 
-// pass has so much time pass on the node from now on, and no more.
+// pass moves the node's clock and then stops it.
 func (n *node) pass(d time.Duration) { n.stopped.Store(new(n.now().Add(d))) }
 
 func newNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
@@ -143,7 +142,7 @@ type handler struct {
 	stop       func()
 }
 
-// startHandler starts a virt-handler that sees what there is.
+// startHandler starts a virt-handler that sees the VMI and the given pods.
 func (n *node) startHandler(pods ...*pod) *handler {
 	n.t.Helper()
 	watcher, err := podpath.NewWatcher()
@@ -185,16 +184,16 @@ func (n *node) startHandler(pods ...*pod) *handler {
 	return h
 }
 
-// pod is a launcher pod: namespaces of its own, the volumes that the kubelet
-// makes, and a virt-launcher as user 107 without privileges.
+// pod is a launcher pod with namespaces of its own, the kubelet's volumes, and a virt-launcher that runs as user 107
+// without privileges.
 type pod struct {
 	t      *testing.T
 	dir    string
 	object *corev1.Pod
 	cmd    *exec.Cmd
-	// standIn has QEMU started by the stand-in.
+	// standIn means that the stand-in starts QEMU.
 	standIn bool
-	// links are interfaces that the pod has beside eth0.
+	// links are the pod's interfaces beside eth0.
 	links []string
 }
 
@@ -211,9 +210,8 @@ func (p *pod) volume(name string) string {
 	return filepath.Join(p.dir, podpath.EmptyDir(name))
 }
 
-// containerScript plays the container runtime: it is run by root in new mount,
-// network and PID namespaces. /dev is the container's own, so that nothing that
-// is done to its device nodes reaches the machine's.
+// containerScript replaces the container runtime: root runs it in new mount, network and PID namespaces. It makes a
+// /dev of its own, so that changes to device nodes don't reach the machine's.
 const containerScript = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
@@ -253,8 +251,7 @@ done
 exec setpriv --reuid 107 --regid 107 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs /run/bin/virt-launcher
 `
 
-// needRoot skips a test that plays the kubelet. What the driver decides is tested without
-// root in model_test.go.
+// needRoot skips a test that plays the kubelet. model_test.go tests the driver's decisions without root.
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -287,8 +284,7 @@ func (p *pod) start() {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() {
-		// The end of its first process is the end of a PID namespace. All of it
-		// may have ended by itself.
+		// When the first process of a PID namespace ends, all others end. They may have ended already.
 		for _, pid := range children(p.cmd.Process.Pid) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -310,9 +306,9 @@ func (p *pod) makeVolumes() {
 	}
 }
 
-// children are a process's.
+// children returns the children of a process.
 func children(pid int) []int {
-	// Each thread has its own.
+	// Each thread has a list of its own.
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {
 		return nil
@@ -332,7 +328,7 @@ func children(pid int) []int {
 	return pids
 }
 
-// qemus are the processes of QEMU in the pod.
+// qemus returns the QEMU processes in the pod.
 func (p *pod) qemus() []int {
 	p.t.Helper()
 	var pids []int
@@ -346,8 +342,7 @@ func (p *pod) qemus() []int {
 	return pids
 }
 
-// awaitSocket waits until virt-launcher has been connected to by the handler,
-// or could have been: its socket is there, and the driver had time to act.
+// awaitSocket waits until virt-launcher's socket exists and the driver had time to connect.
 func (n *node) awaitSocket(p *pod) {
 	n.t.Helper()
 	watcher, err := podpath.NewWatcher()
@@ -361,7 +356,7 @@ func (n *node) awaitSocket(p *pod) {
 	if err := watcher.Await(ctx, p.volume(layout.PrivateVolume), layout.LauncherSocket); err != nil {
 		n.t.Fatal(err)
 	}
-	time.Sleep(500 * time.Millisecond) // that nothing happens has no event
+	time.Sleep(500 * time.Millisecond) // the absence of an action has no event
 	cancel()
 	if err := <-ended; err != nil {
 		n.t.Error(err)
@@ -389,13 +384,12 @@ func (l *lines) Write(data []byte) (int, error) {
 	}
 }
 
-// api is an API server that holds one VMI: patches are applied as JSON patches,
-// with their tests, and every change is told to whoever watches.
+// api is an API server with one VMI. It applies JSON patches with their tests, and reports each change to the watchers.
 type api struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	vmi     *v1.VirtualMachineInstance
-	// watchers are the virt-handlers, by their nodes.
+	// watchers has the virt-handlers by node.
 	watchers map[string]*Supervisor
 	away     bool
 	// deserted means that the VMI does not exist, podGone that its pod does not.
@@ -403,7 +397,7 @@ type api struct {
 	patches           []string
 	events            []string
 	outdated          int
-	// ignores is a part of patches that are not answered before the test ends.
+	// ignores is a text: patches that contain it are not answered before the test ends.
 	ignores string
 	ended   chan struct{}
 }
@@ -428,7 +422,7 @@ func (a *api) unwatch(node string) {
 	delete(a.watchers, node)
 }
 
-// show has a virt-handler see what its watches show.
+// show passes a change to a virt-handler as its watches would.
 func (a *api) show(before, now *v1.VirtualMachineInstance, node string, s *Supervisor) {
 	for watch, label := range map[Watch]string{Here: v1.NodeNameLabel, Coming: v1.MigrationTargetNodeNameLabel} {
 		switch {
@@ -466,7 +460,7 @@ func (a *api) setAway(away bool) {
 	a.away = away
 }
 
-// ignore has patches that contain a text go unanswered, whatever time they are given.
+// ignore leaves patches that contain a text unanswered, whatever their timeout.
 func (a *api) ignore(t *testing.T, text string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -528,7 +522,7 @@ func (a *api) PodExists(context.Context, string, string, types.UID) (bool, error
 	return !a.podGone, nil
 }
 
-// remove takes the VMI or its pod away, as the API server knows them.
+// remove removes the VMI or its pod from the API server.
 func (a *api) remove(vmi, pod bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -562,7 +556,7 @@ func (a *api) Event(_ *v1.VirtualMachineInstance, kind, reason, message string) 
 	a.events = append(a.events, kind+" "+reason+": "+message)
 }
 
-// await waits until the VMI is as it should be, and returns it.
+// await waits until the VMI is as wanted, and returns it.
 func (a *api) await(t *testing.T, what string, reached func(*v1.VirtualMachineInstance) bool) *v1.VirtualMachineInstance {
 	t.Helper()
 	a.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// A guest whose only addresses are those of networks beside the pods' has no port that virt-handler connects to.
+// If a guest has addresses on secondary networks only, virt-handler connects to none of its ports.
 func TestPortsAreReachedOnThePodsNetworkOnly(t *testing.T) {
 	t.Parallel()
 	red := network.Interface{Name: "red", IPs: []string{"169.254.169.254"}}

@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// toldOfTheStop checks that one event says that the guest stands still, and why it does not move by post-copy.
+// toldOfTheStop checks that one event reports the stopped guest, and why post-copy is not used.
 func (v *voyage) toldOfTheStop() {
 	v.t.Helper()
 	_, _, events := v.api.counts()
@@ -27,7 +27,7 @@ func (v *voyage) toldOfTheStop() {
 
 var postCopied = state(func(m *v1.VirtualMachineInstanceMigrationState) bool { return m.Mode == v1.MigrationPostCopy })
 
-// newPostCopy has the guest run on node2 while its memory follows, until that is released.
+// newPostCopy runs the guest on node2 before its memory has arrived; release lets the memory follow.
 func newPostCopy(t *testing.T) (v *voyage, release func()) {
 	t.Helper()
 	v = newVoyage(t)
@@ -42,7 +42,7 @@ func newPostCopy(t *testing.T) (v *voyage, release func()) {
 	return v, release
 }
 
-// arrives checks that the guest has come with all of its memory, and runs nowhere else.
+// arrives checks that the guest has all of its memory at the target, and runs nowhere else.
 func (v *voyage) arrives() {
 	v.t.Helper()
 	v.api.await(v.t, "the completion", completed)
@@ -67,7 +67,7 @@ func TestAGuestMovesBeforeItsMemory(t *testing.T) {
 	v.arrives()
 }
 
-// TestABrokenPostCopyGoesOn: the guest runs on meanwhile, as far as it needs no memory that is not there.
+// TestABrokenPostCopyGoesOn: the guest continues meanwhile, until it needs missing memory.
 func TestABrokenPostCopyGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, breaks := range map[string]func(*voyage){
@@ -87,7 +87,7 @@ func TestABrokenPostCopyGoesOn(t *testing.T) {
 	}
 }
 
-// goesOn waits until the rest of the memory is sent by another connection.
+// goesOn waits until another connection sends the rest of the memory.
 func (v *voyage) goesOn(before int) {
 	v.t.Helper()
 	awaitTrue(v.t, "the rest of the memory", func() bool {

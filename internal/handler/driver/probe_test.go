@@ -9,8 +9,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// While the node's probe goes on, no guest starts, since nobody knows yet what it is to run with; a guest that runs is
-// looked after, as if nothing were missing.
+// During the node's probe no guest starts, since the accelerator is unknown. Running guests are managed normally.
 func TestOnlyStartsWaitForTheProbe(t *testing.T) {
 	n := newModelNode(t, scheduled("probed"))
 	var known atomic.Bool
@@ -44,7 +43,7 @@ func TestOnlyStartsWaitForTheProbe(t *testing.T) {
 	}
 }
 
-// looks has the drivers look until something is so, and once more.
+// looks wakes the drivers until a condition is true, and once more.
 func looks(t *testing.T, h *handler, asked *atomic.Int64, so func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

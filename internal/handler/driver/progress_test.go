@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// progressIs is a VMI that says how far its migration is.
+// progressIs reports whether the VMI shows the given progress.
 func progressIs(reason vmistatus.ProgressStage, message string) func(*v1.VirtualMachineInstance) bool {
 	return func(vmi *v1.VirtualMachineInstance) bool {
 		c := condition(vmi, vmistatus.MigrationProgress)
@@ -24,10 +24,10 @@ func progressIs(reason vmistatus.ProgressStage, message string) func(*v1.Virtual
 	}
 }
 
-// looksAgain waits until the source's driver has looked at its migration and has decided.
+// looksAgain waits until the source's driver has looked at its migration and decided.
 func (v *voyage) looksAgain() {
 	v.t.Helper()
-	// What was asked for the second time from now on, is asked after a decision that has begun by now.
+	// The second query from now on belongs to a round that has begun after now.
 	asked := v.from.model.qemu.Executed("query-migrate")
 	awaitTrue(v.t, "another look at the migration", func() bool { return v.from.model.qemu.Executed("query-migrate") > asked+1 })
 }
@@ -74,7 +74,8 @@ func TestItIsToldHowFarAMigrationIs(t *testing.T) {
 	}
 }
 
-// A busy machine may let seconds pass between two looks at the clock: progress that is told is as old as its date says.
+// On a busy machine seconds may pass between two readings of the clock. The reported progress must be as old as its
+// date says.
 func TestProgressIsDueWhenItIsDated(t *testing.T) {
 	began := time.Now()
 	now := began
@@ -105,7 +106,7 @@ func TestProgressIsDueWhenItIsDated(t *testing.T) {
 	}
 }
 
-// A guest that changes much stands still for longer in the end.
+// A guest that changes much memory may be stopped for longer in the end.
 func TestAGuestMayStandStillForLongerRoundByRound(t *testing.T) {
 	t.Parallel()
 	v := newVoyage(t)
@@ -128,7 +129,7 @@ func TestAGuestMayStandStillForLongerRoundByRound(t *testing.T) {
 	v.api.await(t, "the completion", completed)
 }
 
-// An API server that does not answer keeps no guest standing still.
+// An API server that does not answer must not prolong the guest's downtime.
 func TestNothingWaitsForTheProgressToBeWritten(t *testing.T) {
 	t.Parallel()
 	v := newVoyage(t)

@@ -24,7 +24,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// Boot sectors, at 0000:7c00 in real mode.
+// These are boot sectors, at 0000:7c00 in real mode.
 var (
 	// bootWriter writes 16 MiB to the disk, 32 KiB at a time, by the BIOS, and
 	// then halts: from sector 2048 on, int 13h function 43h with drive 80h.
@@ -47,8 +47,7 @@ var (
 	bootPowerOff = []byte{0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef, 0xf4, 0xeb, 0xfd}
 )
 
-// boot makes the disk scratch one that the guest starts from. What exists is not
-// made anew.
+// boot makes scratch a boot disk. It keeps an existing one.
 func (p *pod) boot(code []byte) {
 	p.t.Helper()
 	p.makeVolumes()
@@ -72,8 +71,7 @@ func (p *pod) boot(code []byte) {
 	}
 }
 
-// limit puts the pod's disks on a file system of their own, which is too small
-// for bootWriter.
+// limit puts the pod's disks on a separate file system that is too small for bootWriter.
 func (p *pod) limit() {
 	p.t.Helper()
 	p.makeVolumes()
@@ -97,8 +95,7 @@ func (p *pod) grow() {
 	}
 }
 
-// says is what a VMI says of its guest's run state: the reasons of Ready False
-// and of Paused, each empty when the condition says the opposite.
+// says returns the reasons of Ready False and of Paused from the VMI, each empty if the condition has the other status.
 func says(instance *v1.VirtualMachineInstance) (ready, paused string) {
 	if c := condition(instance, v1.VirtualMachineInstanceReady); c != nil && c.Status == corev1.ConditionFalse {
 		ready = c.Reason
@@ -109,7 +106,7 @@ func says(instance *v1.VirtualMachineInstance) (ready, paused string) {
 	return ready, paused
 }
 
-// reports is a VMI that says so, of a guest that is there.
+// reports reports whether an existing VMI has these reasons.
 func reports(wantReady, wantPaused string) func(*v1.VirtualMachineInstance) bool {
 	return func(instance *v1.VirtualMachineInstance) bool {
 		ready, paused := says(instance)
@@ -119,7 +116,7 @@ func reports(wantReady, wantPaused string) func(*v1.VirtualMachineInstance) bool
 
 var well = reports("", "")
 
-// ioErrors counts the events that tell of an I/O error.
+// ioErrors returns the events about I/O errors.
 func (a *api) ioErrors() []string {
 	_, _, events := a.counts()
 	var found []string
@@ -131,8 +128,8 @@ func (a *api) ioErrors() []string {
 	return found
 }
 
-// withoutSpace is a guest that has stopped, since there is no space for what it writes. The node's clock stands still
-// from before the first error on, so that a test decides when the guest is told to continue, and for how long it has run then.
+// withoutSpace returns a guest that was stopped because its disk has no space. The node's clock stands from before the
+// first error, so the test decides when the guest is resumed, and how long it has run then.
 func withoutSpace(t *testing.T, name string) (*node, *pod, *handler) {
 	t.Helper()
 	n, p := paused(t, name)
@@ -146,14 +143,14 @@ func withoutSpace(t *testing.T, name string) (*node, *pod, *handler) {
 	return n, p, h
 }
 
-// startedPaused is a guest that boots some code as soon as it is unpaused.
+// startedPaused returns a guest that boots the code as soon as it is unpaused.
 func startedPaused(t *testing.T, name string, code []byte) (*node, *pod, *handler) {
 	t.Helper()
 	n, p := paused(t, name)
 	return n, p, n.startPaused(p, code)
 }
 
-// paused is the pod of a guest that is to be started paused.
+// paused returns the pod of a guest that starts paused.
 func paused(t *testing.T, name string) (*node, *pod) {
 	t.Helper()
 	instance := scheduled(name)
@@ -183,8 +180,7 @@ func TestADiskWithoutSpaceStopsTheGuestUntilThereIsSome(t *testing.T) {
 		}
 	}
 
-	// Attempts to resume it, and virt-handlers that are killed, change nothing
-	// that the VMI says.
+	// Attempts to resume the guest, and killed virt-handlers, don't change the VMI's status.
 	before, _, _ := n.api.counts()
 	n.awaitAttempts(first, n.machine(first, "full"), 2)
 	first.stop()
@@ -199,8 +195,7 @@ func TestADiskWithoutSpaceStopsTheGuestUntilThereIsSome(t *testing.T) {
 		t.Errorf("attempts to resume the guest wrote %v", n.api.patches[before:])
 	}
 
-	// The user's pause keeps the guest stopped when there is space, for whoever
-	// comes next too.
+	// The user's pause keeps the guest stopped when there is space again, also under the next virt-handler.
 	if err := m.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +205,7 @@ func TestADiskWithoutSpaceStopsTheGuestUntilThereIsSome(t *testing.T) {
 	third.stop()
 	fourth := n.startHandler(p)
 	m = n.machine(fourth, "full")
-	time.Sleep(3 * time.Second) // that nobody tells it to continue has no event
+	time.Sleep(3 * time.Second) // the absence of a resume has no event
 	if state := n.runState(m); state != runstate.IOError {
 		t.Errorf("a guest that its user has paused is %s", state)
 	}
@@ -292,8 +287,8 @@ func TestASuspendedGuestIsWokenUp(t *testing.T) {
 	if err := m.Unpause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Its firmware has no system to wake up, and may well boot and suspend again;
-	// the transition is what was written meanwhile.
+	// Its firmware has no system to wake, and may boot and suspend again. The test checks the transition that was
+	// written in between.
 	n.api.await(t, "a guest that was woken up", func(*v1.VirtualMachineInstance) bool {
 		return slices.ContainsFunc(n.api.patches[before:], func(patch string) bool {
 			return strings.Contains(patch, `"type":"Ready","status":"True"`)
@@ -308,7 +303,7 @@ func TestAGuestThatHasMovedIsNotContinuedHere(t *testing.T) {
 	p.start()
 	n.api.await(t, "phase Running", well)
 	m := n.machine(h, "moved")
-	// A short path, which is the same in the pod.
+	// A short path is the same in the pod.
 	dir, err := os.MkdirTemp("", "target-")
 	if err != nil {
 		t.Fatal(err)
@@ -349,8 +344,8 @@ func TestAGuestThatHasMovedIsNotContinuedHere(t *testing.T) {
 	}
 }
 
-// TestWhatTheVMISaysInEachState puts a guest into every run state that it can
-// leave again, those of the table and one that no QEMU has yet.
+// TestWhatTheVMISaysInEachState puts a guest into each run state that it can leave: those of the table and an unknown
+// one.
 func TestWhatTheVMISaysInEachState(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, scheduled("tour"))
@@ -374,7 +369,7 @@ func TestWhatTheVMISaysInEachState(t *testing.T) {
 			t.Errorf("in %s, Ready says %q, want %q", state.Name, c.Message, state.Message)
 		}
 
-		// Whoever comes next says the same, and has nothing to write.
+		// The next virt-handler reports the same, so it writes nothing.
 		before, _, _ := n.api.counts()
 		h.stop()
 		h = n.startHandler(p)
@@ -386,7 +381,7 @@ func TestWhatTheVMISaysInEachState(t *testing.T) {
 			t.Errorf("in %s, taking over wrote %v", state.Name, n.api.patches[before:])
 		}
 		err := m.Unpause(t.Context())
-		// QEMU, whose guest runs in truth, has nothing to wake up.
+		// The guest really runs, so QEMU has nothing to wake.
 		if state.Name != runstate.Suspended && (err == nil) != (state.Outlook == runstate.Waits) {
 			t.Errorf("unpausing a guest in %s: %v", state.Name, err)
 		}
@@ -398,9 +393,8 @@ func TestWhatTheVMISaysInEachState(t *testing.T) {
 	}
 }
 
-// TestAGuestThatCannotContinueFails does so in every run state that a guest
-// cannot leave, under a virt-handler that sees it happen and under one that finds
-// it so.
+// TestAGuestThatCannotContinueFails covers each run state that a guest cannot leave, under a virt-handler that sees the
+// change and under one that finds the state.
 func TestAGuestThatCannotContinueFails(t *testing.T) {
 	t.Parallel()
 	for _, state := range runstate.All() {
@@ -444,8 +438,7 @@ func TestAGuestThatCannotContinueFails(t *testing.T) {
 	}
 }
 
-// TestPausingAGuestThatCannotContinueIsAnError has the verbs look for themselves:
-// no event has told anybody of the guest's state.
+// TestPausingAGuestThatCannotContinueIsAnError: the verbs query the state themselves, since no event has reported it.
 func TestPausingAGuestThatCannotContinueIsAnError(t *testing.T) {
 	t.Parallel()
 	for _, state := range runstate.All() {
@@ -480,7 +473,7 @@ func (n *node) runState(m *Machine) string {
 	return status.Status
 }
 
-// execute has QEMU itself execute a command.
+// execute executes a command in QEMU.
 func (n *node) execute(m *Machine, command string, args, result any) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
@@ -490,14 +483,14 @@ func (n *node) execute(m *Machine, command string, args, result any) {
 	}
 }
 
-// setAction changes what QEMU does about one of the guest's deeds.
+// setAction sets QEMU's reaction to an action of the guest.
 func (n *node) setAction(m *Machine, of, action string) {
 	n.t.Helper()
 	n.execute(m, "set-action", map[string]any{of: action}, nil)
 }
 
-// takenOver is the guest once a virt-handler has found it. The node's clock goes on until then, and no further: what
-// fails on the way is tried again, and nobody tells the guest to continue.
+// takenOver returns the guest once a virt-handler has found it. The node's clock advances only until then: failed steps
+// are retried, and nobody resumes the guest.
 func (n *node) takenOver(h *handler) *Machine {
 	n.t.Helper()
 	var m *Machine
@@ -511,9 +504,9 @@ func (n *node) takenOver(h *handler) *Machine {
 	return m
 }
 
-// awaitAttempts lets time pass until virt-handler has told the guest so often to continue. While the guest runs, time
-// stands still, for a busy machine may take long to have it write again: a second passes at most, which is too short for
-// its disk to count as working.
+// awaitAttempts advances time until virt-handler has resumed the guest as often as wanted. While the guest runs, the
+// clock advances by at most a second, too little for its disk to count as working: on a busy machine the guest may take
+// long to write again.
 func (n *node) awaitAttempts(h *handler, m *Machine, want int) {
 	n.t.Helper()
 	awaitTrue(n.t, "attempts to have the guest continue", func() bool {
@@ -526,8 +519,8 @@ func (n *node) awaitAttempts(h *handler, m *Machine, want int) {
 	})
 }
 
-// awaitIOError waits until the guest stands still that somebody may have told to continue: whoever is to find it so can't
-// begin earlier. No virt-handler may be there, for QEMU has one monitor.
+// awaitIOError waits until the guest, which may have been resumed, is stopped again. A test that needs the guest
+// stopped can't begin earlier. No virt-handler may run, since QEMU has one monitor.
 func (p *pod) awaitIOError() {
 	p.t.Helper()
 	dir, err := os.Open(p.volume(layout.PrivateVolume))
@@ -556,13 +549,13 @@ func (p *pod) awaitIOError() {
 	})
 }
 
-// awaitWritten waits until the guest's disk has all that bootWriter writes, as long as it writes.
+// awaitWritten waits until the guest's disk has everything that bootWriter writes.
 func (p *pod) awaitWritten() {
 	p.t.Helper()
 	const size = 16 << 20
 	image := filepath.Join(p.volume(layout.EphemeralVolume), filepath.Base(layout.OverlayFile("scratch")))
 	written := int64(0)
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // nothing tells of it
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // no event tells of it
 		info, err := os.Stat(image)
 		if err != nil {
 			p.t.Fatal(err)

@@ -23,9 +23,8 @@ const (
 	launcherFiles   = "system_u:object_r:container_file_t:s0:c12,c34"
 )
 
-// selinuxKernel plays a kernel with SELinux. In place of a context, what is executed
-// next may gain no privileges: the thread passes that on in the same way, and to no
-// other thread.
+// selinuxKernel replaces a kernel with SELinux. Instead of a context, it sets that the next executed program may gain
+// no privileges: a thread passes this on in the same way, and to no other thread.
 type selinuxKernel struct {
 	mu       sync.Mutex
 	asked    []int
@@ -61,14 +60,13 @@ func (k *selinuxKernel) SetFile(path, label string) error {
 	if k.labeled == nil {
 		k.labeled = map[string]string{}
 	}
-	// A file has its name only when it is whole.
+	// A file gets its name when it is complete.
 	name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(file), "."), ".")
 	k.labeled[name] = label
 	return nil
 }
 
-// confinedTap is the program that makes a tap, which refuses to be run by a thread
-// whose context was not set.
+// confinedTap is the program that makes a tap. It fails if its thread's context was not set.
 func confinedTap(args []string) int {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil || !bytes.Contains(status, []byte("\nNoNewPrivs:\t1\n")) {
@@ -94,7 +92,7 @@ func TestAGuestOnANodeWithSELinux(t *testing.T) {
 	p := n.newPod(n.api.vmi)
 	h := n.startHandler(p)
 	p.start()
-	// QEMU has opened the tap, as user 107: it is there, and its own.
+	// QEMU, as user 107, has opened the tap: it exists and belongs to QEMU.
 	running := n.api.await(t, "phase Running", phase(v1.Running))
 	if got := running.Status.SelinuxContext; got != launcherContext {
 		t.Errorf("status.selinuxContext is %q, want %q", got, launcherContext)
@@ -111,7 +109,7 @@ func TestAGuestOnANodeWithSELinux(t *testing.T) {
 	if len(kernel.asked) == 0 || slices.Contains(kernel.asked, os.Getpid()) {
 		t.Errorf("the contexts of processes %v were asked for", kernel.asked)
 	}
-	// virt-launcher makes the other disk, under its own context.
+	// virt-launcher makes the other disk, with its own context.
 	if want := map[string]string{"init": launcherFiles}; !maps.Equal(kernel.labeled, want) {
 		t.Errorf("labeled %v, want %v", kernel.labeled, want)
 	}

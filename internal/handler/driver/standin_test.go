@@ -20,25 +20,23 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// longestLine is more than any message of QEMU's.
+// longestLine exceeds every message of QEMU.
 const longestLine = 8 << 20
 
-// The stand-in is what virt-launcher starts instead of QEMU in some tests. It
-// starts QEMU, and stands between virt-handler and its monitor: everything is
-// QEMU's own but the run state, which is the content of a file. So a guest can be
-// in states that only a broken KVM, a debugger or another version of QEMU makes.
+// In some tests virt-launcher starts this stand-in instead of QEMU. It starts QEMU, and stands between virt-handler and
+// QEMU's monitor: it changes only the run state, which is the content of a file. So a guest can be in states that
+// otherwise need a broken KVM, a debugger or another version of QEMU.
 
-// stateFile is in the pod's folder of sockets. Empty, it leaves the run state to
-// QEMU.
+// stateFile is in the pod's folder of sockets. If it is empty, the run state is QEMU's.
 const stateFile = "run-state"
 
-// quietly ends the content of a file that no event is to tell of.
+// quietly is the suffix of a state that no event reports.
 const quietly = " quietly"
 
-// standInQEMU is where the container keeps the real program.
+// standInQEMU is the container's path of the real program.
 const standInQEMU = "/run/bin/qemu"
 
-// kvmError is what QEMU writes when it stops on an error of KVM's.
+// kvmError is QEMU's output when it stops on an error of KVM.
 const kvmError = `KVM internal error. Suberror: 1
 emulation failure
 EAX=00000000 EBX=00000000 ECX=00000000 EDX=00000663
@@ -103,7 +101,7 @@ func stand(conn net.Conn, behind string) {
 		defer write.Unlock()
 		_, _ = conn.Write(append(line, '\n'))
 	}
-	// What is pretended from here on has its event: nobody has been told anything yet.
+	// A state that is pretended from now on has an event, since nobody knows it yet.
 	last := pretended()
 	done := make(chan struct{})
 	go func() {
@@ -140,7 +138,7 @@ func stand(conn net.Conn, behind string) {
 	}
 }
 
-// complain writes what QEMU does, before anybody can have heard of the state.
+// complain writes QEMU's error message before anybody can have heard of the state.
 var complain = sync.OnceFunc(func() { fmt.Fprint(os.Stderr, kvmError) })
 
 func pretended() string {
@@ -167,7 +165,7 @@ func disguise(line []byte) []byte {
 	return fmt.Appendf(nil, `{"return": {"status": %q, "singlestep": false, "running": false}, "id": %s}`, state, answer.ID)
 }
 
-// pretend has the stand-in of a pod's QEMU report a run state.
+// pretend makes the stand-in of a pod's QEMU report a run state.
 func (p *pod) pretend(t *testing.T, state string) {
 	t.Helper()
 	path := filepath.Join(p.volume(layout.PrivateVolume), stateFile)

@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// claiming is a running pod that says of itself that it belongs to the VMI.
+// claiming returns a running pod that claims to belong to the VMI.
 func claiming(instance *v1.VirtualMachineInstance, namespace, uid, app string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -55,8 +55,7 @@ func TestPodsOfOtherNamespacesAreNobodys(t *testing.T) {
 	}
 }
 
-// TestTwoWatchesShowAVMI: when its guest arrives, one of them stops to show it, before or after the
-// other begins.
+// TestTwoWatchesShowAVMI: when its guest arrives, one of them stops showing it, before or after the other begins.
 func TestTwoWatchesShowAVMI(t *testing.T) {
 	s := NewSupervisor(&Env{})
 	instance := scheduled("both")

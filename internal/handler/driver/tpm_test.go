@@ -14,9 +14,9 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// TestATPMFollowsItsGuest: the next start finds the TPM that came with the guest, once that was taken.
+// TestATPMFollowsItsGuest: once the TPM that came with the guest was taken, the next start finds it.
 func TestATPMFollowsItsGuest(t *testing.T) {
-	needRoot(t) // what is recorded belongs to QEMU's user
+	needRoot(t) // the record belongs to QEMU's user
 	path := t.TempDir()
 	root, err := podpath.OpenRoot(path)
 	if err != nil {

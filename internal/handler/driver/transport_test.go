@@ -12,14 +12,14 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// large is a guest whose memory is sent by several connections, where there are processors for them.
+// large returns a guest whose memory is sent over several connections, if there are processors for them.
 func large(instance *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	memory := resource.MustParse("4Gi")
 	instance.Spec.Domain.Memory = &v1.Memory{Guest: &memory}
 	return instance
 }
 
-// TestAGuestMigratesBySeveralConnections: by as many as both nodes have processors for.
+// TestAGuestMigratesBySeveralConnections: their number depends on the processors of both nodes.
 func TestAGuestMigratesBySeveralConnections(t *testing.T) {
 	for _, c := range []struct{ from, to, want int }{{8, 64, 4}, {64, 6, 3}, {64, 3, 0}, {2, 64, 0}} {
 		t.Run(fmt.Sprintf("from %d to %d processors", c.from, c.to), func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestAGuestMigratesBySeveralConnections(t *testing.T) {
 	}
 }
 
-// TestATargetIsNotReadyBeforeQEMUWaits: what keeps QEMU from it may pass.
+// TestATargetIsNotReadyBeforeQEMUWaits: the obstacle may pass.
 func TestATargetIsNotReadyBeforeQEMUWaits(t *testing.T) {
 	v := newVoyage(t)
 	v.begin(nil)

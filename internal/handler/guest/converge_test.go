@@ -13,7 +13,7 @@ func (m *moving) converge(t *testing.T) {
 	t.Helper()
 	m.begin(t)
 	m.from.await("memory that is sent", at(migrationstatus.Active))
-	for range 2 { // what is repeated does no harm
+	for range 2 { // a repetition does no harm
 		if err := m.from.Converge(t.Context(), "m"); err != nil {
 			t.Fatal(err)
 		}
@@ -43,8 +43,8 @@ func TestAGuestThatIsStoppedForItsMigrationRunsAtTheTarget(t *testing.T) {
 	m.to.await("a guest that runs", in(runstate.Running))
 }
 
-// TestAGuestThatWasStoppedForItsMigrationGoesOn where the migration fails, also when another virt-handler has
-// stopped it.
+// TestAGuestThatWasStoppedForItsMigrationGoesOn: if the migration fails, the guest continues, even if another
+// virt-handler has stopped it.
 func TestAGuestThatWasStoppedForItsMigrationGoesOn(t *testing.T) {
 	for name, c := range map[string]struct{ switches, restarted bool }{
 		"while memory is sent":                         {},
@@ -84,7 +84,6 @@ func TestAGuestThatWasStoppedForItsMigrationGoesOn(t *testing.T) {
 	}
 }
 
-// TestAGuestIsStoppedOnlyForAMigrationThatSendsIt.
 func TestAGuestIsStoppedOnlyForAMigrationThatSendsIt(t *testing.T) {
 	m := newMoving(t)
 	stopped := func() bool {
@@ -109,7 +108,7 @@ func TestAGuestIsStoppedOnlyForAMigrationThatSendsIt(t *testing.T) {
 	}
 }
 
-// TestAMarkerWithoutAStop is left by a virt-handler that has ended between the two.
+// TestAMarkerWithoutAStop: a virt-handler has ended between the two.
 func TestAMarkerWithoutAStop(t *testing.T) {
 	m := newMoving(t)
 	m.begin(t)

@@ -108,8 +108,7 @@ func TestTheRunStateOfAGuestInAMigration(t *testing.T) {
 	}
 }
 
-// TestQEMUsFiguresAreBounded: what a guest that has taken QEMU over says comes to nothing worse than
-// a wrong figure.
+// TestQEMUsFiguresAreBounded: if a guest has taken QEMU over, its figures are at worst wrong.
 func TestQEMUsFiguresAreBounded(t *testing.T) {
 	var info migrationInfo
 	text := `{"status": "` + strings.Repeat("x", 1000) + `", "error-desc": "e", "total-time": 1e300, "downtime": -5, "expected-downtime": 7,
@@ -129,7 +128,7 @@ func TestQEMUsFiguresAreBounded(t *testing.T) {
 	}
 }
 
-// TestAStatusIsOfTheMigrationThatWasBegun: QEMU keeps the one of an earlier migration.
+// TestAStatusIsOfTheMigrationThatWasBegun: QEMU keeps the status of an earlier migration.
 func TestAStatusIsOfTheMigrationThatWasBegun(t *testing.T) {
 	objects := map[string]bool{machine.IncomingMarker("m1"): true, machine.RanMarker("m1"): true, machine.BegunMarker("m2"): true}
 	if m := migrationOf(migrationInfo{Status: "completed"}, runstate.Running, objects); m.Status != migrationstatus.None || m.hasSentGuest() || !m.hasArrived() {
@@ -140,7 +139,7 @@ func TestAStatusIsOfTheMigrationThatWasBegun(t *testing.T) {
 	}
 }
 
-// Of its last steps to where the target may run the guest QEMU reports no event, and the guest stands still.
+// QEMU reports no event for its last steps before the target may run the guest, while the guest is stopped.
 func TestASourceThatHandsItsGuestOverIsAskedAtOnce(t *testing.T) {
 	of := func(begun types.UID, status migrationstatus.Status, state string, sent float64) knownState {
 		m := Migration{RunState: state, Status: status, PostCopyBytes: sent}
@@ -234,8 +233,8 @@ func TestWhenMarkersAreAskedFor(t *testing.T) {
 	}
 }
 
-// TestAGuestThatIsHeldForASnapshot: it counts as one that runs, but its user can't pause it: virt-launcher would have it
-// go on.
+// TestAGuestThatIsHeldForASnapshot: it counts as running, but its user can't pause it, because virt-launcher would
+// resume it.
 func TestAGuestThatIsHeldForASnapshot(t *testing.T) {
 	seen := observation{state: runstate.Of(runstate.Held), held: true}
 	if !seen.state.Ready() || seen.state.Paused || seen.state.Outlook != runstate.Runs || seen.state.Action != runstate.Leave {

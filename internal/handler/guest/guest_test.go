@@ -22,9 +22,9 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// These tests run against a model of QEMU's monitor (qmptest), which QEMU conforms to.
+// These tests use a model of QEMU's monitor (qmptest); conformance tests compare it with QEMU.
 
-// patience is how long a test waits for what happens soon.
+// patience is how long a test waits for an event that comes soon.
 const patience = 4 * time.Minute
 
 // clock is a clock that only a test moves.
@@ -45,7 +45,7 @@ func (c *clock) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// watched is a Guest with what it reports to its owner.
+// watched is a Guest with its reports to the owner.
 type watched struct {
 	*Guest
 	t     *testing.T
@@ -80,7 +80,7 @@ func open(t *testing.T, qemu *qmptest.Server) *watched {
 	return w
 }
 
-// await refreshes whenever the owner is woken, until what is known is as it should be.
+// await refreshes whenever the owner is woken, until the facts are as wanted.
 func (w *watched) await(what string, reached func(Facts) bool) Facts {
 	w.t.Helper()
 	for timeout := time.After(patience); ; {
@@ -100,7 +100,7 @@ func (w *watched) await(what string, reached func(Facts) bool) Facts {
 
 func in(state string) func(Facts) bool { return func(f Facts) bool { return f.RunState == state } }
 
-// What QEMU runs the guest with is asked once, of QEMU itself.
+// QEMU is asked once which accelerator the guest has.
 func TestWhatAGuestRunsWith(t *testing.T) {
 	for name, kvm := range map[string]bool{"with KVM": true, "emulated": false} {
 		qemu := qmptest.New(t)
@@ -117,14 +117,14 @@ func TestWhatAGuestRunsWith(t *testing.T) {
 	}
 }
 
-// inState is a QEMU whose guest is in a run state.
+// inState returns a QEMU whose guest is in a run state.
 func inState(t *testing.T, state string) *qmptest.Server {
 	qemu := qmptest.New(t)
 	qemu.SetRunState(state)
 	return qemu
 }
 
-// refusalOf is the message of a Refusal; "" for success.
+// refusalOf returns the message of a Refusal; "" for success.
 func refusalOf(t *testing.T, err error) string {
 	t.Helper()
 	var refusal *Refusal
@@ -159,8 +159,8 @@ func TestAGuestIsPausedAndUnpaused(t *testing.T) {
 	}
 }
 
-// TestVerbsInEachRunState: which verbs a guest follows, in every run state of the table, and in
-// one that no QEMU has yet. No event has reported it.
+// TestVerbsInEachRunState checks which verbs work in each run state of the table and in an unknown one. No event has
+// reported the state.
 func TestVerbsInEachRunState(t *testing.T) {
 	for _, state := range append(runstate.All(), runstate.Of("hibernating")) {
 		check := func(name string, do func(*watched, context.Context) error, follows bool, message string) {
@@ -199,7 +199,7 @@ func TestAnIOErrorStopsAGuest(t *testing.T) {
 	if want := []vmihandler.FailedDisk{{Volume: "data", Full: true}}; !f.Stalled || f.Resume || f.After <= 0 || !slices.Equal(f.FailedDisks, want) {
 		t.Errorf("known is %+v, want the failed disks %v and when to resume", f, want)
 	}
-	// It is told to continue when its time has come, and fails again at once.
+	// The guest is resumed when the delay is over, and fails again at once.
 	w.clock.pass(f.After)
 	if f = w.Observe(); !f.Resume {
 		t.Fatalf("the guest is not to be resumed: %+v", f)
@@ -226,7 +226,7 @@ func TestAnIOErrorStopsAGuest(t *testing.T) {
 	}
 }
 
-// TestAPauseBesidesAnIOError keeps the guest stopped, and is known to whoever comes next.
+// TestAPauseBesidesAnIOError: the pause keeps the guest stopped, and the next virt-handler knows it.
 func TestAPauseBesidesAnIOError(t *testing.T) {
 	qemu := inState(t, runstate.Running)
 	w := open(t, qemu)
@@ -252,8 +252,7 @@ func TestAPauseBesidesAnIOError(t *testing.T) {
 	w.await("a guest that runs", func(f Facts) bool { return f.RunState == runstate.Running && !f.PausedByUser })
 }
 
-// TestAnErrorIsFasterThanAPause: the guest's disk, or QEMU itself, fails just before it is
-// stopped.
+// TestAnErrorIsFasterThanAPause: the guest's disk, or QEMU itself, fails just before the guest is paused.
 func TestAnErrorIsFasterThanAPause(t *testing.T) {
 	for state, want := range map[string]string{
 		runstate.IOError: "",
@@ -287,7 +286,7 @@ func TestAResetGetsAGuestAwayFromItsDisksError(t *testing.T) {
 	}
 }
 
-// halted is a QEMU that waits for volumes before it runs its CPUs.
+// halted returns a QEMU that waits for volumes before it runs its CPUs.
 func halted(t *testing.T, paused bool) *qmptest.Server {
 	qemu := qmptest.New(t)
 	qemu.AddObject(machine.MarkerType, machine.WaitMarker)
@@ -354,8 +353,8 @@ func TestAUserPausesAHaltedGuest(t *testing.T) {
 	}
 }
 
-// TestTheMarkerOfAGuestThatHasRunIsRemoved: a virt-handler died after it had started the CPUs.
-// The next one removes the marker before a verb brings the guest back to prelaunch.
+// TestTheMarkerOfAGuestThatHasRunIsRemoved: a virt-handler died after it had started the CPUs. The next one removes the
+// marker before a verb brings the guest back to prelaunch.
 func TestTheMarkerOfAGuestThatHasRunIsRemoved(t *testing.T) {
 	qemu := halted(t, false)
 	qemu.SetRunState("paused")
@@ -370,8 +369,7 @@ func TestTheMarkerOfAGuestThatHasRunIsRemoved(t *testing.T) {
 	w.await("a paused guest", func(f Facts) bool { return f.RunState == runstate.Prelaunch && !f.Halted })
 }
 
-// TestAQEMUThatAGuestMovesTo: until the guest has arrived nothing is known of it, and its
-// arrival shows that it has run.
+// TestAQEMUThatAGuestMovesTo: before the guest's arrival its state is unknown, and the arrival shows that it has run.
 func TestAQEMUThatAGuestMovesTo(t *testing.T) {
 	source, target := inState(t, runstate.Running), inState(t, runstate.InMigrate)
 	target.AddObject(machine.MarkerType, machine.WaitMarker)
@@ -407,7 +405,7 @@ func TestQEMUIsAskedOnlyAfterAnEvent(t *testing.T) {
 	}
 	qemu.EnterRunState("watchdog", "WATCHDOG")
 	w.await("the watchdog", in("watchdog"))
-	// A state that QEMU leaves without an event is asked for again and again.
+	// A state that QEMU leaves without an event is queried repeatedly.
 	qemu.EnterRunState("save-vm", "STOP")
 	f := w.await("a snapshot", in("save-vm"))
 	if f.After != transientPause {

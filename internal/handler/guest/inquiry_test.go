@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// asked is something that QEMU is asked for again after an event.
+// asked is a query that is repeated after an event.
 type asked struct {
 	command, event string
 	refresh        func(*Guest, context.Context)
@@ -18,7 +18,8 @@ var allAsked = map[string]asked{
 	"NICs": {"qom-list", "DEVICE_DELETED", (*Guest).refreshNICs, func(f Facts) bool { return f.NICs.Present["blue"] }},
 }
 
-// TestAnEventDuringAQuestionIsNotLost has QEMU report a change while it answers: the answer may be that from before.
+// TestAnEventDuringAQuestionIsNotLost: QEMU reports a change while it answers, so the answer may be older than the
+// change.
 func TestAnEventDuringAQuestionIsNotLost(t *testing.T) {
 	for name, test := range allAsked {
 		t.Run(name, func(t *testing.T) {

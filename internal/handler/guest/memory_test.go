@@ -12,7 +12,7 @@ import (
 
 const mebibyte = 1 << 20
 
-// TestAGuestWithPluggedMemoryIsStoppedBeforeItIsSent: it is emulated, as all of the model's are.
+// TestAGuestWithPluggedMemoryIsStoppedBeforeItIsSent: the guest is emulated, like all guests of the model.
 func TestAGuestWithPluggedMemoryIsStoppedBeforeItIsSent(t *testing.T) {
 	for name, plug := range map[string]func(*qmptest.Server, *watched) error{
 		"it was given some": func(_ *qmptest.Server, g *watched) error {

@@ -22,11 +22,11 @@ type moving struct {
 	source, target *qmptest.Server
 	socket         string
 	transport      switchover.Transport
-	// release lets the memory come to an end.
+	// release lets the transfer of memory complete.
 	release func()
 }
 
-// newMoving starts both. The migration stays active until it is released.
+// newMoving starts both. The migration stays active until release is called.
 func newMoving(t *testing.T) *moving {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "moving") // t.TempDir is too long for a socket
@@ -43,7 +43,7 @@ func newMoving(t *testing.T) *moving {
 
 func (m *moving) begin(t *testing.T) {
 	t.Helper()
-	for range 2 { // what is repeated does no harm
+	for range 2 { // a repetition does no harm
 		if taken, err := m.to.Listen(t.Context(), m.socket, m.transport); err != nil || taken != m.transport {
 			t.Fatalf("QEMU takes its guest by %+v: %v", taken, err)
 		}
@@ -57,7 +57,7 @@ func at(status migrationstatus.Status) func(Facts) bool {
 	return func(f Facts) bool { return f.Migration.Status == status }
 }
 
-// handOver brings the guest to the target, which has not run it.
+// handOver brings the guest to the target, which does not run it yet.
 func (m *moving) handOver(t *testing.T) {
 	t.Helper()
 	m.release()
@@ -73,7 +73,7 @@ func (m *moving) handOver(t *testing.T) {
 	}
 }
 
-// refusesToRun tries all verbs that could have a guest run which is not this QEMU's.
+// refusesToRun tries all verbs that could run a guest that does not belong to this QEMU.
 func refusesToRun(w *watched, qemu *qmptest.Server) {
 	w.t.Helper()
 	for name, err := range map[string]error{"unpause": w.Unpause(w.t.Context()), "reset": w.Reset(w.t.Context())} {
@@ -121,7 +121,7 @@ func TestAGuestRunsBeforeQEMUHasAnswered(t *testing.T) {
 	if err := m.to.Take(t.Context(), "m", nothing, func() { close(ran) }); err != nil {
 		t.Fatal(err)
 	}
-	m.target.Emit("RESUME", nil) // a later one is of no one's concern
+	m.target.Emit("RESUME", nil) // a later one concerns nobody
 	m.to.await("a guest that runs", in(runstate.Running))
 }
 
@@ -136,10 +136,11 @@ func TestAGuestThatQEMUDoesNotRunIsNotSaidToRun(t *testing.T) {
 	}
 }
 
-// nothing is what is to be done between the mark and the run of most guests.
+// nothing is the step between the mark and the run for most guests.
 func nothing() error { return nil }
 
-// TestAGuestRunsOnlyWhenWhatItLeavesIsRecorded: by then the source can't go on, and the guest has not run.
+// TestAGuestRunsOnlyWhenWhatItLeavesIsRecorded: at the record the source can't continue any more, and the guest has not
+// run yet.
 func TestAGuestRunsOnlyWhenWhatItLeavesIsRecorded(t *testing.T) {
 	m := newMoving(t)
 	m.begin(t)
@@ -203,8 +204,8 @@ func TestAGuestMoves(t *testing.T) {
 	}
 }
 
-// TestAMigrationThatEndsEarlyLeavesTheGuestAsItWas: the guest of one has been stopped by its disk
-// meanwhile, and has to be told to go on.
+// TestAMigrationThatEndsEarlyLeavesTheGuestAsItWas: in one case a disk error has stopped the guest meanwhile, and the
+// guest must be resumed.
 func TestAMigrationThatEndsEarlyLeavesTheGuestAsItWas(t *testing.T) {
 	for name, fails := range map[string]bool{"a guest that runs": false, "a guest whose disk fails": true} {
 		m := newMoving(t)

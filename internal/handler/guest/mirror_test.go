@@ -16,17 +16,17 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// moved are two disks of the guest.
+// moved has two disks of the guest.
 var moved = []machine.Mirror{{Volume: "root", Node: "n-root", Copy: "m-root"}, {Volume: "data", Node: "n-data", Copy: "m-data", Whole: true}}
 
-// newCopying is a migration whose disks are to be copied. The sizes are those of the second disk.
+// newCopying returns a migration that copies disks. The sizes are those of the second disk.
 func newCopying(t *testing.T, here, there int64) (*moving, Mirroring) {
 	t.Helper()
 	m := newMoving(t)
 	m.source.AddNode("n-data", here)
 	m.target.AddNode("n-data", there)
 	socket := filepath.Join(filepath.Dir(m.socket), "d.sock")
-	for range 2 { // what is repeated does no harm
+	for range 2 { // a repetition does no harm
 		if err := m.to.Export(t.Context(), socket, moved); err != nil {
 			t.Fatal(err)
 		}
@@ -116,14 +116,14 @@ func TestADiskOfAnotherSizeIsNotCopied(t *testing.T) {
 	}
 }
 
-// sliced are the disks, of which the second is copied to another claim.
+// sliced returns the disks, of which the second is copied to another claim.
 func sliced() []machine.Mirror {
 	disks := slices.Clone(moved)
 	disks[1].Slice = "ms-data"
 	return disks
 }
 
-// TestALargerClaimIsCopiedToInPart: what is on top of the way to the target goes with it.
+// TestALargerClaimIsCopiedToInPart: the node above the connection to the target is removed with it.
 func TestALargerClaimIsCopiedToInPart(t *testing.T) {
 	m, what := newCopying(t, 4096, 8192)
 	what.Disks = sliced()
@@ -194,7 +194,7 @@ func TestATargetWithItsGuestExportsNothing(t *testing.T) {
 	}
 }
 
-// A QEMU that waits for its target does nothing else.
+// A QEMU that waits for its target answers nothing else.
 func TestAQEMUThatDoesNotAnswerIsSilent(t *testing.T) {
 	source := qmptest.New(t)
 	source.SetRunState(runstate.Running)

@@ -20,7 +20,7 @@ func deviceOf(name string) machine.Properties {
 	return machine.Properties{"driver": "virtio-net-pci", "id": machine.NICID(name), "netdev": machine.NetdevID(name), "bus": qmptest.Port}
 }
 
-// plugged is a QEMU that has got the interface blue.
+// plugged returns a QEMU with the plugged interface blue.
 func plugged(t *testing.T) (*qmptest.Server, *watched) {
 	t.Helper()
 	qemu := qmptest.New(t)
@@ -103,7 +103,7 @@ func TestAnInterfaceGoes(t *testing.T) {
 	}
 }
 
-// What an earlier virt-handler has left of a plug is replaced; what fails leaves nothing.
+// The remains of an earlier virt-handler's plug are replaced; a plug that fails leaves none.
 func TestAPlugThatWasCutShort(t *testing.T) {
 	qemu := qmptest.New(t)
 	g := open(t, qemu)

@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// newPostCopy has a guest at its switchover, which moves before its memory.
+// newPostCopy returns a guest at its switchover, which moves before its memory.
 func newPostCopy(t *testing.T) *moving {
 	t.Helper()
 	m := newMoving(t)
@@ -77,7 +77,7 @@ func TestAGuestMovesBeforeItsMemory(t *testing.T) {
 	}
 }
 
-// TestAGuestThatHasNotRunAtItsTargetIsTakenBack: it is as one that has never left.
+// TestAGuestThatHasNotRunAtItsTargetIsTakenBack: it is then like a guest that has never left.
 func TestAGuestThatHasNotRunAtItsTargetIsTakenBack(t *testing.T) {
 	m := newPostCopy(t)
 	if err := m.from.Continue(t.Context()); err != nil {
@@ -92,10 +92,10 @@ func TestAGuestThatHasNotRunAtItsTargetIsTakenBack(t *testing.T) {
 	m.from.await("a guest that runs", in(runstate.Running))
 }
 
-// TestAPostCopyIsNotCanceledFromItsHandoverOn: QEMU would, and nobody had the guest.
+// TestAPostCopyIsNotCanceledFromItsHandoverOn: QEMU would cancel it, and then nobody had the guest.
 func TestAPostCopyIsNotCanceledFromItsHandoverOn(t *testing.T) {
 	m := newPostCopy(t)
-	m.source.Override("migrate-continue", func(json.RawMessage) (any, error) { return nil, nil }) // QEMU has not come to it yet
+	m.source.Override("migrate-continue", func(json.RawMessage) (any, error) { return nil, nil }) // QEMU has not done it yet
 	if err := m.from.Continue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestAGuestWhosePostCopyIsGivenUpGoesOn(t *testing.T) {
 	m.from.await("a guest that runs", in(runstate.Running))
 }
 
-// TestAGuestThatHasLeftDoesNotGoOnWhateverQEMUSays: an error at the end of a post-copy has it fail.
+// TestAGuestThatHasLeftDoesNotGoOnWhateverQEMUSays: an error at the end of a post-copy makes it fail.
 func TestAGuestThatHasLeftDoesNotGoOnWhateverQEMUSays(t *testing.T) {
 	for _, marked := range []bool{false, true} {
 		a := migrationOf(migrationInfo{Status: "failed"}, runstate.PostMigrate, map[string]bool{
@@ -161,7 +161,7 @@ func TestABrokenPostCopyGoesOn(t *testing.T) {
 	m.from.await("the end", at(migrationstatus.Completed))
 }
 
-// TestATargetWithoutUserfaultfdHasNoPostCopy: QEMU tries it, and refuses.
+// TestATargetWithoutUserfaultfdHasNoPostCopy: QEMU tries userfaultfd, and refuses.
 func TestATargetWithoutUserfaultfdHasNoPostCopy(t *testing.T) {
 	m := newMoving(t)
 	m.target.RefusePostCopy()

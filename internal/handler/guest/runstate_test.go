@@ -15,7 +15,7 @@ func TestWhichDisksHaveFailed(t *testing.T) {
 		{Device: "/machine/peripheral/disk-data/virtio-backend", IOStatus: "nospace"},
 		{Device: "disk-root", IOStatus: "failed"},
 		{Device: "/machine/peripheral/disk-well/virtio-backend", IOStatus: "ok"},
-		// What is not the VMI's, is there twice or makes no sense says nothing.
+		// Devices that are not the VMI's, are listed twice or have an invalid status are ignored.
 		{Device: "/machine/peripheral/disk-other", IOStatus: "failed"},
 		{Device: "disk-root", IOStatus: "failed"},
 		{Device: "disk-sda", IOStatus: "\x1b[2J"},

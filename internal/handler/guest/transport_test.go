@@ -23,7 +23,7 @@ func TestAGuestMovesBySeveralConnections(t *testing.T) {
 	}
 }
 
-// TestATransportIsOneMigrations: a QEMU that has had several connections once may have one the next time.
+// TestATransportIsOneMigrations: after a migration with several connections, the next may have one.
 func TestATransportIsOneMigrations(t *testing.T) {
 	m := newMoving(t)
 	m.transport = switchover.Transport{Channels: 3}
@@ -38,8 +38,7 @@ func TestATransportIsOneMigrations(t *testing.T) {
 	}
 }
 
-// TestATargetThatWaitsIsLeftAsItIs: the next virt-handler may want another transport, and is told which one
-// QEMU has.
+// TestATargetThatWaitsIsLeftAsItIs: the next virt-handler may want another transport, and learns the one that QEMU has.
 func TestATargetThatWaitsIsLeftAsItIs(t *testing.T) {
 	for _, has := range []switchover.Transport{{}, {Channels: 2}, {Channels: 16}} {
 		m := newMoving(t)
@@ -55,7 +54,7 @@ func TestATargetThatWaitsIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-// TestATargetThatWasSetAndDoesNotWait is the end of a virt-handler between the two.
+// TestATargetThatWasSetAndDoesNotWait: a virt-handler has ended between the two.
 func TestATargetThatWasSetAndDoesNotWait(t *testing.T) {
 	m := newMoving(t)
 	m.target.Override("migrate-incoming", func(json.RawMessage) (any, error) { return nil, errors.New("no room") })
@@ -69,7 +68,7 @@ func TestATargetThatWasSetAndDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestQEMUsNumberOfChannelsIsBounded: a guest that has taken it over may say anything.
+// TestQEMUsNumberOfChannelsIsBounded: a guest that has taken QEMU over may report any number.
 func TestQEMUsNumberOfChannelsIsBounded(t *testing.T) {
 	for says, want := range map[int]int{-1: 0, 16: 16, 17: 16, 1 << 30: 16} {
 		m := newMoving(t)

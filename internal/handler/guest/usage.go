@@ -38,7 +38,7 @@ type blockStats struct {
 		Flushes    float64 `json:"flush_operations"`
 		ReadBytes  float64 `json:"rd_bytes"`
 		WriteBytes float64 `json:"wr_bytes"`
-		// In nanoseconds.
+		// It is in nanoseconds.
 		ReadTime  float64 `json:"rd_total_time_ns"`
 		WriteTime float64 `json:"wr_total_time_ns"`
 		FlushTime float64 `json:"flush_total_time_ns"`

@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/handler/metrics"
 )
 
-// process is process 42 of a /proc with the given file of it.
+// process returns process 42 of a /proc with the given file.
 func process(t *testing.T, file, text string) procfs.Proc {
 	t.Helper()
 	dir := t.TempDir()

@@ -7,13 +7,13 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// Cost is the cost of a migration as its source knows it. A field is 0 if unknown: an earlier virt-handler saw its
+// Cost is the cost of a migration as its source knows it. A field is 0 if unknown: only an earlier virt-handler saw the
 // beginning.
 type Cost struct {
 	// Total is the time from the migration's beginning until the source was told that the guest runs at the target.
 	Total time.Duration
-	// Downtime is at most how long the guest stood still: from QEMU's stop until the source was told. Both times are
-	// by the source's clock (decision 305).
+	// Downtime is an upper bound of the time that the guest was stopped: from QEMU's stop until the source heard of the
+	// arrival. Both times are by the source's clock (decision 305).
 	Downtime time.Duration
 	// Sent is in bytes.
 	Sent int64

@@ -13,7 +13,7 @@ func TestWhatAMigrationHasCost(t *testing.T) {
 	begins, stops := now, now.Add(2*time.Second)
 	for name, c := range map[string]struct {
 		begun bool
-		// heard is after how long Ran was heard, each time that it was.
+		// heard has the delays until Ran was received, one for each time.
 		heard   []time.Duration
 		stopped time.Time
 		want    Cost

@@ -125,10 +125,10 @@ type Source struct {
 	cancel   context.CancelFunc
 
 	// The following fields belong to the driver's goroutine. offered is the proposed transport. forwards has QEMU's
-	// streams, none until the migration has begun here, and endDisks ends those of disks; progress is their progress.
-	// copying is when the copy of disks began, and copied its last sample, until memory is sent. stopped is when the
-	// guest was stopped for the switchover, began when QEMU was told to begin, cause why the migration was canceled,
-	// and refused why the guest can't be sent at all.
+	// streams, none until the migration has begun here; endDisks ends the streams of disks. progress is the migration's
+	// progress. copying is when the copy of disks began; copied is its last sample, until memory is sent. stopped is
+	// when the guest was stopped for the switchover. began is when QEMU was told to begin. cause is why the migration
+	// was canceled. refused is why the guest can't be sent at all.
 	offered        switchover.Transport
 	forwards       map[migrationwire.Channel]*migrationproxy.Forward
 	endDisks       context.CancelFunc
@@ -286,7 +286,7 @@ func (s *Source) ProgressDue(now time.Time) bool { return vmistatus.ProgressDue(
 // ToldProgress records that the progress is being written.
 func (s *Source) ToldProgress(now time.Time) { s.lastWritten = now }
 
-// Stands records whether the guest stands still for the switchover.
+// Stands records whether the guest is stopped for the switchover.
 func (s *Source) Stands(still bool) {
 	switch {
 	case !still:

@@ -24,18 +24,18 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// These tests have the two sides of a migration talk over TLS, as on two nodes.
+// In these tests the two sides of a migration talk over TLS, as on two nodes.
 
-// patience is how long a test waits for what happens soon.
+// patience is how long a test waits for an event that comes soon.
 const patience = 4 * time.Minute
 
-// generous is how long the nodes of a test wait for each other: none of these tests is about that.
+// generous has long limits, since none of these tests is about the nodes' timeouts.
 var generous = migrationproxy.Limits{Greeting: patience, Silence: patience}
 
-// id is the migration of every test.
+// id is the migration of all tests.
 var id = ID{Migration: "m", VMI: "u", Namespace: "ns", Name: "vm"}
 
-// surroundings are a driver's. clock stands still until the test moves it.
+// surroundings replace the driver's. clock moves only when the test moves it.
 type surroundings struct {
 	t       testing.TB
 	woken   chan struct{}
@@ -87,7 +87,7 @@ func (s *surroundings) logged(text string) bool {
 	return strings.Contains(strings.Join(s.lines, "\n"), text)
 }
 
-// await looks at each wake-up, as a driver does, until it sees what it waits for.
+// await checks a condition at each wake-up, as a driver does, until it is true.
 func (s *surroundings) await(what string, reached func() bool) {
 	s.t.Helper()
 	for timeout := time.After(patience); !reached(); {
@@ -99,7 +99,7 @@ func (s *surroundings) await(what string, reached func() bool) {
 	}
 }
 
-// ends waits until every goroutine of the migration has ended.
+// ends waits until all goroutines of the migration have ended.
 func (s *surroundings) ends() {
 	s.t.Helper()
 	ended := make(chan struct{})
@@ -114,7 +114,7 @@ func (s *surroundings) ends() {
 	}
 }
 
-// nodes are two: a migration goes from node1 to node2.
+// nodes are the two nodes of a migration from node1 to node2.
 type nodes struct {
 	t        testing.TB
 	here     *surroundings
@@ -137,11 +137,11 @@ func newNodes(t testing.TB) *nodes {
 	return n
 }
 
-// serve starts the target's virt-handler, which expects nothing yet.
+// serve starts the target's virt-handler, which does not expect a migration yet.
 func (n *nodes) serve(address string) {
 	n.t.Helper()
 	listener, err := net.Listen("tcp", address)
-	// A connection of another test may have the port of a server that was stopped, for as long as it lasts.
+	// A short-lived connection of another test may use the port of a server that was stopped.
 	for deadline, tick := time.Now().Add(patience), time.Tick(10*time.Millisecond); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline); <-tick {
 		listener, err = net.Listen("tcp", address)
 	}
@@ -158,7 +158,7 @@ func (n *nodes) serve(address string) {
 	n.t.Cleanup(n.stop)
 }
 
-// source is the driver's at node1.
+// source returns the Source of the driver at node1.
 func (n *nodes) source() *Source {
 	n.t.Helper()
 	s, err := NewSource(n.t.Context(), n.here.env(&Node{TLS: n.calls, Limits: generous}), id, "node2", n.address)
@@ -169,7 +169,7 @@ func (n *nodes) source() *Source {
 	return s
 }
 
-// target is the driver's at node2; dial connects to its QEMU.
+// target returns the Target of the driver at node2; dial connects to its QEMU.
 func (n *nodes) target(from string, dial func(context.Context) (*net.UnixConn, error)) *Target {
 	n.t.Helper()
 	t := NewTarget(n.there.env(&Node{Expected: n.expected}), id, from, migrationproxy.Target{Dial: dial})
@@ -179,7 +179,7 @@ func (n *nodes) target(from string, dial func(context.Context) (*net.UnixConn, e
 
 func noQEMU(context.Context) (*net.UnixConn, error) { return nil, errors.New("there is no QEMU") }
 
-// atSource and atTarget are the facts that a migration adds.
+// atSource and atTarget return the facts that a migration adds.
 func atSource(s *Source) (f switchover.SourceFacts) {
 	s.Fill(&f, switchover.Limits{})
 	return f
@@ -218,7 +218,7 @@ func TestWhatEachSideTellsTheOther(t *testing.T) {
 	n.there.await("the release", func() bool { return atTarget(target).Released })
 }
 
-// A fact is true for good: neither the end of a connection nor another virt-handler takes it back.
+// A fact stays true: neither the end of a connection nor another virt-handler revokes it.
 func TestFactsAreToldAgainAfterAVirtHandlersRestart(t *testing.T) {
 	n := newNodes(t)
 	source, target := n.source(), n.target("node1", noQEMU)
@@ -269,7 +269,7 @@ func TestAnotherNodesSourceIsNotTakenForTheRecordedOne(t *testing.T) {
 	}
 }
 
-// eventually waits for what wakes nobody.
+// eventually waits for a condition that wakes nobody.
 func (n *nodes) eventually(what string, reached func() bool) {
 	n.t.Helper()
 	for deadline, tick := time.Now().Add(patience), time.Tick(10*time.Millisecond); !reached(); <-tick {
@@ -290,8 +290,7 @@ func TestAnAddressThatIsNoneIsRefused(t *testing.T) {
 	here.ends()
 }
 
-// The target takes the place of a connection that it has not noticed the end of yet. So one may
-// begin before the other is over.
+// A new connection may replace one whose end the target has not noticed yet, so the two may overlap.
 func TestConnectionsMayOverlap(t *testing.T) {
 	woken := 0
 	h := received{wake: func() { woken++ }, now: time.Now}
@@ -308,7 +307,7 @@ func TestConnectionsMayOverlap(t *testing.T) {
 	}
 }
 
-// silent is a migration that nobody answers.
+// silent returns a migration whose other side never answers.
 func silent(t *testing.T) (*Source, *surroundings) {
 	t.Helper()
 	here := newSurroundings(t)
@@ -386,7 +385,7 @@ func TestWhatTheSourceIsAskedAlone(t *testing.T) {
 	}
 }
 
-// Disks are copied before memory, and what is said of both is one progress.
+// Disks are copied before memory, and both are reported as one progress.
 func TestTheCopiesOfDisksAreProgress(t *testing.T) {
 	s, here := silent(t)
 	defer s.Close()
@@ -426,8 +425,8 @@ func TestTheCopiesOfDisksAreProgress(t *testing.T) {
 	}
 }
 
-// A migration that takes less than the interval is told nothing of, and then it is told once in it. What a
-// virt-handler finds counts from when that has found it.
+// A migration shorter than the interval is not reported. Afterwards progress is reported once per interval. For a
+// migration that a new virt-handler finds, the interval begins at that moment.
 func TestWhenTheProgressIsDue(t *testing.T) {
 	n := newNodes(t)
 	for name, c := range map[string]struct {
@@ -478,7 +477,7 @@ func TestTheTargetKnowsWhetherQEMUWasMarked(t *testing.T) {
 	}
 }
 
-// socket is the one that a QEMU connects to, or listens on.
+// socket returns a listening socket and its path.
 func socket(t *testing.T) (path string, listener *net.UnixListener) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qemu") // t.TempDir is too long for a socket
@@ -494,7 +493,7 @@ func socket(t *testing.T) (path string, listener *net.UnixListener) {
 	return path, listener
 }
 
-// accepting is a socket as a Forward serves it.
+// accepting is a listener as Forward expects it.
 type accepting struct{ *net.UnixListener }
 
 func (a accepting) Accept() (*net.UnixConn, error) { return a.AcceptUnix() }

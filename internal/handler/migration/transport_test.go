@@ -6,7 +6,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// TestTheTargetIsReadyForWhatTheSourceHasOffered: not before it has been offered, and is what QEMU was set to.
+// TestTheTargetIsReadyForWhatTheSourceHasOffered: Ready follows the offer and the setting of QEMU.
 func TestTheTargetIsReadyForWhatTheSourceHasOffered(t *testing.T) {
 	n := newNodes(t)
 	source, target := n.source(), n.target("node1", noQEMU)
@@ -20,10 +20,10 @@ func TestTheTargetIsReadyForWhatTheSourceHasOffered(t *testing.T) {
 	if got, _ := target.Offered(); got.Channels != 4 {
 		t.Errorf("%d channels are offered", got.Channels)
 	}
-	source.Offer(switchover.Transport{}) // it was heard already
+	source.Offer(switchover.Transport{}) // received already
 	source.Offer(switchover.Transport{Channels: 4})
 	target.Agree(switchover.Transport{Channels: 3})
-	target.Agree(switchover.Transport{Channels: 2}) // QEMU is set once
+	target.Agree(switchover.Transport{Channels: 2}) // QEMU is set only once
 	target.Tell(switchover.Ready)
 	n.here.await("the target to be ready", func() bool { return atSource(source).Ready })
 	if got := source.Transport(); !target.Agreed() || got.Channels != 3 {
@@ -31,7 +31,7 @@ func TestTheTargetIsReadyForWhatTheSourceHasOffered(t *testing.T) {
 	}
 }
 
-// TestTheTargetDoesNotHaveMoreSent: it is another node's to say.
+// TestTheTargetDoesNotHaveMoreSent: the source sends no more than it has offered, whatever the other node answers.
 func TestTheTargetDoesNotHaveMoreSent(t *testing.T) {
 	n := newNodes(t)
 	source, target := n.source(), n.target("node1", noQEMU)

@@ -17,7 +17,7 @@ import (
 // patience is how long a test waits for an event.
 const patience = 4 * time.Minute
 
-// Driven is a concern with the model of QEMU that it changes.
+// Driven is a concern with its model of QEMU.
 type Driven[Seen any, P concern.Plan] struct {
 	Concern concern.Concern[Seen, P]
 	Monitor *qmp.Client
@@ -29,7 +29,7 @@ type Driven[Seen any, P concern.Plan] struct {
 	round concern.Round
 }
 
-// Drive connects a concern to a model of QEMU. round has the facts at first.
+// Drive connects a concern to a model of QEMU. round has the first facts.
 func Drive[Seen any, P concern.Plan](t *testing.T, qemu *qmptest.Server, c concern.Concern[Seen, P], round concern.Round) *Driven[Seen, P] {
 	t.Helper()
 	d := &Driven[Seen, P]{Concern: c, t: t, woken: make(chan struct{}, 1), round: round}
@@ -71,7 +71,7 @@ func (d *Driven[Seen, P]) Pass(by time.Duration) {
 	d.Change(func(r *concern.Round) { r.Now = r.Now.Add(by) })
 }
 
-// Look returns the plan of a round.
+// Look runs one round and returns its plan.
 func (d *Driven[Seen, P]) Look() P {
 	d.t.Helper()
 	seen, err := d.Concern.Observe(d.t.Context(), concern.QueryOf(d.Monitor), d.Round())
@@ -86,7 +86,7 @@ func (d *Driven[Seen, P]) Act(plan P) error {
 	return d.Concern.Act(d.t.Context(), d.Monitor, d.Round(), plan)
 }
 
-// Await looks after each event until the plan is as it should be.
+// Await runs a round after each event until the plan is as wanted.
 func (d *Driven[Seen, P]) Await(what string, reached func(P) bool) P {
 	d.t.Helper()
 	for timeout := time.After(patience); ; {
@@ -119,8 +119,8 @@ type Question[P concern.Plan] struct {
 	Known func(P) bool
 }
 
-// CheckQuestion holds a concern to two rules: an event during a question is not lost, since the answer may be that from
-// before, and a question that fails is put again.
+// CheckQuestion checks two rules: a concern asks again after an event during a question, since the answer may be older
+// than the event, and it repeats a question that failed.
 func CheckQuestion[Seen any, P concern.Plan](t *testing.T, qemu *qmptest.Server, d *Driven[Seen, P], q Question[P]) {
 	t.Helper()
 	before := qemu.Executed(q.Command)
@@ -160,8 +160,8 @@ func CheckQuestion[Seen any, P concern.Plan](t *testing.T, qemu *qmptest.Server,
 	asks("when that has been answered", 6)
 }
 
-// answers returns two ways in which the model answers a command from now on: with nothing, once, while something
-// changes, and with an error.
+// answers returns two ways to override the model's answers to a command: outdated answers nothing once, while a change
+// happens; fails answers with an error.
 func answers(qemu *qmptest.Server, command string, change func()) (outdated, fails func()) {
 	outdated = func() {
 		qemu.Override(command, func(json.RawMessage) (any, error) {

@@ -160,7 +160,7 @@ func TestWhatAGuestAnswersIsHeard(t *testing.T) {
 	}
 }
 
-// driven is the CPUs of a guest that runs, by KVM, with room for four sockets.
+// driven has the CPUs of a running guest with KVM and room for four sockets.
 type driven struct {
 	*concerntest.Driven[Seen, Plan]
 	t *testing.T
@@ -173,7 +173,7 @@ func drive(t *testing.T, qemu *qmptest.Server) driven {
 	}), round(1)), t}
 }
 
-// round has the facts of such a guest that is to have so many sockets, and whose pod has what that needs.
+// round returns the facts of such a guest that should have the given sockets, and whose pod has the resources for them.
 func round(sockets uint32) concern.Round {
 	enough := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
 	vmi := &v1.VirtualMachineInstance{}
@@ -187,13 +187,12 @@ func round(sockets uint32) concern.Round {
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// wants has the VMI's guest have so many CPUs from now on.
+// wants changes the number of CPUs that the VMI wants.
 func (d driven) wants(cpus uint32) {
 	d.Change(func(r *concern.Round) { r.VMI = round(cpus).VMI })
 }
 
-// change has the guest be given CPUs up to three, or asked for some of three, and makes sure that it has three right
-// after that.
+// change acts on the wanted number of CPUs, and checks that the guest has three right afterwards.
 func (d driven) change(want uint32) {
 	d.t.Helper()
 	d.wants(want)
@@ -202,7 +201,7 @@ func (d driven) change(want uint32) {
 	}
 }
 
-// isDue makes sure that something is to be done for the guest to have so many CPUs, or that it is after a time.
+// isDue checks whether a change to the wanted number of CPUs is due, or after which delay.
 func (d driven) isDue(want uint32, is bool, after time.Duration) {
 	d.t.Helper()
 	d.wants(want)
@@ -211,7 +210,7 @@ func (d driven) isDue(want uint32, is bool, after time.Duration) {
 	}
 }
 
-// tells makes sure that what the guest keeps is told so; "" for nothing.
+// tells checks the text about CPUs that the guest keeps; "" means none.
 func (d driven) tells(part string) {
 	d.t.Helper()
 	if kept := d.Look().Problem; !strings.Contains(kept, part) || (kept == "") != (part == "") {
@@ -258,7 +257,7 @@ func TestCPUsAreAskedFor(t *testing.T) {
 	qemu.ReleaseCPUs()
 	d.Await("the CPU to be gone", func(p Plan) bool { return p.Has == 2 })
 	d.tells("")
-	d.change(3) // by the name of the one that went
+	d.change(3) // by the name of the CPU that went
 }
 
 func TestCPUsAreAskedForAgainWhenTheyMayDiffer(t *testing.T) {
@@ -303,7 +302,7 @@ func TestWhenCPUsAreChanged(t *testing.T) {
 	}
 }
 
-// TestCPUsThatAreNotUsedAreTold asks an agent how many CPUs its guest uses of three that it has.
+// TestCPUsThatAreNotUsedAreTold: the guest has three CPUs, and its agent reports how many of them it uses.
 func TestCPUsThatAreNotUsedAreTold(t *testing.T) {
 	const unused = "CPUsNotUsed: The guest uses 2 of the 3 CPUs that it has: its system has not brought the others into use."
 	for name, test := range map[string]struct {

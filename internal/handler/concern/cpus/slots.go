@@ -20,7 +20,7 @@ const (
 	slotTypeCPU  = "CPU"
 )
 
-// A guest's answers to a request to eject a device (_OST, ACPI 6.5, 6.3.5).
+// These are a guest's answers to a request to eject a device (_OST, ACPI 6.5, 6.3.5).
 const (
 	ostEjectRequest    = 3
 	ostSuccess         = 0
@@ -104,7 +104,7 @@ func (v Seen) withWanted(want int) Seen {
 	return v
 }
 
-// due reports whether to plug or unplug CPUs now; after is the delay if it is too early.
+// due reports whether CPUs are to be plugged or unplugged now; after is the delay if it is too early.
 func (v Seen) due(want int, now time.Time) (is bool, after time.Duration) {
 	plug, unplug := v.changes(want)
 	switch {

@@ -50,7 +50,7 @@ func TestWhichLinksAreSwitched(t *testing.T) {
 	}
 }
 
-// round has the facts of a guest with an interface on the pod network and others.
+// round returns the facts of a guest with an interface on the pod network and others.
 func round(interfaces ...v1.Interface) concern.Round {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Spec.Domain.Devices.Interfaces = interfaces
@@ -128,7 +128,7 @@ func TestALinkThatCannotBeSwitchedIsNotSaidToBe(t *testing.T) {
 	if p.Has["default"] != down || p.Has["none"] != "" || !p.Due {
 		t.Errorf("it says %+v", p)
 	}
-	// What was told is not what is known.
+	// A change of a returned plan must not change the known state.
 	p.Has["none"] = down
 	if again := d.Look(); again.Has["none"] != "" || !again.Due {
 		t.Error("what is known can be changed from outside")

@@ -1,8 +1,8 @@
-// Package memory gives a running guest memory beyond that at its start, and takes it back. It is a concern
-// (package concern).
+// Package memory gives a running guest memory beyond that at its start, and takes it back. It is a concern (package
+// concern).
 //
-// vmihandler.DecideMemory is the rule. The guest takes and releases memory in its own time; the package keeps since
-// when it has not.
+// vmihandler.DecideMemory is the rule. The guest takes and releases memory in its own time; the package keeps the time
+// since which it has not.
 package memory
 
 import (

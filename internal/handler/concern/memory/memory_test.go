@@ -20,7 +20,8 @@ const mebibyte = 1 << 20
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// round has the facts of a guest of 64Mi that is to have so much, with room for 512Mi, and whose pod has what that needs.
+// round returns the facts of a guest of 64Mi, with room for 512Mi, that should have the given size, and whose pod has
+// the resources for it.
 func round(size string) concern.Round {
 	enough := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}
 	vmi := &v1.VirtualMachineInstance{}
