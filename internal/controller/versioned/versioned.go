@@ -1,8 +1,8 @@
-// Package versioned reads objects, absent ones as nil, and writes them on condition that nobody wrote in between. A
+// Package versioned reads objects, absent ones as nil, and writes them unless somebody else wrote in between. A
 // conflict or a missing object is no error: the caller's loop reconciles again.
 //
-// Together with deletion (deletes the object that was seen), mutationcache (remembers own writes) and settle (asks the
-// API server for what a plan depends on) it is what a loop is written with. It must not decide the content of a write,
+// Together with deletion (deletes the object that was seen), mutationcache (remembers own writes) and settle (reads a
+// plan's inputs from the API server) it is the kit of all loops. It must not decide the content of a write,
 // or whether it is retried.
 package versioned
 

@@ -9,7 +9,7 @@
 //	Act       carries the plan out, if it is its turn
 //
 // Only Act gets QEMU's monitor. Observe gets a Query, which refuses commands that change something. A concern may
-// keep what it has asked of the guest and when, because QEMU does not; a new virt-handler begins without that. It
+// keep its requests to the guest with their times, because QEMU does not; a new virt-handler begins without them. It
 // must not import another concern, and it learns about the VMI, the pod and the guest only from the Round.
 //
 // At most one concern acts in a round. The driver's list has the concerns in the order of precedence. The list

@@ -3,8 +3,8 @@
 //
 // A Driver owns the parts that manage one VMI on the node and the order of their actions: presence (VMI and pods),
 // connection (to virt-launcher), and, for each attached QEMU, guest, guestagent and volumes. The parts report facts
-// as values and wake the driver, which passes facts from one part to another. The package must not decide what a VMI
-// needs (package vmihandler does), make disks or networks itself, or know how VMIs and pods are watched. It keeps
+// as values and wake the driver, which passes facts from one part to another. The package must not decide about a
+// VMI's needs (package vmihandler does), make disks or networks itself, or know how VMIs and pods are watched. It keeps
 // no journal: a new driver finds a running guest by its sockets and continues.
 package driver
 

@@ -6,7 +6,7 @@
 //
 // It owns connections, their authentication and their bounds: who the other node is (its certificate), whether it may
 // connect for this migration (Registry), how many connections it may have, and when a silent one has ended. It must
-// not decide what a fact means for a guest (package switchover does), and knows neither QEMU's monitor nor the API
+// not decide the consequences of a fact for a guest (package switchover does), and knows neither QEMU's monitor nor the API
 // server.
 //
 // The end of a part has these effects:

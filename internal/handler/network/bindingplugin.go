@@ -16,7 +16,7 @@ func setupManaged(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
 }
 
 // setupForeign is for a binding with domainAttachmentType tap: it finds the tap that a network plugin has made. The
-// plugin alone decides what the tap is connected to.
+// plugin alone connects the tap.
 func setupForeign(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
 	nl, err := openNetlink(pod.NetNS)
 	if err != nil {

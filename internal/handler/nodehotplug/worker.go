@@ -180,7 +180,7 @@ func (w *Worker) schedule() (due bool, after time.Duration) {
 	return due, after
 }
 
-// attemptsOf starts anew for another action than before.
+// attemptsOf begins at zero when the action changes.
 func (w *Worker) attemptsOf(volume string, action Action) *attempts {
 	t := w.tried[volume]
 	if t == nil || t.action != action {

@@ -1,5 +1,5 @@
 // Package launchertest is a virt-launcher for tests: it serves the protocol of internal/contracts/launch on a socket,
-// starts no QEMU, and does what a test tells it to. Only tests may import it.
+// starts no QEMU, and follows the test. Only tests may import it.
 package launchertest
 
 import (
