@@ -108,8 +108,8 @@ func (d *Driver) markLooseNICs(s *snapshot, node *nichotplug.Node, version strin
 	}
 }
 
-// dropInterfaces marks interfaces that are leaving as not connected, so that one that is to stay after all is
-// connected again: the pod may lose its side before the guest releases the NIC.
+// dropInterfaces marks interfaces that are leaving as not connected, so that one that stays after all is connected
+// again: the pod may lose its side before the guest releases the NIC.
 func (d *Driver) dropInterfaces(names []string) {
 	if a := d.attached.Load(); a != nil && len(names) > 0 {
 		d.setInterfaces(a, slices.DeleteFunc(slices.Clone(a.prepared.interfaces), func(i network.Interface) bool { return slices.Contains(names, i.Name) }))

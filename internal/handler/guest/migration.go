@@ -282,8 +282,8 @@ func (g *Guest) pauseForMigration(ctx context.Context, migration types.UID) erro
 	return nil
 }
 
-// Converge stops a guest that changes its memory faster than it is sent, until it has been sent. It does nothing if
-// the guest is already being handed over or stands still.
+// Converge stops a guest that changes its memory faster than it is sent, until it has been sent. It does nothing if the
+// guest is already being handed over or stopped.
 func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		m := &o.migration
@@ -312,8 +312,8 @@ func (g *Guest) Continue(ctx context.Context) error {
 	})
 }
 
-// Cancel makes a source give a migration up. A migration past that point goes on. QEMU would cancel even a post-copy
-// whose guest may run at the target, so Cancel does not ask for that.
+// Cancel makes a source give a migration up. A migration that is too far continues. QEMU would cancel even a post-copy
+// whose guest may run at the target, so Cancel does not request that.
 func (g *Guest) Cancel(ctx context.Context) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Left || o.migration.Status.PostCopy() || g.handingOver {
@@ -354,8 +354,8 @@ func (g *Guest) Take(ctx context.Context, migration types.UID, between func() er
 	})
 }
 
-// markRan marks a target before its guest runs, unless it is marked already. It relies on seen instead of another
-// query because the guest stands still. The caller holds g.power.
+// markRan marks a target before its guest runs, unless it is marked already. It relies on seen instead of another query
+// because the guest is stopped. The caller holds g.power.
 func (g *Guest) markRan(ctx context.Context, seen machine.Handover, migration types.UID) error {
 	if seen.Ran {
 		return nil

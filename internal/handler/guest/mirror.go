@@ -196,8 +196,8 @@ func (g *Guest) nodeSizes(ctx context.Context) (map[string]int64, error) {
 	return sizes, nil
 }
 
-// FinishMirrors completes the copies of a migration with all writes so far. The guest must stand still: its later
-// writes stay here.
+// FinishMirrors completes the copies of a migration with all writes so far. The guest must be stopped: later writes
+// would stay here.
 func (g *Guest) FinishMirrors(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, _ observation) error {
 		jobs, err := g.queryJobs(ctx)

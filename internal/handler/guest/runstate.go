@@ -59,10 +59,10 @@ func (g *Guest) query(ctx context.Context, known knownState) (answers, error) {
 	return g.queryAll(ctx)
 }
 
-// queryAll sends all queries at once: while a guest stands still for its migration, each round trip counts. The jobs
-// come after the migration, so that copies that ended while the guest stood still are shown as ended. The run state
-// comes last: otherwise a guest that has just been sent could count as kept. The marker of a guest that has run is
-// removed here, before a verb can bring the guest back to the state in which the marker means something.
+// queryAll sends all queries at once: while a guest is stopped for its migration, each round trip counts. The jobs come
+// after the migration, so that copies that ended in that time are shown as ended. The run state comes last: otherwise a
+// guest that has just been sent could count as kept. The marker of a guest that has run is removed here, before a verb
+// can bring the guest back to the state in which the marker means something.
 func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 	var (
 		list   []object

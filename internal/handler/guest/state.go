@@ -82,9 +82,8 @@ func (m knownState) at(now time.Time) knownState {
 // migration's progress.
 const transientPause = time.Second
 
-// handoverPause is the interval of queries at a source whose guest stands still, for two changes without an event:
-// QEMU has sent the first page after the guest, and it has stopped for good, a moment after it reports that all is
-// sent.
+// handoverPause is the interval of queries at a source whose guest is stopped, for two changes without an event: QEMU
+// has sent the first page after the guest, and QEMU has stopped finally, a moment after it reports that all is sent.
 const handoverPause = 5 * time.Millisecond
 
 func isTransient(state string) bool {

@@ -253,7 +253,7 @@ func TestCPUsAreAskedFor(t *testing.T) {
 	d.isDue(3, false, 0)
 	d.tells("")
 	d.change(2)
-	d.tells("") // an answer to an earlier request says nothing of this one
+	d.tells("") // an answer to an earlier request does not apply to this one
 	qemu.ReleaseCPUs()
 	d.Await("the CPU to be gone", func(p Plan) bool { return p.Has == 2 })
 	d.tells("")
