@@ -50,25 +50,8 @@ func parsed(t *testing.T, path, text string) *ast.File {
 // concernFaults returns how a concern breaks its form: it imports another concern or keeps QEMU's monitor, Decide can
 // read or change the concern's state, or Observe or Decide reach something with an effect.
 func concernFaults(files []*ast.File) []string {
-	var faults []string
-	functions := map[string][]*ast.FuncDecl{}
-	for _, file := range files {
-		for _, spec := range file.Imports {
-			if path := strings.Trim(spec.Path.Value, `"`); strings.Contains(path, concerns) {
-				faults = append(faults, fmt.Sprintf("it imports %s: concerns do not import each other", path))
-			}
-		}
-		for _, decl := range file.Decls {
-			switch d := decl.(type) {
-			case *ast.FuncDecl:
-				functions[d.Name.Name] = append(functions[d.Name.Name], d)
-			case *ast.GenDecl:
-				if d.Tok == token.TYPE && mentions(d, "Monitor", "Client") {
-					faults = append(faults, "a type has QEMU's monitor: only Act gets it")
-				}
-			}
-		}
-	}
+	faults := keptFaults(files)
+	functions := functionsByName(files)
 	for _, name := range []string{"Observe", "Decide", "Report", "Act"} {
 		if len(functions[name]) != 1 {
 			faults = append(faults, fmt.Sprintf("it has %d functions %s, want 1", len(functions[name]), name))
@@ -79,6 +62,40 @@ func concernFaults(files []*ast.File) []string {
 			faults = append(faults, "Decide names its receiver: it decides on its arguments only")
 		}
 	}
+	return append(faults, effectFaults(functions)...)
+}
+
+// keptFaults returns the faults of a concern's imports and types.
+func keptFaults(files []*ast.File) (faults []string) {
+	for _, file := range files {
+		for _, spec := range file.Imports {
+			if path := strings.Trim(spec.Path.Value, `"`); strings.Contains(path, concerns) {
+				faults = append(faults, fmt.Sprintf("it imports %s: concerns do not import each other", path))
+			}
+		}
+		for _, decl := range file.Decls {
+			if d, ok := decl.(*ast.GenDecl); ok && d.Tok == token.TYPE && mentions(d, "Monitor", "Client") {
+				faults = append(faults, "a type has QEMU's monitor: only Act gets it")
+			}
+		}
+	}
+	return faults
+}
+
+func functionsByName(files []*ast.File) map[string][]*ast.FuncDecl {
+	functions := map[string][]*ast.FuncDecl{}
+	for _, file := range files {
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok {
+				functions[f.Name.Name] = append(functions[f.Name.Name], f)
+			}
+		}
+	}
+	return functions
+}
+
+// effectFaults returns the effects that Observe and Decide reach.
+func effectFaults(functions map[string][]*ast.FuncDecl) (faults []string) {
 	for _, name := range reached(functions, "Observe", "Decide") {
 		for _, f := range functions[name] {
 			switch {

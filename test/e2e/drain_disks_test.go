@@ -54,7 +54,7 @@ func claimsOfNamespace(ctx context.Context, ns string) ([]string, error) {
 }
 
 // TestDrainMovesLocalDisks drains a node whose guest has three local disks, one of them hotplugged. First no other node
-// can take the guest: when the drain is cancelled, everything must be as before. Then the drain must empty the node.
+// can take the guest: when the drain is canceled, everything must be as before. Then the drain must empty the node.
 // Not parallel: other tests need the nodes. The API server's tests cover the claims' creation, names and removal; here
 // kubectl waits for pods and a guest for its disks.
 func TestDrainMovesLocalDisks(t *testing.T) {
