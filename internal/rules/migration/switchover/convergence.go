@@ -153,25 +153,10 @@ func DecideConvergence(p Progress, l Limits) Convergence {
 		return Convergence{}
 	case l.PostCopy:
 		return Convergence{Action: ConvergeByPostCopy}
-	case l.Pause && p.Last.Elapsed-l.Completion >= max(l.Completion, leastPause):
-		return Convergence{Action: GiveUp, Reason: stillPaused(p.Last, l)}
 	case l.Pause:
 		return Convergence{Action: ConvergeByPause}
 	}
 	return Convergence{Action: GiveUp, Reason: tooSlow(p.Last, l)}
-}
-
-// leastPause is the least time that a guest may stand still until it has been sent. It is as long as the guest was copied
-// while it ran, if that is longer (decision 362).
-const leastPause = secondsPerGiB * time.Second
-
-func stillPaused(s Sample, l Limits) string {
-	reason := fmt.Sprintf("the guest was stopped for %s to be sent, and %s are left at %s; raise completionTimeoutPerGiB",
-		(s.Elapsed - l.Completion).Round(time.Second), amount(s.Remaining), rate(s.Throughput))
-	if l.Bandwidth > 0 {
-		reason += fmt.Sprintf(" or bandwidthPerMigration, which is %s", rate(l.Bandwidth))
-	}
-	return reason
 }
 
 func tooSlow(s Sample, l Limits) string {
