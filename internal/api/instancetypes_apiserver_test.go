@@ -228,8 +228,6 @@ func unsupported(t *testing.T, file, kind, preference string) string {
 	switch {
 	case outcome.Refused != "":
 		return strings.Replace(outcome.Refused, "Forbidden: ", "", 1)
-	case kind == "none":
-		return "spec.template.spec.domain.memory.guest: Required value"
 	case strings.HasSuffix(preference, ".arm64"), strings.HasSuffix(preference, ".s390x"):
 		return "spec.template.spec.architecture"
 	case series == "cx1", series == "d1", series == "n1", series == "rt1":
