@@ -24,7 +24,7 @@ func TestThePackagesAreThoseOfTheLintersRule(t *testing.T) {
 		}
 	}
 	some, err := rulePackages(t.Context(), "../..", []string{"hotplug", "rules/object/backoff"})
-	if want := []string{"internal/rules/object/backoff", "internal/rules/hotplug"}; err != nil || !slices.Equal(some, want) {
+	if want := []string{"internal/rules/hotplug", "internal/rules/object/backoff"}; err != nil || !slices.Equal(some, want) {
 		t.Errorf("hotplug and rules/object/backoff are %v (%v), want %v", some, err, want)
 	}
 	if _, err := rulePackages(t.Context(), "../..", []string{"nosuch"}); err == nil || !strings.Contains(err.Error(), `"nosuch" is no rule package`) {
