@@ -5,8 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,16 +15,15 @@ const concerns = "/internal/handler/concern/"
 // TestConcernsActOnlyInAct holds each concern of a running guest to the form that package concern describes.
 func TestConcernsActOnlyInAct(t *testing.T) {
 	packages := map[string][]*ast.File{}
-	for _, path := range goFiles(t) {
-		dir, name := filepath.Split(path)
-		if !strings.HasPrefix(dir, concerns) || dir == concerns || strings.HasSuffix(name, "_test.go") || strings.HasSuffix(dir, "test/") {
+	for dir, files := range parsedPackages(t) {
+		if !strings.HasPrefix("/"+dir, concerns) || strings.HasSuffix(dir, "test") {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(root, path))
-		if err != nil {
-			t.Fatal(err)
+		for _, file := range files {
+			if !file.test {
+				packages[dir] = append(packages[dir], file.File)
+			}
 		}
-		packages[dir] = append(packages[dir], parsed(t, path, string(text)))
 	}
 	if len(packages) < 2 {
 		t.Fatalf("only %d concerns found: the test looks in the wrong place", len(packages))
@@ -108,13 +105,15 @@ func effectFaults(functions map[string][]*ast.FuncDecl) (faults []string) {
 	}
 	for _, name := range reached(functions, "Decide") {
 		for _, f := range functions[name] {
-			if mentions(f, "Context", "Query", "Lock") || mentionsSelector(f, "time", "Now") {
+			if mentions(f, "Context", "Query", "Lock") || contains(f, readsClock) {
 				faults = append(faults, fmt.Sprintf("Decide reaches %s, which is not pure", name))
 			}
 		}
 	}
 	return faults
 }
+
+func readsClock(n ast.Node) bool { return named(n, "time", "Now") }
 
 // reached returns the names of the package's functions and methods that those of the given names mention, directly or
 // not. Names stand for all functions and methods of that name.
@@ -131,19 +130,6 @@ func reached(functions map[string][]*ast.FuncDecl, from ...string) []string {
 		}
 	}
 	return found
-}
-
-func mentionsSelector(node ast.Node, of, name string) (does bool) {
-	ast.Inspect(node, func(n ast.Node) bool {
-		s, ok := n.(*ast.SelectorExpr)
-		if !ok {
-			return true
-		}
-		id, ok := s.X.(*ast.Ident)
-		does = does || ok && id.Name == of && s.Sel.Name == name
-		return true
-	})
-	return does
 }
 
 // TestConcernsThatActElsewhereAreFound breaks the form of a concern in one way after the other.

@@ -111,8 +111,8 @@ func (d *drained) hasMoved(t *testing.T) {
 
 // TestDrain drains a node with two guests, and kills virt-controller while one migrates. The migrating guest must run
 // on on the other node. The drain must name the immovable guest, and exit with 0 once that guest is stopped.
-// internal/rules/migration/evacuation and the API server's tests decide which guest moves, stays or stops for each strategy; here
-// the real kubectl evicts real pods. Not parallel: other tests need the node.
+// internal/rules/migration/evacuation and the API server's tests decide which guest moves, stays or stops for each
+// strategy; here the real kubectl evicts real pods. Not parallel: other tests need the node.
 func TestDrain(t *testing.T) {
 	d := newDrained(t)
 	warnsOfNothing(t, d.ns)

@@ -287,8 +287,8 @@ func toldOfDowntimes(t *testing.T, ns string, migrations int) {
 // TestAMigrationThatFailsLeavesTheGuestWhereItIs makes the migrations of one guest fail in all ways that involve a real
 // pod, a real QEMU or a kubelet. The guest must never notice, and nothing may be left after a while. In the end its own
 // pod is deleted, upon which the VM must start again, and the VM is stopped. The API server's tests and the exploration
-// of internal/rules/migration/switchover cover the phases and loops. All the while the guest is asked, in all its pods, whether
-// it lives there, and its QEMUs log their run states: there must never be a second guest.
+// of internal/rules/migration/switchover cover the phases and loops. All the while the guest is asked, in all its pods,
+// whether it lives there, and its QEMUs log their run states: there must never be a second guest.
 func TestAMigrationThatFailsLeavesTheGuestWhereItIs(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -207,9 +207,9 @@ func awaitPlugged(t *testing.T, ns, name, claim string) {
 
 // TestLocalDisksMigrateWithTheirGuest moves a guest with three disks on local storage to the other node and to other
 // claims, while it writes to all of them. One is hotplugged, and moves from a file to a device; one moves to a larger
-// claim, and must be larger in the running guest. internal/rules/migration/volumemigration covers the claims that a VM, a VMI and
-// a pod name; only a guest knows the content of its disks. In the end the VM is deleted, and there must be no warning
-// from the import on.
+// claim, and must be larger in the running guest. internal/rules/migration/volumemigration covers the claims that a VM,
+// a VMI and a pod name; only a guest knows the content of its disks. In the end the VM is deleted, and there must be no
+// warning from the import on.
 func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -416,8 +416,8 @@ func awaitConsistent(t *testing.T, ns, name, after string, from, to map[string]v
 }
 
 // TestAStorageMigrationIsTakenBack names the old claims again during the copy. The next time it stops the VM during the
-// copy, and the VM must not start with the copies. internal/rules/migration/volumemigration covers the claims in the VM and the
-// VMI; only the guest knows the content of the disks.
+// copy, and the VM must not start with the copies. internal/rules/migration/volumemigration covers the claims in the VM
+// and the VMI; only the guest knows the content of the disks.
 func TestAStorageMigrationIsTakenBack(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

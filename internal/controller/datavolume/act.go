@@ -270,8 +270,8 @@ func (r *round) deleteRestored(ctx context.Context) error {
 	return deletion.Once(ctx, r.Client, &r.deletedRestored, r.dv, claim, "the claim that a snapshot was copied from,")
 }
 
-// deleteSecretAndService deletes the Service and the Secret of an ended upload worker. It must precede the deletion of the pod, from
-// whose existence the next round knows that they are to be deleted.
+// deleteSecretAndService deletes the Service and the Secret of an ended upload worker. It must precede the deletion of
+// the pod, from whose existence the next round knows that they are to be deleted.
 func (r *round) deleteSecretAndService(ctx context.Context) error {
 	worker := datavolume.WorkerName(r.dv)
 	if worker != datavolume.UploadWorkerName(r.dv) {

@@ -54,8 +54,8 @@ func (r *round) observeClaim(ctx context.Context, o *datavolume.Observed) error 
 	return err
 }
 
-// resolveSource resolves the DataVolume's sourceRef: to the source for which its claim was created, or without a claim to
-// the DataSource's present one.
+// resolveSource resolves the DataVolume's sourceRef: to the source for which its claim was created, or without a claim
+// to the DataSource's present one.
 func (r *round) resolveSource(ctx context.Context, o *datavolume.Observed) error {
 	namespace, name, refers := datavolume.Refers(r.dv)
 	if !refers || datavolume.Ended(r.dv) {

@@ -134,8 +134,8 @@ func (u *UploadClaims) apply(ctx context.Context, o datavolume.ObservedUpload, p
 	return deletion.Once(ctx, u.Client, &u.deleted, o.Claim, o.Worker, "the worker pod")
 }
 
-// deleteSecretAndService deletes the Service and the Secret of an ended worker. It must precede the deletion of the pod, from whose
-// existence the next round knows that they are to be deleted.
+// deleteSecretAndService deletes the Service and the Secret of an ended worker. It must precede the deletion of the
+// pod, from whose existence the next round knows that they are to be deleted.
 func (u *UploadClaims) deleteSecretAndService(ctx context.Context, claim *corev1.PersistentVolumeClaim, worker string) error {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: worker}}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: datavolume.SecretName(worker, claim.UID)}}

@@ -78,8 +78,8 @@ func (r *Reconciler) monitor(ctx context.Context, kv *v1.KubeVirt) error {
 	return r.applyMonitoring(ctx, namespace, *account)
 }
 
-// applyMonitoring creates the RoleBinding, the authorities and the ServiceMonitor for Prometheus, once virt-api has created the
-// authority of the components' certificates.
+// applyMonitoring creates the RoleBinding, the authorities and the ServiceMonitor for Prometheus, once virt-api has
+// created the authority of the components' certificates.
 func (r *Reconciler) applyMonitoring(ctx context.Context, namespace string, account types.NamespacedName) error {
 	trusted := &corev1.ConfigMap{}
 	name := client.ObjectKey{Namespace: r.Namespace, Name: certs.TrustConfigMap}
@@ -120,8 +120,8 @@ func (r *Reconciler) monitorAccount(ctx context.Context, asked components.Monito
 	return nil, nil
 }
 
-// deleteMonitoringElsewhere deletes the ServiceMonitors and authorities in namespaces other than but. monitors reports whether the
-// cluster has the kind ServiceMonitor.
+// deleteMonitoringElsewhere deletes the ServiceMonitors and authorities in namespaces other than but. monitors reports
+// whether the cluster has the kind ServiceMonitor.
 func (r *Reconciler) deleteMonitoringElsewhere(ctx context.Context, monitors bool, but string) error {
 	if monitors {
 		if err := r.deleteAllOfKind(ctx, components.ServiceMonitorKind, components.ServiceMonitorName, but); err != nil {

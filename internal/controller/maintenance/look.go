@@ -24,8 +24,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// askForObstacles asks the API server for everything that may be in the pod's way, concurrently, since a pod waits for the
-// answers. Their order does not matter: a running guest is found by its pod, and one that does not run yet sees the
+// askForObstacles asks the API server for everything that may be in the pod's way, concurrently, since a pod waits for
+// the answers. Their order does not matter: a running guest is found by its pod, and one that does not run yet sees the
 // lock.
 func (r *Reconciler) askForObstacles(ctx context.Context, m lock.Machine, pod *corev1.Pod) (*maintenance.Look, error) {
 	out, claims := &maintenance.Look{}, maintenance.Claims(m, pod)

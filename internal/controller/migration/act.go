@@ -115,8 +115,8 @@ func (r *Reconciler) createPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return podcreation.Create(ctx, r.Client, r.Reader, pod, need)
 }
 
-// writeVMI writes the migration's facts to the VMI on condition that nobody wrote in between. After a conflict it reports
-// false: the newer version wakes this loop.
+// writeVMI writes the migration's facts to the VMI on condition that nobody wrote in between. After a conflict it
+// reports false: the newer version wakes this loop.
 func (r *Reconciler) writeVMI(ctx context.Context, o *migration.Observed, told migration.Told) (current bool, err error) {
 	if o.VMI == nil {
 		return true, nil

@@ -148,12 +148,8 @@ func (r *Reconciler) patchOwners(ctx context.Context, from, to *v1.VirtualMachin
 // remove deletes a VMI in the version in which the replica set owned it: it may have been released since. After a
 // conflict, the other write wakes the loop.
 func (r *Reconciler) remove(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, vmi *v1.VirtualMachineInstance) error {
-	err := deletion.AsSeen(ctx, r.Client, vmi)
-	if versioned.Overtaken(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("deleting VMI %s: %w", client.ObjectKeyFromObject(vmi), err)
+	if deleted, err := versioned.Outcome("deleting VMI", vmi, deletion.AsSeen(ctx, r.Client, vmi)); err != nil || !deleted {
+		return err
 	}
 	r.Recorder.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "DeleteVMI",
 		"Stopped the virtual machine by deleting the virtual machine instance %s", vmi.Name)

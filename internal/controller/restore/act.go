@@ -119,9 +119,8 @@ func (r *Reconciler) dropClaims(ctx context.Context, o restore.Observed, claims 
 				return err
 			}
 		}
-		err := deletion.AsSeen(ctx, r.Client, claim)
-		if err != nil && !versioned.Overtaken(err) {
-			return fmt.Errorf("deleting the claim %s/%s: %w", claim.Namespace, claim.Name, err)
+		if _, err := versioned.Outcome("deleting the claim", claim, deletion.AsSeen(ctx, r.Client, claim)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -149,8 +148,8 @@ func (r *Reconciler) finalizer(ctx context.Context, from *snapshotv1.VirtualMach
 	return versioned.Patch(ctx, r.Client, "changing the finalizers of the restore", from, to)
 }
 
-// emitEvents emits an event when the restore ends or begins to wait. As in KubeVirt, it is VirtualMachineRestoreError for every
-// obstacle but a target that runs.
+// emitEvents emits an event when the restore ends or begins to wait. As in KubeVirt, it is VirtualMachineRestoreError
+// for every obstacle but a target that runs.
 func (r *Reconciler) emitEvents(from, to *snapshotv1.VirtualMachineRestore) {
 	switch {
 	case restore.WaitsForTarget(to) && !restore.WaitsForTarget(from):

@@ -222,9 +222,9 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 	return spec, nil
 }
 
-// writeOutsideStatus writes the planned changes outside the status. Afterwards the VM is nil if another writer was faster, which
-// wakes the loop, or if this write completed its deletion. A version on which this write succeeds is confirmed as the
-// newest.
+// writeOutsideStatus writes the planned changes outside the status. Afterwards the VM is nil if another writer was
+// faster, which wakes the loop, or if this write completed its deletion. A version on which this write succeeds is
+// confirmed as the newest.
 func (r *Reconciler) writeOutsideStatus(ctx context.Context, o *vmcontroller.Observed, to *v1.VirtualMachine) error {
 	wanted := to.DeepCopy()
 	o.VM.Status.DeepCopyInto(&wanted.Status)
@@ -409,14 +409,8 @@ func (r *Reconciler) patchStatus(ctx context.Context, from, to *v1.VirtualMachin
 // deleted with orphaned dependents, the garbage collector removes the owner reference, and the VM does not show that
 // any more afterwards. After a conflict, the other write wakes the loop.
 func (r *Reconciler) deleteOwned(ctx context.Context, vmi *v1.VirtualMachineInstance) (gone bool, err error) {
-	err = deletion.AsSeen(ctx, r.Client, vmi)
-	if versioned.Overtaken(err) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("deleting VMI %s: %w", client.ObjectKeyFromObject(vmi), err)
-	}
-	return false, nil
+	deleted, err := versioned.Outcome("deleting VMI", vmi, deletion.AsSeen(ctx, r.Client, vmi))
+	return !deleted && err == nil, err
 }
 
 func (r *Reconciler) deleteVMI(ctx context.Context, o vmcontroller.Observed) error {

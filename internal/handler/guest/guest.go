@@ -27,9 +27,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// commandTimeout allows for a main loop that is busy with storage.
-const commandTimeout = 10 * time.Second
-
 // Refusal is the error of a verb that the guest's state does not allow. Message is a sentence for the caller.
 type Refusal struct{ Message string }
 
@@ -103,7 +100,7 @@ type Facts struct {
 
 // Open takes over the connection to a QEMU's monitor and queries its state. disks are those of the guest's spec.
 func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*Guest, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	g := &Guest{env: env, resets: make(chan struct{}, 1), nics: newNICs()}
 	var err error
@@ -209,7 +206,7 @@ func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	if !stale {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	err := g.updateState(ctx, disks)
 	g.mu.Lock()
@@ -242,7 +239,7 @@ func (g *Guest) withCurrentState(ctx context.Context, do func(context.Context, o
 
 // withPowerLock is withCurrentState without the query, for commands that QEMU itself refuses in a wrong state.
 func (g *Guest) withPowerLock(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	g.power.Lock()
 	defer g.power.Unlock()
@@ -256,7 +253,7 @@ func (g *Guest) execute(ctx context.Context, command string, args any) error {
 
 // PressKeys presses a key combination, given by QEMU's names (QKeyCode).
 func (g *Guest) PressKeys(ctx context.Context, names ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	type key struct {
 		Type string `json:"type"`

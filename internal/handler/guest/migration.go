@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/qemu/memoryhotplug"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
@@ -190,7 +191,7 @@ const downtimeLimit = "downtime-limit"
 
 // SetDowntime limits the downtime: a source stops its guest when it expects to send the rest within the limit.
 func (g *Guest) SetDowntime(ctx context.Context, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	if err := g.execute(ctx, "migrate-set-parameters", map[string]any{downtimeLimit: limit.Milliseconds()}); err != nil {
 		return fmt.Errorf("setting how long the guest may stand still: %w", err)
@@ -398,7 +399,7 @@ var announcement = map[string]any{"initial": 50, "max": 550, "rounds": 5, "step"
 // QEMU's own frames for a guest that has arrived come before its taps are connected. A failure is only logged, since
 // switches also learn from the guest's next frame.
 func (g *Guest) Announce(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	if err := g.execute(ctx, "announce-self", announcement); err != nil {
 		g.env.Log.Info("QEMU has not announced the guest's addresses", "reason", err.Error())

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/rules/machine"
 )
@@ -60,7 +61,7 @@ func (g *Guest) refreshNICs(ctx context.Context) {
 	if !outdated {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	if err := g.updateNICs(ctx); err != nil {
 		g.env.Log.V(1).Info("QEMU did not answer", "reason", err.Error())
@@ -105,7 +106,7 @@ func (g *Guest) handleDeletedEvent(e qmp.Event) bool {
 // PlugNIC plugs an interface; netdev is nil if it has no backend. It may be repeated: it replaces the remains of an
 // earlier attempt.
 func (g *Guest) PlugNIC(ctx context.Context, name string, netdev, device machine.Properties) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	if netdev != nil {
 		if err := g.addNetdev(ctx, name, netdev); err != nil {
@@ -162,7 +163,7 @@ func isDeviceNotFound(err error) bool {
 
 // UnplugNIC asks the guest to release an interface. QEMU reports an event once it has. It may be repeated.
 func (g *Guest) UnplugNIC(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	err := g.execute(ctx, "device_del", map[string]any{"id": machine.NICID(name)})
 	var refusal *qmp.Error
@@ -185,7 +186,7 @@ func (g *Guest) UnplugNIC(ctx context.Context, name string) error {
 
 // ClearNIC removes the backend of an interface that the guest has released. It may be repeated.
 func (g *Guest) ClearNIC(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	if err := g.execute(ctx, "netdev_del", map[string]any{"id": machine.NetdevID(name)}); err != nil && !isDeviceNotFound(err) {
 		return fmt.Errorf("having QEMU close the network of interface %s: %w", name, err)
